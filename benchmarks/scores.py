@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
 from orchestration.reports import SHARES, finished, scaled, unit_of
-from orchestration.reports.score_table import beyond_seeds, shown
+from orchestration.reports.score_table import p_value, shown
 from training.tasks import TaskScore
 
 
@@ -39,7 +39,7 @@ class Row:
     random: str
     pretrained: str
     gain: str
-    beyond_the_seeds: str
+    p: str
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -101,7 +101,7 @@ def row_of(net: str, score: TaskScore) -> Row:
         random=_figure(score, "random"),
         pretrained=_figure(score, "pretrained"),
         gain=f"{scaled(score.margin, score.metric):+.1f}" if score.margin is not None else "",
-        beyond_the_seeds=beyond_seeds(score),
+        p=p_value(score),
     )
 
 

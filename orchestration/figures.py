@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # it takes a second to import
@@ -12,6 +13,9 @@ if TYPE_CHECKING:  # it takes a second to import
 
 History = dict[str, list[tuple[int, float]]]
 """Steps and values of each metric, in order of the steps."""
+
+Intervals = Mapping[str, tuple[float, float]]
+"""The lower and the upper end, by start."""
 
 INK, ACCENT, MUTED = "#1f2933", "#b4451f", "#9aa5b1"
 
@@ -59,13 +63,16 @@ def comparison(
     scores: Mapping[str, Sequence[float]],
     guesses: Mapping[str, float] | None = None,
     ylabel: str = "accuracy",
+    intervals: Intervals | None = None,
 ) -> "Figure":
-    """One bar per name up to the median of its scores, with each score as a dot and each guess as a line."""
+    """One bar per name up to the median of its scores, with each score as a dot, its interval and each guess as a
+    line."""
     figure, axes = _axes(ylabel)
     colours = [ACCENT, MUTED, INK]
     for index, values in enumerate(scores.values()):
         axes.bar(index, median(values), width=0.5, color=colours[index % len(colours)], alpha=0.8)
         axes.plot([index] * len(values), values, "o", color=INK, markersize=4)
+    _draw_intervals(axes, {at: (intervals or {})[name] for at, name in enumerate(scores) if name in (intervals or {})})
     for name, value in (guesses or {}).items():
         axes.axhline(value, color=INK, linestyle=":", linewidth=1)
         axes.annotate(name, (len(scores) - 0.6, value), ha="right", va="bottom", color=INK, fontsize=9)
@@ -82,11 +89,12 @@ class Bar(NamedTuple):
     name: str
     scores: Mapping[str, Sequence[float]]
     paper: float | None = None
+    intervals: Intervals = MappingProxyType({})  # of 95 %, by start
 
 
 def scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
     """All tasks of a net side by side, a panel for each unit: a bar for each start up to the median of its seeds, each
-    seed as a dot, the figure of the paper as a diamond."""
+    seed as a dot, intervals of 95 % as lines, the figure of the paper as a diamond."""
     from matplotlib.figure import Figure
 
     widths = [1 + len(bars) for bars in of.values()]
@@ -117,11 +125,21 @@ def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
         axes.bar(list(at), [median(values) for values in at.values()], width=0.9 * width, color=colour, label=start)
         for place, values in at.items():
             axes.plot([place] * len(values), values, "o", color=INK, markersize=3)
+        offset = (index - (len(starts) - 1) / 2) * width
+        ends = {place + offset: bar.intervals[start] for place, bar in enumerate(bars) if start in bar.intervals}
+        _draw_intervals(axes, ends, "95 % confidence interval")
     papers = [(place, bar.paper) for place, bar in enumerate(bars) if bar.paper is not None]
     if papers:
         axes.plot(*zip(*papers, strict=True), "D", color="white", markeredgecolor=INK, markersize=6, label="paper")
     axes.set_xticks(range(len(bars)), [_literal(bar.name) for bar in bars], rotation=30, ha="right")
     axes.set_xlim(-0.6, len(bars) - 0.4)
+
+
+def _draw_intervals(axes: "Axes", ends: Mapping[float, tuple[float, float]], label: str = "") -> None:
+    """Lines from the lower to the upper end of each interval, at its place."""
+    if ends:
+        lows, highs = zip(*ends.values(), strict=True)
+        axes.vlines(list(ends), lows, highs, color=INK, linewidth=1, label=label or None)
 
 
 def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":

@@ -4,11 +4,13 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+
+import numpy as np
 
 from orchestration import environment, figures, launch, tracking
 from orchestration.config import Cluster
@@ -29,21 +31,24 @@ from orchestration.reports import (
     scaled,
     score_csv,
     score_page,
+    series,
     unit_of,
 )
 from preprocessing.errors import SesameError
 from preprocessing.files import write_atomic
 from training.evaluation import Evaluated
-from training.metrics import Average, glue_average, submission
+from training.metrics import Average, Paired, glue_average, interval, paired, submission
 from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PREDICTIONS: Final = "predictions.json"
 PAGE: Final = "table.md"
+RESULT: Final = "result.json"  # of a pretraining, in the folder of its run
 QUESTIONS: Final = "questions.json"  # what these are answers to, in the same order
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
 OTHER: Final = "other"  # an answer that is no label
@@ -120,7 +125,8 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
     """The page, the table and the pictures of all finished scores, and of those of this command that lack cells: in
     files, and in MLflow where they are other than before."""
     done = finished(folder)
-    scores = ordered({name: (score, (score.step, score.labels)) for name, score in now.items()} | done)
+    fresh = {name: (score, (score.step, score.labels)) for name, score in now.items()}
+    scores = ordered(fresh | done, series(folder))
     if not scores:
         return
     name, averages = (
@@ -134,13 +140,19 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
         return
     for place, text in places.items():
         write_atomic(place, text)
-    pictures = _pictures(scores)
+    pictures = _pictures(scores, _last_step(folder))
 
     def log_all(tracked: tracking.Tracked) -> None:
         tracking.log_page(tracked, files, pictures)
         tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
 
     tracking.mirror(folder, PAGE, "the scores in a table", log_all)
+
+
+def _last_step(folder: Path) -> int:
+    """The step at which a run ended; 0 where that is not known (a net of transformers)."""
+    file = folder / RESULT
+    return int(json.loads(file.read_text()).get("step", 0)) if file.is_file() else 0
 
 
 def _track_anew(folder: Path, out: Path) -> None:
@@ -155,13 +167,17 @@ def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) ->
     """The score of a plan whose cells are done, which its folder has from then on."""
     results = _results(plan)
     score = _summed_up(plan, results, failed)
+    for start, said in score.constant.items():
+        guess = ", ".join(f"{name} {scaled(value, score.metric):.1f}" for name, value in guesses(score).items())
+        value = f"{score.metric} {scaled(median(score.values(start)), score.metric):.1f}"
+        log.warning("task %s, %s weights: %s (%s%s)", plan.task, start, said, value, f"; {guess}" if guess else "")
     _keep(plan, results, score)
     return score
 
 
 def _log(folder: Path, plan: TaskPlan, score: TaskScore) -> None:
     """Give a score to MLflow; what that does not take is given to it by the next command that asks for the score."""
-    record = _record(plan, _results(plan), score)
+    record = replace(_record(plan, _results(plan), score), last=_last_step(folder))
     task = plan.stage.folder.name
     tracking.mirror(folder, task, f"the scores of {plan.task}", lambda tracked: tracking.log_task(tracked, record))
 
@@ -204,6 +220,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     starts = chosen(
         [CellScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
     )
+    of_starts = {start: _chosen(results, starts, start) for start in starts}
     first = next(iter(starts.values())).scores[plan.split]
     said = [first[name][0] for name in GUESSES if name in first]
     return TaskScore(
@@ -217,9 +234,55 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         chance=plan.chance if plan.chance is not None else next(iter(said), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
-        notes=(*plan.remarks, *_of_files(plan), *_notes(_chosen(results, starts, "pretrained"))),
+        notes=(*plan.remarks, *_of_files(plan), *_notes(of_starts["pretrained"])),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
+        intervals={start: ends for start, cells in of_starts.items() if (ends := _interval(plan, cells))},
+        gain=_gain(plan, of_starts.get("pretrained", ()), of_starts.get("random", ())),
+        constant={start: said for start, cells in of_starts.items() if (said := _constant(plan, cells))},
     )
+
+
+def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
+    """Where the score of a start lies at 95 %: as its kind has it for one net, else over seeds and questions."""
+    by_metric = [found.scores[plan.split] for _, found in cells]
+    name = "macro" if plan.metric == "macro_accuracy" else plan.metric
+    if len(cells) == 1 and f"{name}_low" in by_metric[0]:
+        return by_metric[0][f"{name}_low"], by_metric[0][f"{name}_high"]
+    units = _units(plan, cells)
+    if len(units) < len(cells):
+        return None
+    return interval(np.array(list(units.values())), fmean(by[plan.metric] for by in by_metric))
+
+
+def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> Paired | None:
+    """The test of the gain over random weights, with the seeds that both have; None where it has not been measured, or
+    where a fine-tuning has one seed."""
+    one, other = _units(plan, pretrained), _units(plan, random)
+    seeds = [seed for seed in one if seed in other and len(one[seed]) == len(other[seed])]
+    is_tuned = any(cell.tuning for cell, _ in (*pretrained, *random))
+    if len(seeds) < (2 if is_tuned else 1):
+        return None
+    scores = [
+        {_seed(cell): found.scores[plan.split][plan.metric] for cell, found in cells} for cells in (pretrained, random)
+    ]
+    sign = better(plan.metric)
+    difference = sign * fmean(scores[0][seed] - scores[1][seed] for seed in seeds)
+    values = [sign * np.array([units[seed] for seed in seeds]) for units in (one, other)]
+    return paired(*values, difference)
+
+
+def _units(plan: TaskPlan, cells: Results) -> dict[int, Sequence[float]]:
+    """By seed, the values of questions of the split that is scored, where they are known; as many of each seed."""
+    found = {_seed(cell): units for cell, one in cells if (units := one.by_unit.get(plan.split, ()))}
+    return found if len({len(units) for units in found.values()}) == 1 else {}
+
+
+def _constant(plan: TaskPlan, cells: Results) -> str:
+    """What is said of a start of which a seed gives one constant answer; "" where none does."""
+    said = [found.constant.get(plan.split, "") for _, found in cells]
+    answers = ", ".join(dict.fromkeys(filter(None, said)))
+    of_seeds = f" with {sum(map(bool, said))} of {len(said)} seeds" if len(said) > 1 else ""
+    return f"one constant answer{of_seeds}: {answers}" if answers else ""
 
 
 def _of_files(plan: TaskPlan) -> list[str]:
@@ -347,21 +410,23 @@ def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
 def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.TaskRecord:
     """What the run of a task has: scores of each start, figures, answers, and its cells."""
     values = {start: score.values(start) for start in score.starts}
-    every = {
-        f"{start}_{split}_{metric}": found
+    every = _joined(
+        ((start, split, metric), found)
         for start, one in score.starts.items()
         for split, metrics in one.scores.items()
         for metric, found in metrics.items()
-    }
+    )
     headline = {f"{start}_{score.metric}": median(found) for start, found in values.items()}
     params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
+    params |= {"intervals": score.intervals, "constant": score.constant}
+    params |= {"gain": asdict(score.gain)} if score.gain else {}
     params |= {**guesses(score), "chosen": {start: one.how for start, one in score.starts.items()}}
     examples = [found.example for _, found in results if found.example]
     return tracking.TaskRecord(
         name=score.task,
         step=score.step,
         labels=score.labels,
-        params=params | {"paper": score.paper},
+        params=params | {"paper": {_of_split(name): value for name, value in score.paper.items()}},
         series={f"{start}_{score.metric}": found for start, found in values.items()} | every,
         headline=headline,
         figures=_figures(plan, results, score),
@@ -371,15 +436,37 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
     )
 
 
+def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
+    """Values by the parts of their names as one; where two would be the same, the second has slashes between.
+
+    >>> _joined([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
+    {'dev_a_f1': 1, 'dev_a/f1': 2}
+    """
+    found = dict[str, T]()
+    for parts, value in values:
+        name = "_".join(parts)
+        found["/".join(parts) if name in found else name] = value
+    return found
+
+
+def _of_split(name: str) -> str:
+    """A paper's figure with its split as one more part of its name.
+
+    >>> _of_split("glue.mrpc (test)"), _of_split("lambada.accuracy")
+    ('glue.mrpc.test', 'lambada.accuracy')
+    """
+    return name.replace(" (", ".").removesuffix(")")
+
+
 def _cell(cell: launch.Cell, found: Evaluated) -> tracking.CellRecord:
-    scores = {f"{split}_{metric}": value for split, by in found.scores.items() for metric, value in by.items()}
+    scores = _joined(((split, metric), value) for split, by in found.scores.items() for metric, value in by.items())
     return tracking.CellRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
 
 
 def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
     values = {start: score.values(start) for start in score.starts}
     title = f"{score.task}, {score.split}" + (f", {score.labels:,} labels" if score.labels else "")
-    found = {"scores": figures.comparison(title, values, guesses(score), score.metric)}
+    found = {"scores": figures.comparison(title, values, guesses(score), score.metric, score.intervals)}
     points: dict[str, list[tuple[float, float]]] = {}
     for cell, one in results:
         if plan.chosen_on and cell.tuning:
@@ -412,9 +499,10 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, rows, others)}
 
 
-def _pictures(scores: Sequence[TaskScore]) -> dict[str, "Figure"]:
+def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]:
     """Of all tasks; of a run that was scored at several steps or with several numbers of labels, scores over those.
-    Scores of another unit than shares have a panel, and figures, of their own."""
+    Scores of another unit than shares have a panel, and figures, of their own. `last`: the step of the finished run."""
+    scores = [replace(score, step=last) if score.step is None and last else score for score in scores]
     by_unit: dict[str, list[TaskScore]] = {}
     for score in scores:
         by_unit.setdefault(unit_of(score.metric), []).append(score)
@@ -439,7 +527,8 @@ def _bar(score: TaskScore) -> figures.Bar:
     named = {name.replace("_", ""): (split, value) for name, split, value in found}
     split, paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), ("", None)))
     other = f"\n{score.split}, paper {split}" if split not in ("", score.split) else ""
-    return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}{other}", values, paper)
+    ends = {start: tuple(scaled(end, score.metric) for end in ends) for start, ends in score.intervals.items()}
+    return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}{other}", values, paper, ends)
 
 
 def _lines(

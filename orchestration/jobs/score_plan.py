@@ -24,6 +24,7 @@ from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, Evaluated
 from training.finetuning import Tuning
+from training.metrics import pooled
 from training.specs import Machine
 from training.tasks import LABELS, LENGTH, STARTS, TASKS, Item, Start, TaskFile
 
@@ -89,7 +90,11 @@ class TaskPlan:
         scores = found.scores
         mean = {name: fmean(scores[part][name] for part in self.parts) for name in scores[self.parts[0]]}
         notes = [*found.notes, f"{MEAN}: over {', '.join(self.parts)}"]
-        return dataclasses.replace(found, scores={**scores, MEAN: mean}, notes=notes)
+        units = {**found.by_unit, MEAN: pooled([found.by_unit.get(part, ()) for part in self.parts])}
+        alike = {found.constant.get(part, "") for part in self.parts}
+        constant = {**found.constant, MEAN: alike.pop() if len(alike) == 1 else ""}
+        more: dict[str, Any] = {"by_unit": units, "constant": constant}
+        return dataclasses.replace(found, scores={**scores, MEAN: mean}, notes=notes, **more)
 
     def result(self, found: Evaluated) -> str:
         """The result of a cell in words."""

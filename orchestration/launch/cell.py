@@ -118,7 +118,7 @@ def _join_alone(machine: Machine) -> None:
 
 
 def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
-    from training.evaluation import Budget, Evaluated, fill_in, finetune
+    from training.evaluation import Budget, Evaluated, fill_in, finetune, of_constant
 
     assert cell.corpus is not None
     net, tuning = _net(cell), cell.tuning
@@ -129,7 +129,9 @@ def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
     how: dict[str, Any] = {"on_step": step_counter(count), "machine": cell.machine}
     found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
     scores = {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}
-    return Evaluated({"test": scores}, {}, notes=(*examples.notes, *found.notes))
+    alike = {"test": found.constant}
+    notes = (*examples.notes, *found.notes, *of_constant("test", found.constant, len(found.right), "accuracy", scores))
+    return Evaluated({"test": scores}, {}, notes=notes, by_unit={"test": found.right}, constant=alike)
 
 
 def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":

@@ -9,7 +9,7 @@ from orchestration.reports.diff import abstract
 from orchestration.reports.family import Node, net, row, training_flops
 from orchestration.reports.kept_scores import FILE as SCORE_FILE
 from orchestration.reports.kept_scores import MARK as SCORE_MARK
-from orchestration.reports.kept_scores import WHOLE, finished, kept, ordered, whole
+from orchestration.reports.kept_scores import WHOLE, finished, kept, ordered, series, whole
 from orchestration.reports.score_table import (
     GUESSES,
     ROWS,
@@ -53,6 +53,7 @@ __all__ = [
     "score_page",
     "score_rows",
     "score_values",
+    "series",
     "tasks_as_values",
     "tasks_at_hand",
     "training_flops",

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from training.metrics import Paired
 from training.tasks import Chosen, TaskScore
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,10 @@ def kept(folder: Path) -> TaskScore:
         name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
         for name, one in found["starts"].items()
     }
-    return TaskScore(**{**found, "starts": starts, "notes": tuple(found["notes"]), "failed": tuple(found["failed"])})
+    gain = Paired(**found["gain"]) if found.get("gain") else None
+    intervals = {start: (low, high) for start, (low, high) in found.get("intervals", {}).items()}
+    plain = {"starts": starts, "notes": tuple(found["notes"]), "failed": tuple(found["failed"])}
+    return TaskScore(**{**found, **plain, "gain": gain, "intervals": intervals})
 
 
 def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
@@ -46,17 +51,35 @@ def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
     return found
 
 
-def ordered(found: Kept) -> list[TaskScore]:
+def series(run_folder: Path) -> dict[str, str]:
+    """By the name of each finished score, the hash that it has in common with those that differ from it in nothing but
+    the step: that in the name of the last of them."""
+    names: dict[str, list[tuple[tuple[float, float], str]]] = {}
+    for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
+        causes = json.loads(mark.read_text())["causes"]
+        same = {name: value for name, value in causes.items() if name != "step"}
+        at = place((causes.get("step"), causes.get("labels", 0)))
+        names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((at, mark.parent.name))
+    return {name: _hash(max(alike)[1]) for alike in names.values() for _, name in alike}
+
+
+def _hash(name: str) -> str:
+    return name.rpartition("-")[2]
+
+
+def ordered(found: Kept, series: Mapping[str, str] = MappingProxyType({})) -> list[TaskScore]:
     """Scores in an order that says nothing of when they were made. A task that has several which neither steps nor
-    labels tell apart (other grids, lengths, data) is named with their hash."""
+    labels tell apart (other grids, lengths, data) is named with their hash, or with that of their series: those of one
+    are a curve over the steps."""
 
     def order(name: str) -> tuple[str, tuple[float, float], str]:
         return found[name][0].task, place(found[name][1]), name
 
     times = Counter(order(name)[:2] for name in found)
+    alike = {series.get(name, name) for name in found if times[order(name)[:2]] > 1}
     return [
-        replace(found[name][0], task=f"{found[name][0].task} ({name.rpartition('-')[2]})")
-        if times[order(name)[:2]] > 1
+        replace(found[name][0], task=f"{found[name][0].task} ({series.get(name, _hash(name))})")
+        if series.get(name, name) in alike
         else found[name][0]
         for name in sorted(found, key=order)
     ]

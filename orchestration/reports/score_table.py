@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
@@ -9,6 +10,11 @@ from typing import Any, Final
 
 from training.tasks import TaskScore, spread_of
 
+SAID: Final = (
+    "Median and standard deviation over the seeds, in brackets the 95 % confidence interval over seeds and questions; "
+    "gain: the difference of the means, with its interval; p: two-sided paired t test over the same seeds and "
+    "questions, not adjusted for the number of tasks"
+)  # what the figures of a table are
 ROWS: Final = "rows"  # what the number of rows is called that scores of a split are of
 TRAIN_ROWS: Final = "train_rows"  # and of those that were learned from
 GUESSES: Final = ("majority", "chance")
@@ -31,7 +37,7 @@ HEAD = (
         "random",
         "pretrained",
         "gain",
-        "beyond the seeds",
+        "p",
         "majority",
         "chance",
         "paper",
@@ -59,10 +65,10 @@ def _row(score: TaskScore) -> tuple[str, ...]:
         shown(_count(score, ROWS), ROWS),
         f"{score.step:,}" if score.step is not None else "",
         f"{score.labels:,}" if score.labels else "",
-        shown(score.values("random"), score.metric),
-        shown(score.values("pretrained"), score.metric),
-        f"{scaled(gain, score.metric):+.1f}" if gain is not None else "",
-        beyond_seeds(score),
+        score_of(score, "random"),
+        score_of(score, "pretrained"),
+        f"{scaled(gain, score.metric):+.1f}{_gain_interval(score)}" if gain is not None else "",
+        p_value(score),
         *(f"{scaled(guess[name], score.metric):.1f}" if name in guess else "" for name in GUESSES),
         ", ".join(_figure(name, value) for name, value in score.paper.items()),
     )
@@ -110,11 +116,46 @@ def _unit(metric: str) -> str:
     return next((unit for word, unit in named.items() if word in metric.split("_")), unit_of(metric))
 
 
-def beyond_seeds(score: TaskScore) -> str:
-    """Whether the gain is more than the seeds differ, in a word; "" where there is no gain."""
+def score_of(score: TaskScore, start: str) -> str:
+    """The score of a start in words: median, deviation, interval, and whether it is that of one constant answer."""
+    words = shown(score.values(start), score.metric)
+    if start in score.intervals:
+        words += f" {bracketed(score.intervals[start], score.metric)}"
+    return f"{words}, constant answer" if start in score.constant else words
+
+
+def bracketed(ends: tuple[float, float], metric: str, sign: str = "") -> str:
+    """An interval in the unit of its metric.
+
+    >>> bracketed((0.712, 0.8), "accuracy"), bracketed((-0.01, 0.1), "f1", "+")
+    ('[71.2, 80.0]', '[-1.0, +10.0]')
+    """
+    low, high = (f"{scaled(end, metric):{sign},.{2 if 'bits' in metric else 1}f}" for end in ends)
+    return f"[{low}, {high}]"
+
+
+def _gain_interval(score: TaskScore) -> str:
+    return f" {bracketed((score.gain.low, score.gain.high), score.metric, '+')}" if score.gain else ""
+
+
+def p_value(score: TaskScore) -> str:
+    """p of the gain, or why there is none; "" where there is no gain.
+
+    One fine-tuning of either start says nothing about others, whatever the number of questions.
+    """
     if score.margin is None:
         return ""
-    return {True: "yes", False: "no", None: "one seed"}[score.wins]
+    if score.gain is not None:
+        return shown_p(score.gain.p)
+    return "one seed" if len(score.values("pretrained")) == 1 or len(score.values("random")) == 1 else "not tested"
+
+
+def shown_p(p: float) -> str:
+    """
+    >>> shown_p(0.0004), shown_p(0.0123), shown_p(0.5)
+    ('<0.001', '0.012', '0.500')
+    """
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def shown(values: Sequence[float], metric: str) -> str:
@@ -152,7 +193,7 @@ def unit_of(metric: str) -> str:
 def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float] | None = None) -> str:
     """A page: the table, averages of GLUE, what was chosen for each task, the other splits and metrics, what failed."""
     table = score_rows(scores)
-    parts = [f"# Scores of {name}", "Median and standard deviation over the seeds; shares in percent.", _table(table)]
+    parts = [f"# Scores of {name}", f"{SAID}; shares in percent.", _table(table)]
     parts += [f"GLUE, average as {which}: {100 * value:.1f}" for which, value in (glue or {}).items()]
     for score in scores:
         for start, one in score.starts.items():
@@ -165,9 +206,25 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
                 for metric, values in metrics.items()
             )
             parts.append(f"* {named(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
-        parts += [f"* {named(score)}: {note}" for note in score.notes]
         parts += [f"* {named(score)}: no score of {failed}" for failed in score.failed]
+    parts += _notes(scores)
     return "\n\n".join(parts) + "\n"
+
+
+def _notes(scores: Sequence[TaskScore]) -> list[str]:
+    """What is said of scores, each note once, behind those that it is said of: scores of a task over its steps share
+    most."""
+    of: dict[tuple[str, str], list[TaskScore]] = {}
+    for score in scores:
+        for note in score.notes:
+            of.setdefault((score.task, note), []).append(score)
+    count = Counter(score.task for score in scores)
+    return [
+        f"* {task}, all {count[task]} scores: {note}"
+        if 1 < len(those) == count[task]
+        else f"* {', '.join(map(named, those))}: {note}"
+        for (task, note), those in of.items()
+    ]
 
 
 def named(score: TaskScore) -> str:
@@ -207,5 +264,6 @@ def score_values(scores: Sequence[TaskScore]) -> list[dict[str, Any]]:
         | guesses(score)
         | {name: next(iter(_count(score, name)), None) for name in (ROWS, TRAIN_ROWS)}
         | {"margin": score.margin, "spread": score.spread, "wins": score.wins}
+        | {"p": score.gain.p if score.gain else None}
         for score in scores
     ]

@@ -180,7 +180,9 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     """Scores of downstream tasks, a row each."""
     if not rows:
         return Text("no downstream scores: the recipe names no evals, or what they need is not at hand")
-    table = _table(*rows[0], title="downstream scores, median and deviation over the seeds; shares in percent")
+    title = "downstream scores: median, deviation over the seeds, 95 % confidence interval"
+    tested = "; gain: difference of means; p: paired t test over seeds and questions" if "p" in rows[0] else ""
+    table = _table(*rows[0], title=f"{title}{tested}; shares in percent")
     for row in rows:
         _add(table, *row.values())
     return table

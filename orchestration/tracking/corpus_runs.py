@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.config import not_default
 from orchestration.progress import Paces, Report, ignore
+from orchestration.tracking import names
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
 from orchestration.tracking.patience import while_there, within
@@ -186,7 +187,5 @@ def _counts(manifest: Manifest) -> dict[str, float]:
 
 
 def _log_metrics(client: Any, run_id: str, values: Mapping[str, float], step: int) -> None:
-    from mlflow.entities import Metric
-
     now_ms = int(time.time() * 1000)
-    client.log_batch(run_id, [Metric(key, float(value), now_ms, step) for key, value in values.items()])
+    names.log_metrics(client, run_id, [(key, float(value), now_ms, step) for key, value in values.items()])

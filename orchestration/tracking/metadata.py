@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from orchestration.tracking import names
 from orchestration.tracking.patience import behind, forget_told
 from preprocessing import limits
 from preprocessing.manifest import Manifest
 
 NOTE: Final = "mlflow.note.content"  # the tag that the UI shows as a description, in Markdown
 FOLDER: Final = "sesame.folder"  # the tag with the folder in which all that a run has made is, as a URI
-LONGEST: Final = 5_000  # characters of a tag or a parameter; MLflow's limits are 8,000 and 6,000
-AT_ONCE: Final = 100  # parameters, or tags, in one call: MLflow's limit
 LIBRARIES: Final = (
     "apache-beam", "deepspeed", "mlflow", "numpy", "pyarrow", "ray", "safetensors", "sentencepiece", "tokenizers",
     "torch", "transformers",
@@ -59,9 +58,9 @@ def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> Told:
     tags: dict[str, object] = {"mlflow.source.name": "sesame", FOLDER: folder.resolve().as_uri()}
     tags |= {**git_tags(), **libraries(), **hardware(), NOTE: metadata.note, **metadata.tags}
     return {
-        "tags": {key: str(value)[:LONGEST] for key, value in tags.items()},
+        "tags": {key: names.value(str(value)) for key, value in tags.items()},
         "texts": dict(metadata.files),
-        "params": {key: value[:LONGEST] for key, value in flattened(metadata.params).items()},
+        "params": {key: names.value(value) for key, value in flattened(metadata.params).items()},
         "datasets": {"pretraining": _dataset(corpus)} if corpus else {},
     }
 
@@ -81,26 +80,18 @@ def tell_kept(client: Any, run_id: str, folder: Path) -> None:
 
 
 def _log_tags(client: Any, run_id: str, tags: Mapping[str, str]) -> None:
-    from mlflow.entities import RunTag
-
-    given = [RunTag(key, value) for key, value in tags.items()]
-    for start in range(0, len(given), AT_ONCE):
-        client.log_batch(run_id, tags=given[start : start + AT_ONCE])
+    names.log_tags(client, run_id, tags.items())
 
 
 def _log_texts(client: Any, run_id: str, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
-        client.log_text(run_id, text, name)
+        client.log_text(run_id, text, names.path(name))
 
 
 def _log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
     """Those that the run lacks: parameters cannot change, and the folder's name has their hash."""
-    from mlflow.entities import Param
-
     has = client.get_run(run_id).data.params
-    given = [Param(key, value) for key, value in params.items() if key not in has]
-    for start in range(0, len(given), AT_ONCE):
-        client.log_batch(run_id, params=given[start : start + AT_ONCE])
+    names.log_params(client, run_id, [(key, value) for key, value in params.items() if names.key(key) not in has])
 
 
 def _log_datasets(client: Any, run_id: str, datasets: Mapping[str, Mapping[str, str]]) -> None:
@@ -129,12 +120,18 @@ def flattened(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
     >>> flattened({"optim": {"peak": 0.1}, "phases": [{"steps": 2}]})
     {'optim.peak': '0.1', 'phases.0.steps': '2'}
+
+    Of two that would be the same key both stay.
+
+    >>> flattened({"a": {"b": 1}, "a.b": 2})
+    {'a.b': '1', "a.b ('a.b')": '2'}
     """
     flat: dict[str, str] = {}
     for key, value in params.items():
         if isinstance(value, list | tuple):
             value = {str(index): item for index, item in enumerate(value)}
-        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
+        found = flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
+        flat |= {f"{name} ({key!r})" if name in flat else name: one for name, one in found.items()}
     return flat
 
 
@@ -196,7 +193,7 @@ def _dataset(corpus: Path) -> dict[str, str]:
     """A corpus, as MLflow's class of datasets takes it."""
     manifest = Manifest.load(corpus)
     return {
-        "name": manifest.name,
+        "name": names.title(manifest.name),
         "digest": manifest.digest[:36],  # MLflow's limit; the profile has all of it
         "source_type": "local",
         "source": json.dumps({"uri": corpus.resolve().as_uri()}),

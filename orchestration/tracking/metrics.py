@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration.figures import History
+from orchestration.tracking import names
 from orchestration.tracking.metadata import tell_kept
 from orchestration.tracking.patience import FAILED_S, Waiting, behind, forget, in_a_line, note_behind, note_told
 from orchestration.tracking.runs import Tracked, client_of, load_mlflow
@@ -194,17 +195,15 @@ class MetricLog:
             file, folder = self._files[0]
             self._waits_since_s = time.monotonic()
             if file.exists():
-                client.log_artifact(run_id, str(file), folder)
+                client.log_artifact(run_id, str(file), names.path(folder))
             else:
                 log.warning("%s: is gone, so MLflow does not get it", file)
             del self._files[0]
 
     def _mirror_pending(self, client: Any, run_id: str, mirrored: Mapping[str, int]) -> None:
-        from mlflow.entities import Metric
-
         num_lines = len(self._pending)  # the loop may append meanwhile
         points = [
-            Metric(key, math.nan if value is None else value, int(line["time"] * 1000), line["step"])
+            names.metric(key, value, int(line["time"] * 1000), line["step"])
             for line in self._pending[:num_lines]
             for key, value in line["metrics"].items()
             if line["step"] > mirrored.get(key, -1)
@@ -212,12 +211,13 @@ class MetricLog:
         for start in range(0, len(points), BATCH):
             self._waits_since_s = time.monotonic()
             client.log_batch(run_id, metrics=points[start : start + BATCH])
+        names.log_true_names(client, run_id, {key for line in self._pending[:num_lines] for key in line["metrics"]})
         del self._pending[:num_lines]
 
 
 def _last_steps(client: Any, run_id: str, keys: Mapping[str, int]) -> dict[str, int]:
     """The last step of each metric that MLflow has: where an earlier process of this run stopped mirroring."""
-    histories = {key: client.get_metric_history(run_id, key) for key in list(keys)}
+    histories = {key: client.get_metric_history(run_id, names.key(key)) for key in list(keys)}
     return {key: max(point.step for point in points) for key, points in histories.items() if points}
 
 

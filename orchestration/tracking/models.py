@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
 
 from orchestration.reports.model_card import model_card
-from orchestration.tracking.metadata import LONGEST, NOTE
+from orchestration.tracking import names
+from orchestration.tracking.metadata import NOTE
 from orchestration.tracking.patience import hidden, in_a_line, without_password
 from orchestration.tracking.runs import UNFINISHED, Tracked, client_of, known
 from preprocessing.errors import BadInput
@@ -74,7 +75,7 @@ def log_model(tracked: Tracked, export: Path) -> str:
         run.info.experiment_id,
         NAME,
         source_run_id=tracked.run_id,
-        tags={NOTE: card[:LONGEST]},
+        tags={NOTE: names.value(card)},
         params=dict(run.data.params),
         model_type=what.task,
     )
@@ -277,7 +278,7 @@ def register(folder: Path, export: Path, name: str) -> Version:
     A run that was finished while the store was away has its model logged now. BadInput where the store, the run or its
     model are not there, or where no model can have such a name.
     """
-    tracked = known(folder)
+    name, tracked = names.model(name), known(folder)
     if tracked is None:
         raise BadInput(f"{folder}: no MLflow run is known for it; train it again with `sesame train --resume never`")
     with _asked(tracked) as client:

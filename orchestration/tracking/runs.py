@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psutil
 
+from orchestration.tracking import names
 from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, tell_kept, telling_name, told
 from orchestration.tracking.patience import (
     FAILED_S,
@@ -53,6 +54,8 @@ RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
 UNFINISHED = ".mlflow-"  # how a folder in the run folder begins in which a model is written
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
 KIND = ("mlflow.experimentKind", "custom_model_development")  # the tag of an experiment whose runs train models
+
+REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED")  # MLflow's codes of what no other try mends
 
 Scores = Mapping[str, Sequence[float]]
 
@@ -125,7 +128,7 @@ def client_of(uri: str) -> Any:
 
 def experiment(client: Any, place: Place, name: str = "") -> str:
     """The id of the experiment `name`, or of the one that runs go to; it is made where it is missing."""
-    name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "sesame")
+    name = names.experiment(name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "") or "sesame")
     found = client.get_experiment_by_name(name)
     if found is None:
         return _new_experiment(client, place, name)
@@ -370,22 +373,28 @@ def catch_up(tracked: Tracked, folder: Path) -> None:
 
 
 def _terminate(client: Any, run_id: str, status: str, detail: str) -> None:
-    client.set_tag(run_id, "sesame.ended", detail)
+    names.log_tags(client, run_id, [("sesame.ended", detail)])
     client.set_terminated(run_id, status)
 
 
 @contextmanager
-def log_and_suppress(what: str) -> Iterator[None]:
-    """A store that fails here costs a warning, never the run: all that matters is in the run's folder too."""
+def log_and_suppress(what: str, remedy: str = "") -> Iterator[None]:
+    """A store that fails here costs a warning, never the run: all that matters is in the run's folder too.
+
+    `remedy` is said where another try can succeed: not where the store refuses what it is given.
+    """
     try:
         yield
     except Exception as error:
-        log.warning("MLflow does not take %s: %s", what, in_a_line(error))
+        refused = getattr(error, "error_code", "") in REFUSED
+        advice = "; it is refused, and another try would be; it is kept in the run's folder" if refused else remedy
+        log.warning("MLflow does not take %s%s: %s", what, advice, in_a_line(error))
 
 
 def created(client: Any, place: Place, name: str, among: str = "", **tags: str) -> Tracked:
     """A new run of ours, RUNNING, in the experiment `among`."""
     tags |= {OWNER: json.dumps(asdict(Owner.me()))}
+    name = names.title(name)
     return Tracked(place.uri, client.create_run(experiment(client, place, among), tags=tags, run_name=name).info.run_id)
 
 
@@ -457,7 +466,7 @@ def mirror(folder: Path, name: str, what: str, call: Callable[[Tracked], object]
         call(tracked)
         forget_told(folder, owing)
 
-    with log_and_suppress(f"{what}; the same command again logs them"):
+    with log_and_suppress(what, "; the same command again logs them"):
         note_told(folder, owing)
         load_mlflow(tracked.uri)
         while_there(tracked.uri, told)
@@ -469,24 +478,21 @@ def owed(folder: Path) -> set[str]:
 
 
 def tag(tracked: Tracked, **tags: object) -> None:
-    for key, value in tags.items():
-        client_of(tracked.uri).set_tag(tracked.run_id, key, str(value))
+    names.log_tags(client_of(tracked.uri), tracked.run_id, tags.items())
 
 
 def log_figures(tracked: Tracked, figures: Mapping[str, "Figure"]) -> None:
     """Pictures, by name."""
     client = client_of(tracked.uri)
     for name, figure in figures.items():
-        client.log_figure(tracked.run_id, figure, f"figures/{name}.png")
+        client.log_figure(tracked.run_id, figure, names.path(f"figures/{name}.png"))
 
 
 def log_scores(tracked: Tracked, scores: Mapping[str, float]) -> None:
     """Figures that stand for the whole run."""
-    from mlflow.entities import Metric
-
     now_ms = int(time.time() * 1000)
-    points = [Metric(key, value, now_ms, 0) for key, value in scores.items()]
-    client_of(tracked.uri).log_batch(tracked.run_id, points)
+    points = [(key, value, now_ms, 0) for key, value in scores.items()]
+    names.log_metrics(client_of(tracked.uri), tracked.run_id, points)
 
 
 def log_table(tracked: Tracked, scores: Mapping[str, float], page: Path, figure: "Figure") -> None:

@@ -7,23 +7,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestration.tracking.metadata import (
-    FOLDER,
-    LONGEST,
-    NOTE,
-    flattened,
-    git_tags,
-    hardware,
-    libraries,
-    log_dataset,
-)
+from orchestration.tracking import names
+from orchestration.tracking.metadata import FOLDER, NOTE, flattened, git_tags, hardware, libraries, log_dataset
 from orchestration.tracking.runs import OWNER, Owner, Tracked, client_of
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
-
-BATCH = 500  # points in one call; MLflow takes at most a thousand
-PARAMS = 100  # parameters in one call; it takes no more
 
 
 @dataclass(frozen=True)
@@ -47,6 +36,7 @@ class TaskRecord:
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # texts by name
     step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
+    last: int = 0  # step of the pretraining at which the finished run ended, where that is known
     labels: int = 0  # labelled rows, where a number was asked for
     dataset: str = ""  # digest of the questions and answers
     cells: Sequence[CellRecord] = ()
@@ -55,8 +45,6 @@ class TaskRecord:
 def log_task(tracked: Tracked, record: TaskRecord) -> None:
     """A finished child run of `tracked` with a child of its own for each cell; its headline goes to `tracked`, at the
     step of the pretraining, and a second time at the number of labels: MLflow draws both as curves."""
-    from mlflow.entities import Metric
-
     client = client_of(tracked.uri)
     parent = client.get_run(tracked.run_id)
     name = f"eval/{record.name}" + (f" at step {record.step:,}" if record.step is not None else "")
@@ -67,30 +55,29 @@ def log_task(tracked: Tracked, record: TaskRecord) -> None:
         if record.dataset:
             _log_dataset(client, child, record)
         for file, figure in record.figures.items():
-            client.log_figure(child, figure, f"figures/{file}.png")
+            client.log_figure(child, figure, names.path(f"figures/{file}.png"))
         for file, text in record.files.items():
-            client.log_text(child, text, file)
+            client.log_text(child, text, names.path(file))
         for cell in record.cells:
             with _child(client, client.get_run(child), cell.name) as run_id:
                 losses = [("loss", loss, number + 1) for number, loss in enumerate(cell.losses)]
                 _log(client, run_id, [*((key, value, 0) for key, value in cell.scores.items()), *losses], cell.params)
     now_ms = int(time.time() * 1000)
-    means = [
-        Metric(f"eval/{record.name}/{key}", value, now_ms, record.step or 0) for key, value in record.headline.items()
-    ]
+    step = record.last if record.step is None else record.step
+    means = [(f"eval/{record.name}/{key}", one, now_ms, step) for key, one in record.headline.items()]
     if record.labels:
         by_labels = record.headline.items()
-        means += [Metric(f"eval/{record.name}/by_labels/{key}", one, now_ms, record.labels) for key, one in by_labels]
-    client.log_batch(tracked.run_id, means)
+        means += [(f"eval/{record.name}/by_labels/{key}", one, now_ms, record.labels) for key, one in by_labels]
+    names.log_metrics(client, tracked.run_id, means)
 
 
 def log_page(tracked: Tracked, files: Mapping[str, str], figures: Mapping[str, "Figure"]) -> None:
     """The table of all tasks, as texts and as a picture."""
     client = client_of(tracked.uri)
     for name, text in files.items():
-        client.log_text(tracked.run_id, text, f"scores/{name}")
+        client.log_text(tracked.run_id, text, names.path(f"scores/{name}"))
     for name, figure in figures.items():
-        client.log_figure(tracked.run_id, figure, f"figures/{name}.png")
+        client.log_figure(tracked.run_id, figure, names.path(f"figures/{name}.png"))
 
 
 @contextmanager
@@ -100,6 +87,8 @@ def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
     tags = {key: value for key, value in parent.data.tags.items() if key in kept}
     tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame", **git_tags()}
     tags |= {OWNER: json.dumps(asdict(Owner.me())), **libraries(), **hardware()}
+    name = names.title(name)
+    _remove_failed(client, parent, name)
     run_id = client.create_run(parent.info.experiment_id, tags=tags, run_name=name).info.run_id
     status = "FAILED"
     try:
@@ -109,21 +98,25 @@ def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
         client.set_terminated(run_id, status)
 
 
-def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], params: Mapping[str, Any]) -> None:
-    from mlflow.entities import Metric, Param
+def _remove_failed(client: Any, parent: Any, name: str) -> None:
+    """Delete what an earlier try to log the same left under this name, which broke off."""
+    where = f"tags.mlflow.parentRunId = '{parent.info.run_id}' and attributes.status = 'FAILED'"
+    for found in client.search_runs([parent.info.experiment_id], where):
+        if found.info.run_name == name:
+            client.delete_run(found.info.run_id)
 
+
+def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], params: Mapping[str, Any]) -> None:
     now_ms = int(time.time() * 1000)
-    metrics = [Metric(key, value, now_ms, step) for key, value, step in points]
-    flat = [Param(key, value[:LONGEST]) for key, value in flattened(params).items()]
-    for start in range(0, len(flat), PARAMS):
-        client.log_batch(run_id, params=flat[start : start + PARAMS])
-    for start in range(0, len(metrics), BATCH):
-        client.log_batch(run_id, metrics[start : start + BATCH])
+    names.log_metrics(client, run_id, [(key, value, now_ms, step) for key, value, step in points])
+    names.log_params(client, run_id, flattened(params).items())
 
 
 def _log_dataset(client: Any, run_id: str, record: TaskRecord) -> None:
     from mlflow.entities import Dataset
 
     profile = json.dumps({"digest": record.dataset})
-    dataset = Dataset(record.name, record.dataset[:36], "local", json.dumps({"task": record.name}), profile=profile)
+    dataset = Dataset(
+        names.title(record.name), record.dataset[:36], "local", json.dumps({"task": record.name}), profile=profile
+    )
     log_dataset(client, run_id, dataset, "evaluation")

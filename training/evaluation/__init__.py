@@ -1,10 +1,12 @@
 """Downstream: what a net scores on tasks (training/tasks), and linear probes of frozen states.
 
-Read outcome.py (`Net`, `Evaluated`), net.py (from disk), then the ways to evaluate on files: tuned.py (a head is
-fine-tuned), likelihoods.py (how likely a net finds texts), writing.py (what it writes; forms.py); and on held-out
-documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`) asks what a net knows as it is.
+Read outcome.py (`Net`, `Evaluated`), net.py (from disk), by_unit.py (what a score rests on), then the ways to evaluate
+on files: tuned.py (a head is fine-tuned), likelihoods.py (how likely a net finds texts), writing.py (what it writes;
+forms.py); and on held-out documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`) asks
+what a net knows as it is.
 """
 
+from training.evaluation.by_unit import of_constant
 from training.evaluation.cloze import fill_in
 from training.evaluation.finetuning import Budget, Outcome, finetune
 from training.evaluation.likelihoods import model_of, scored
@@ -27,6 +29,7 @@ __all__ = [
     "masked",
     "model_of",
     "net_of",
+    "of_constant",
     "pairs",
     "scored",
     "written",

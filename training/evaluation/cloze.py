@@ -12,6 +12,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import Vocab
 from training.engines import to_tensors
+from training.evaluation.by_unit import constant, of_constant
 from training.evaluation.likelihoods import model_of, which_of
 from training.evaluation.outcome import Evaluated, Net
 from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
@@ -39,7 +40,11 @@ def fill_in(net: Net, task: Blanks, machine: Machine | None = None) -> Evaluated
     step = max(1, len(task.blanks) // SHOWN)
     shown = [_shown(net.vocab, task.blanks[n], best_NB[n]) for n in range(0, len(task.blanks), step)][:SHOWN]
     notes, example = (*which_of(net), *task.notes), "\n".join(shown)
-    return Evaluated({"test": scores}, {"test": best_NB[:, 0].tolist()}, notes=notes, example=example)
+    words = [net.vocab.decode([id]).strip() for id in best_NB[:, 0].tolist()]
+    alike, units = {"test": constant(words)}, {"test": right_NB[:, 0].float().tolist()}
+    notes += tuple(of_constant("test", alike["test"], len(words), "accuracy", scores))
+    said = {"test": best_NB[:, 0].tolist()}
+    return Evaluated({"test": scores}, said, notes=notes, example=example, by_unit=units, constant=alike)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
+from training.evaluation.by_unit import constant
 from training.evaluation.tuned import engine_of, of_random
 from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, tune
 from training.model import ModelSpec
@@ -45,6 +46,8 @@ class Outcome:
     accuracy: float
     loss: float  # nats per row
     notes: tuple[str, ...] = ()
+    right: tuple[float, ...] = ()  # of each test row, 1 where its class is right
+    constant: str = ""  # the class that all rows get, in words
 
 
 def nobody(done: int) -> None:
@@ -78,14 +81,18 @@ def finetune(
     for numbers, heads in outputs(model, examples_of(task.test), torch.device(machine.device)):
         log_p[list(numbers)] = heads["row_label"].log_softmax(-1).numpy()
     label_N = task.test.label_N
+    class_N = log_p.argmax(-1)
+    right_N = class_N == label_N
     return Outcome(
         task=task.name,
         chance=task.chance,
         start="random" if weights is None else "pretrained",
         seed=seed,
-        accuracy=float((log_p.argmax(-1) == label_N).mean()),
+        accuracy=float(right_N.mean()),
         loss=float(-log_p[np.arange(len(label_N)), label_N].mean()),
         notes=tuple(of_random(name for name in random if ".pooler." in name)),
+        right=tuple(right_N.astype(float).tolist()),
+        constant=constant([task.classes[number] for number in class_N.tolist()]),
     )
 
 

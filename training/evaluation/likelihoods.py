@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from preprocessing.errors import BadInput
+from training.evaluation.by_unit import by_unit, constant, of_constant
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, nobody
 from training.formats import half
@@ -33,16 +34,29 @@ def scored(
     machine = machine or Machine()
     reader = NetReader(model_of(net, seed, machine), net.vocab, machine.micro_tokens, on_step)
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(which_of(net))
+    units, alike = dict[str, Sequence[float]](), dict[str, str]()
     train, example = items.get("train", ()), ""
     for split in items:
         if split != "train":
             answers = task.answers(items[split], train, reader)
             if any(item.gold is not None for item in items[split]):
                 scores[split] = task.scores(items[split], answers)
+                units[split] = by_unit(task.scores, task.metrics[0], items[split], answers)
             predictions[split] = task.predictions(items[split], answers)
+            alike[split] = _constant_choice(items[split], predictions[split])
+            count, of = len(items[split]), scores.get(split, {})
+            notes += of_constant(split, alike[split], count, task.metrics[0], of)
             notes += [f"{split}: {note}" for note in task.notes(items[split], answers, reader)]
             example = example or task.example(items[split], train, reader)
-    return Evaluated(scores, predictions, (), tuple(notes), example)
+    return Evaluated(scores, predictions, (), tuple(notes), example, units, alike)
+
+
+def _constant_choice(items: Sequence[Item], predictions: Sequence[Any]) -> str:
+    """The option that is chosen in all questions, where they all have the same; "" where there are several."""
+    options = {tuple(getattr(item.texts[0], "options", ())) for item in items}
+    chosen = [one["answer"] for one in predictions if isinstance(one, dict) and "answer" in one]
+    is_one = len(options) == 1 and len(next(iter(options))) > 1 and len(chosen) == len(items)
+    return constant(chosen) if is_one else ""
 
 
 def which_of(net: Net) -> tuple[str, ...]:

@@ -28,3 +28,5 @@ class Evaluated:
     losses: Sequence[float] = ()  # of each update, in nats or squared units a target; () where nothing was trained
     notes: Sequence[str] = field(default_factory=tuple)  # what of the items could not be used
     example: str = ""  # one row as the net got it, decoded: a prompt, or a text with its special tokens
+    by_unit: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by split, values of questions: by_unit.py
+    constant: Mapping[str, str] = field(default_factory=dict)  # by split, the one answer that all are, in words

@@ -11,12 +11,13 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.vocab import INSERTS, Vocab, with_inserts
 from training.engines import DeepSpeedEngine, Engine, LocalEngine
+from training.evaluation.by_unit import by_unit, constant, of_constant
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
 from training.likelihood import unknown_of
 from training.optim import Optim
 from training.specs import Machine
-from training.tasks import Encoded, FittedTask, Item, LabelledTask, better
+from training.tasks import Encoded, FittedTask, Item, LabelledTask, WrittenTask, better
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
@@ -87,6 +88,15 @@ def finetuned(
     notes += [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
     found = Evaluated({}, {}, losses, notes)
     return _answered(found, model, task, items, others, machine)
+
+
+def with_majority(
+    task: LabelledTask | WrittenTask, items: Sequence[Item], predictions: Sequence[Any]
+) -> dict[str, float]:
+    """The scores, and beside them what the most frequent right answer alone gets by the first metric, where there is
+    one."""
+    guess = task.majority(items)
+    return task.scores(items, predictions) | ({"majority": task.scores(items, guess)[task.metrics[0]]} if guess else {})
 
 
 def _encoded(
@@ -227,6 +237,7 @@ def _answered(
 ) -> Evaluated:
     """What was found in training, with the answers to these splits and their scores."""
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(found.notes)
+    units, alike = dict[str, Sequence[float]](), dict[str, str]()
     said = {
         split: list(outputs(model, given.examples, torch.device(machine.device), machine.micro_tokens))
         for split, given in encoded.items()
@@ -240,7 +251,11 @@ def _answered(
         notes += [f"{split}: {note}" for note in given.notes]
         predictions[split] = task.predictions(items[split], given, said[split])
         if any(item.gold is not None for item in items[split]):
-            scores[split] = task.scores(items[split], predictions[split])
+            scores[split] = with_majority(task, items[split], predictions[split])
+            units[split] = by_unit(task.scores, task.metrics[0], items[split], predictions[split])
+            alike[split] = constant(predictions[split])
+            notes += of_constant(split, alike[split], len(items[split]), task.metrics[0], scores[split])
             repeated = of_repeated(items["train"], items[split])
             notes += [f"{split}: {note}" for note in (*task.notes(items[split], predictions[split]), *repeated)]
-    return replace(found, scores=scores, predictions=predictions, notes=tuple(notes))
+    more: dict[str, Any] = {"by_unit": units, "constant": alike}
+    return replace(found, scores=scores, predictions=predictions, notes=tuple(notes), **more)

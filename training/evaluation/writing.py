@@ -10,9 +10,19 @@ import torch
 from preprocessing.errors import BadInput, with_article
 from preprocessing.rng import key
 from preprocessing.vocab import Vocab
+from training.evaluation.by_unit import by_unit, constant, of_constant
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import Best, dev_of, engine_of, of_random, of_repeated, of_unknown, whole_state
+from training.evaluation.tuned import (
+    Best,
+    dev_of,
+    engine_of,
+    of_random,
+    of_repeated,
+    of_unknown,
+    whole_state,
+    with_majority,
+)
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.likelihood import unknown_of
@@ -55,19 +65,23 @@ def written(
             model, notes = _tuned(net, task, form, items, tuning, machine, step)
     model.to(machine.device).eval()
     scores, predictions = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]]()
+    units, alike = dict[str, Sequence[float]](), dict[str, str]()
     example = ""
     for split in (name for name in items if name != "train"):
         questions = asked(task, items[split], items.get("train", ()))
         texts, said = _texts(model, form, questions, net.vocab, task.writing)
         predictions[split] = task.predictions(items[split], texts)
         if any(item.gold is not None for item in items[split]):
-            scores[split] = task.scores(items[split], predictions[split])
+            scores[split] = with_majority(task, items[split], predictions[split])
+            units[split] = by_unit(task.scores, task.metrics[0], items[split], predictions[split])
+            alike[split] = constant(predictions[split])
+            notes += of_constant(split, alike[split], len(items[split]), task.metrics[0], scores[split])
         is_learned = tuning is not None and split in scores
         repeated = of_repeated(items["train"], items[split]) if is_learned else []
         of_task = task.notes(items[split], predictions[split])
         notes += [f"{split}: {note}" for note in (*said, *of_task, *repeated)]
         example = example or (questions[0].text if questions else "")
-    return Evaluated(scores, predictions, losses, tuple(notes), example)
+    return Evaluated(scores, predictions, losses, tuple(notes), example, units, alike)
 
 
 def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:

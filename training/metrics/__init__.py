@@ -1,9 +1,9 @@
 """Scores of downstream tasks, as their papers and official scripts count them: predictions and gold -> numbers.
 
 Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (those of Chinese
-ones), mlqa.py (of seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA) and glue.py (averages,
-submissions). What a library counts well is the library's: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No
-torch in here.
+ones), mlqa.py (of seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA), glue.py (averages, submissions)
+and paired.py (intervals of scores, and whether two of them differ). What a library counts well is the library's:
+scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
 """
 
 from training.metrics.cmrc import cmrc
@@ -11,15 +11,18 @@ from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_t
 from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
 from training.metrics.mlqa import LANGUAGES, mlqa
+from training.metrics.paired import LEVEL, Paired, interval, over_seeds, paired, pooled, unit_values
 from training.metrics.squad import best_threshold, squad1, squad2
 from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, kept_by_rouge, rouge
 
 __all__ = [
     "LANGUAGES",
+    "LEVEL",
     "OUTSIDE",
     "PREFIXES",
     "ROUGES",
     "Average",
+    "Paired",
     "Scheme",
     "Signed",
     "accuracy",
@@ -31,17 +34,22 @@ __all__ = [
     "entity_f1",
     "f1",
     "glue_average",
+    "interval",
     "kept_by_rouge",
     "macro_f1",
     "matthews",
     "mlqa",
     "no_tags_of",
     "outside_of",
+    "over_seeds",
+    "paired",
     "pearson",
+    "pooled",
     "rouge",
     "spearman",
     "squad1",
     "squad2",
     "submission",
     "undefined",
+    "unit_values",
 ]

@@ -21,6 +21,7 @@ from training.tasks.labelled import (
     answered,
     cut_rows,
     mean_of,
+    most_frequent,
     never_first,
     refuse,
     texts_of,
@@ -140,6 +141,9 @@ class Choose:
         return {"accuracy": mean_of([value for _, value in right])} | {
             name: mean_of(one) for name, one in parts.items() if one
         }
+
+    def majority(self, items: Sequence[Item]) -> list[str]:
+        return most_frequent(items, lambda gold: [self.labels[gold]]) * len(items)
 
     def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
         """Whether the options may be counted from 1, where labels count them from 0."""

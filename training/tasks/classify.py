@@ -13,7 +13,18 @@ from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import same, sentences
-from training.tasks.labelled import NO_LABEL, Encoded, Item, Outputs, Way, known_of, one_answer, refuse, zero
+from training.tasks.labelled import (
+    NO_LABEL,
+    Encoded,
+    Item,
+    Outputs,
+    Way,
+    known_of,
+    most_frequent,
+    one_answer,
+    refuse,
+    zero,
+)
 from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
 
 if TYPE_CHECKING:
@@ -120,6 +131,9 @@ class Classify:
         """What is none of the labels is wrong."""
         gold_N, predicted_N = self._numbers(items, predictions)
         return {name: _share(name, gold_N, predicted_N, self._positive) for name in self.metrics}
+
+    def majority(self, items: Sequence[Item]) -> list[str]:
+        return most_frequent(items, lambda gold: [self._merged(self.labels[gold])]) * len(items)
 
     def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
         """Which label F1 is of, and which metrics are 0 as they are not defined."""

@@ -121,6 +121,9 @@ class Generate:
                 found |= METRICS[name](golds, texts)
         return {name: found[name] for name in self.metrics if name in found}
 
+    def majority(self, items: Sequence[Item]) -> list[str]:
+        return []
+
     def notes(self, items: Sequence[Item], predictions: Sequence[str]) -> list[str]:
         """The signature of each metric of sacrebleu, how many references ROUGE drops, and how many texts are empty."""
         golds, texts = _scored(items, predictions)

@@ -3,7 +3,8 @@
 A kind of task is a spec whose keys a task file gives below `task` (task_file.py); it states all that is true of it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
@@ -85,6 +86,9 @@ class LabelledTask(TaskKind, Protocol):
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics`, of the items that have an answer."""
 
+    def majority(self, items: Sequence[Item]) -> list[Any]:
+        """The most frequent right answer as the prediction of each item; [] where there is none."""
+
     def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
         """What the scores mean, where they do not say it: a line each."""
 
@@ -148,6 +152,12 @@ def unlabelled(items: Sequence[Item], *, training: bool) -> list[str]:
     lacking = sum(item.gold is None for item in items)
     said = f"{lacking} of {len(items)} questions have no answer in the file, and do not count"
     return [said] if lacking and (training or lacking < len(items)) else []
+
+
+def most_frequent(items: Sequence[Item], answer: Callable[[Any], Iterable[Any]]) -> list[Any]:
+    """The most frequent of the answers that are known, of equal ones the first, in a list; [] where none is."""
+    counts = Counter(one for gold in known_of(items) for one in answer(gold))
+    return [counts.most_common(1)[0][0]] if counts else []
 
 
 def known_of(items: Sequence[Item]) -> list[Any]:

@@ -11,7 +11,7 @@ from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labelled import Encoded, Item, Outputs, Way, cut_rows, refuse
+from training.tasks.labelled import Encoded, Item, Outputs, Way, cut_rows, most_frequent, refuse
 from training.tasks.texts import items_of
 
 if TYPE_CHECKING:
@@ -105,6 +105,9 @@ class Rank:
         ]
         gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
         return {"accuracy": measures.accuracy(gold_N, predicted_N)}
+
+    def majority(self, items: Sequence[Item]) -> list[str]:
+        return most_frequent(items, lambda gold: [self.labels[gold]]) * len(items)
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
         return []

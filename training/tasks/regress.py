@@ -13,7 +13,7 @@ from preprocessing.vocab import Vocab
 from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import number_of, sentences
-from training.tasks.labelled import Encoded, Item, Outputs, Way, known_of, one_answer, refuse, zero
+from training.tasks.labelled import Encoded, Item, Outputs, Way, known_of, mean_of, one_answer, refuse, zero
 from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class Regress:
     def scores(self, items: Sequence[Item], predictions: Sequence[float]) -> dict[str, float]:
         gold_N, predicted_N = _both(items, predictions)
         return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}
+
+    def majority(self, items: Sequence[Item]) -> list[float]:
+        return [mean_of(known)] * len(items) if (known := known_of(items)) else []
 
     def notes(self, items: Sequence[Item], predictions: Sequence[float]) -> list[str]:
         """Why a correlation is 0 where it is not defined."""

@@ -12,7 +12,7 @@ from preprocessing.vocab import Template, Templated, Vocab, windows
 from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import same
-from training.tasks.labelled import Encoded, Item, Outputs, Way, refuse, texts_of, unlabelled
+from training.tasks.labelled import Encoded, Item, Outputs, Way, most_frequent, refuse, texts_of, unlabelled
 from training.tasks.split import value_of
 
 if TYPE_CHECKING:
@@ -201,6 +201,9 @@ class Span:
         return {name: shares[name] for name in self.metrics} | {
             name: value for name, value in shares.items() if name not in METRICS
         }
+
+    def majority(self, items: Sequence[Item]) -> list[Answer]:
+        return [Answer(text) for text in most_frequent(items, lambda gold: gold[1][:1] or [""])] * len(items)
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Answer]) -> list[str]:
         """How many questions have the id of another one, of which the official scripts score the answer to one."""

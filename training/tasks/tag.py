@@ -21,6 +21,7 @@ from training.tasks.labelled import (
     answered,
     known_of,
     mean_of,
+    most_frequent,
     one_answer,
     refuse,
 )
@@ -137,6 +138,10 @@ class Tag:
         number = {tag: at for at, tag in enumerate(self.labels)}
         number_N2 = np.array([(number[gold], number.get(said, NO_LABEL)) for gold, said in pairs], np.int64)
         return measures.macro_f1(*number_N2.T) if pairs else 0.0
+
+    def majority(self, items: Sequence[Item]) -> list[list[str]]:
+        tag = most_frequent(items, lambda tags: tags)
+        return [tag * len(item.texts[0]) for item in items] if tag else []
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Sequence[str]]) -> list[str]:
         """How many words of entities do not count, as their tags do not fit a strict scheme."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median, stdev
+from statistics import fmean, median, stdev
 from typing import Any, Final, Literal
+
+from training.metrics import Paired
 
 Start = Literal["pretrained", "random"]
 STARTS: Final[tuple[Start, ...]] = ("pretrained", "random")
@@ -48,6 +50,11 @@ class TaskScore:
     examples: Mapping[str, str] = field(default_factory=dict)  # by start: what the net says, a line each
     notes: tuple[str, ...] = ()  # what the scores mean, and what of the items could not be used
     failed: tuple[str, ...] = ()  # cells without a score, and why
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # by start, of 95 %; where known
+    gain: Paired | None = None  # of pretraining over random weights: its test; None: not tested
+    constant: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by start, what is said of seeds with one constant answer
 
     def values(self, start: str) -> tuple[float, ...]:
         """The scores of the seeds of a start; () where it was not asked for."""
@@ -55,11 +62,14 @@ class TaskScore:
 
     @property
     def margin(self) -> float | None:
-        """How much better the pretrained weights are than random ones, between the medians; None without both."""
+        """How much better the pretrained weights are than random ones, between the means over the seeds that both
+        have; None without both."""
+        if self.gain is not None:
+            return self.gain.difference
         pretrained, random = self.values("pretrained"), self.values("random")
         if not pretrained or not random:
             return None
-        return better(self.metric) * (median(pretrained) - median(random))
+        return better(self.metric) * (fmean(pretrained) - fmean(random))
 
     @property
     def spread(self) -> float:
@@ -68,10 +78,8 @@ class TaskScore:
 
     @property
     def wins(self) -> bool | None:
-        """Whether pretraining is better by more than the seeds differ; None without random weights or two seeds."""
-        if self.margin is None or any(len(self.values(start)) < 2 for start in STARTS):
-            return None
-        return self.margin > self.spread
+        """Whether pretraining is significantly better (p < 0.05, paired t test); None where that is not tested."""
+        return None if self.gain is None else self.gain.is_significant and self.gain.difference > 0
 
 
 def better(metric: str) -> int:

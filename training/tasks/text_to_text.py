@@ -74,6 +74,9 @@ class TextToText:
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
         return self.of.scores(items, predictions)
 
+    def majority(self, items: Sequence[Item]) -> list[Any]:
+        return self.of.majority(items)
+
     def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
         """How many texts are none of the labels, and what the task says of its scores."""
         other = sum(isinstance(said, str) and not said for said in predictions)

@@ -135,6 +135,9 @@ class WrittenTask(TaskKind, Protocol):
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
         """Each of `metrics` as a share, of the items that have an answer."""
 
+    def majority(self, items: Sequence[Item]) -> list[Any]:
+        """The most frequent right answer as the prediction of each item; [] where there is none."""
+
     def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
         """How scores were counted, and what could not be: a line each."""
 

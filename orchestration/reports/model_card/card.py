@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from orchestration.config import SCALES, flat, load, names
 from orchestration.reports.kept_scores import finished, whole
-from orchestration.reports.score_table import guesses, named, scaled, shown
+from orchestration.reports.score_table import guesses, named, p_value, scaled, score_of
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import Store
@@ -207,14 +207,16 @@ def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
         (
             named(each),
             f"{each.metric.replace('_', ' ')}, {each.split}",
-            *(shown(each.values(start), each.metric) for start in STARTS),
+            *(score_of(each, start) for start in STARTS),
+            p_value(each),
             ", ".join(f"{name} {scaled(value, each.metric):.1f}" for name, value in guesses(each).items()),
         )
         for each in scores
     ]
-    head = ("task", "score", "pretrained", "random initialisation", "a guess")
+    head = ("task", "score", "pretrained", "random initialisation", "p of the difference", "a guess")
     said = (
-        "Shares in percent, median and standard deviation over the seeds, beside the same net from random weights:\n\n"
+        "Shares in percent, median and standard deviation over the seeds with the 95 % confidence interval, beside the "
+        "same net from random weights (p: paired t test over seeds and questions):\n\n"
     )
     parts.append(said + _table(head, rows_) if rows_ else "No downstream task was evaluated (`sesame eval`).")
     return "\n\n".join(parts)

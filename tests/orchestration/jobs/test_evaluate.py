@@ -40,6 +40,9 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     assert score.paper == {"glue.sst2 (test)": 93.5}
     for one in score.starts.values():
         assert (one.scores["dev"]["rows"], one.scores["dev"]["train_rows"]) == ((12,), (24,))
+    assert score.gain is not None
+    assert (score.gain.seeds, score.gain.questions, set(score.intervals)) == (2, 12, {"pretrained", "random"})
+    assert score.gain.difference == pytest.approx(np.mean(score.values("pretrained")) - np.mean(score.values("random")))
     assert len(done) == 4
     (folder,) = (net.folder / "scores").glob("sst2-*")
     answers = json.loads((folder / evaluate.PREDICTIONS).read_text())

@@ -274,3 +274,23 @@ def test_curves_of_shares_and_of_perplexities_are_figures_of_their_own() -> None
     drawn = evaluate._pictures(each)
     assert set(drawn) == {"scores", "scores_by_labels", "scores_by_labels_loss"}
     assert [list(drawn[name].axes[0].lines[0].get_ydata()) for name in sorted(drawn)[1:]] == [[50.0, 50.0], [0.5, 0.5]]
+
+
+def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
+    run: tracking.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another grid: then two scores of the finished run are told apart by their hash, and the checkpoints' too."""
+    folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
+    (folder / evaluate.RESULT).write_text(json.dumps({"step": 20}))
+    monkeypatch.setattr(figures, "curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._axes("y")[0])
+    asked = load_cluster("local"), ignore
+    evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)
+    whole = plan(folder, "hans")
+    at_step = stages.Stage("scores", folder / "scores", "hans", {**whole.stage.causes, "step": 10})
+    evaluate.evaluate(folder, [replace(whole, step=10, stage=at_step), replace(whole, step=20)], *asked)
+    assert [(list(line), [step for step, _ in line]) for line in drawn[-1].values()] == [
+        ([(10, 37.5), (20, 37.5)], [10, 20])
+    ]
+    client = client_of(run.uri)
+    points = client.get_metric_history(run.run_id, "eval/hans/pretrained_accuracy")
+    assert sorted(point.step for point in points) == [10, 20, 20]  # the finished run is at its last step from the start

@@ -2,10 +2,14 @@
 
 import csv
 import io
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
-from orchestration.reports import score_csv, score_page, score_rows, score_values
+from orchestration.reports import SCORE_FILE, kept, score_csv, score_page, score_rows, score_values
 from orchestration.reports.score_table import scaled
 from tests.orchestration.config.test_task_files import METRICS
+from training.metrics import Paired
 from training.tasks import Chosen, TaskScore
 
 
@@ -26,12 +30,44 @@ def test_the_gain_over_random_weights_is_beside() -> None:
     random = Chosen({}, {"dev": {"f1": (0.5, 0.5, 0.5), "exact": (0.3, 0.3, 0.3)}})
     both = score("squad", starts={**one.starts, "random": random}, chance=0.25, labels=200)
     (row,) = score_rows([both])
-    assert (row["random"], row["gain"], row["beyond the seeds"], row["majority"]) == (
-        "50.0 +- 0.0",
-        "+31.0",
-        "yes",
-        "25.0",
+    assert (row["random"], row["gain"], row["p"], row["majority"]) == ("50.0 +- 0.0", "+31.0", "not tested", "25.0")
+    tested = replace(both, gain=Paired(0.31, 0.204, 0.416, 0.0123, 3, 71))
+    assert [score_rows([tested])[0][name] for name in ("gain", "p")] == ["+31.0 [+20.4, +41.6]", "0.012"]
+    (values,) = score_values([tested])
+    assert (values["p"], values["wins"], values["margin"]) == (0.0123, True, 0.31)
+    single = {start: Chosen({}, {"dev": {"f1": (0.5,)}}) for start in ("pretrained", "random")}
+    assert score_rows([score("squad", starts=single)])[0]["p"] == "one seed"
+
+
+def test_intervals_and_a_constant_answer_stand_beside_the_score() -> None:
+    one = score("mrpc", intervals={"pretrained": (0.752, 0.861)}, constant={"pretrained": "one constant answer: 'yes'"})
+    assert score_rows([one])[0]["pretrained"] == "81.0 +- 1.0 [75.2, 86.1], constant answer"
+    assert "95 % confidence interval" in score_page("bert", [one])
+    perplexity = Chosen({}, {"dev": {"word_perplexity": (35.13,)}})
+    read = score(
+        "wiki", metric="word_perplexity", starts={"pretrained": perplexity}, intervals={"pretrained": (30, 41)}
     )
+    assert score_rows([read])[0]["pretrained"] == "35.1 [30.0, 41.0]"
+
+
+def test_a_note_is_said_once_with_the_scores_that_it_is_of() -> None:
+    """Scored at nine checkpoints, a task had each of its notes nine times on its page."""
+    steps = [score("rte", step=100 * n, notes=("cut", *(["one"] if n == 1 else []))) for n in range(1, 10)]
+    page = score_page("bert", [*steps, score("mrpc", notes=("cut",))])
+    assert [line for line in page.splitlines() if line.startswith("* ") and "pretrained" not in line] == [
+        "* rte, all 9 scores: cut",
+        "* rte at step 100: one",
+        "* mrpc: cut",
+    ]
+
+
+def test_what_is_kept_of_a_score_is_read_back(tmp_path: Path) -> None:
+    one = score("rte", gain=Paired(0.1, 0.0, 0.2, 0.05, 3, 71), intervals={"pretrained": (0.5, 0.6)}, notes=("a",))
+    (tmp_path / SCORE_FILE).write_text(json.dumps([asdict(one)]))
+    assert kept(tmp_path) == one
+    before = {name: value for name, value in asdict(one).items() if name not in ("gain", "intervals", "constant")}
+    (tmp_path / SCORE_FILE).write_text(json.dumps([before]))
+    assert kept(tmp_path) == replace(one, gain=None, intervals={})
 
 
 def test_majority_and_chance_are_two_words_for_two_things() -> None:

@@ -325,7 +325,7 @@ def forget(folder: Path, **changes: str) -> None:
 
 def test_a_name_that_mlflow_does_not_take_is_one_line(place: track.Place, tmp_path: Path) -> None:
     logged("bert", place, tmp_path)
-    with pytest.raises(BadInput, match="Invalid model name 'a/b'"):
+    with pytest.raises(BadInput, match="invalid model name: got 'a/b'"):
         models.register(tmp_path, tmp_path / "export", "a/b")
 
 

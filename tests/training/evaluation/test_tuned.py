@@ -395,7 +395,7 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(encoder: Net, monkeypat
     given = {"train": learnt, "dev": opposite}
     found = finetuned(encoder, task, given, tuning, length=24, keep=kept.update)
     on_way, last = said[:8], said[8:]
-    assert last == [max(on_way)]
+    assert last[:1] == [max(on_way)]
     assert on_way[-1] < max(on_way)  # else the last weights would do
     best = 2 * (on_way.index(max(on_way)) + 1)
     assert found.notes[-2:] == ("the best of 8 evaluations on dev counts", "dev: 8 of 8 questions are also in train")

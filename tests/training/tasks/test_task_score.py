@@ -2,6 +2,7 @@
 
 import pytest
 
+from training.metrics import Paired
 from training.tasks import CellScore, Chosen, TaskScore, better, chosen
 
 
@@ -42,15 +43,21 @@ def test_each_start_has_its_own_choice() -> None:
     assert {start: one.how["peak"] for start, one in found.items()} == {"random": 1e-4, "pretrained": 1e-3}
 
 
-def score(pretrained: tuple[float, ...], random: tuple[float, ...], metric: str = "accuracy") -> TaskScore:
+def score(
+    pretrained: tuple[float, ...], random: tuple[float, ...], metric: str = "accuracy", gain: Paired | None = None
+) -> TaskScore:
     both = {"pretrained": pretrained, "random": random}
     starts = {name: Chosen({}, {"test": {metric: values}}) for name, values in both.items() if values}
-    return TaskScore("t", metric, "test", "", starts)
+    return TaskScore("t", metric, "test", "", starts, gain=gain)
 
 
-def test_a_comparison_is_won_only_beyond_the_spread_of_the_seeds() -> None:
-    assert score((0.70, 0.72, 0.74), (0.60, 0.61, 0.62)).wins
-    assert not score((0.55, 0.72, 0.86), (0.60, 0.61, 0.62)).wins
+def test_a_comparison_is_won_only_where_its_test_is_significant() -> None:
+    both = (0.70, 0.72, 0.74), (0.60, 0.61, 0.62)
+    assert score(*both).wins is None  # nothing is known of the questions
+    assert score(*both).margin == pytest.approx(0.11)
+    found = {p: score(*both, gain=Paired(0.1, 0.01, 0.19, p, 3, 71)) for p in (0.04, 0.06)}
+    assert [(one.wins, one.margin) for one in found.values()] == [(True, 0.1), (False, 0.1)]
+    assert score(*both, gain=Paired(-0.1, -0.19, -0.01, 0.04, 3, 71)).wins is False
     assert score((20.0, 21.0), (40.0, 41.0), "perplexity").margin == 20.0
 
 

@@ -1,0 +1,278 @@
+"""What is named in MLflow: one of each kind is sent to a real store and read back, and no two names ever meet."""
+
+import ast
+import json
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repo import verify_artifact_path
+from mlflow.utils import validation
+
+from orchestration import figures, tracking
+from orchestration.config import load, load_task
+from orchestration.config import names as all_names
+from orchestration.jobs import evaluate
+from orchestration.jobs.paper_figures import paper_figures
+from orchestration.tracking import metadata, names
+from orchestration.tracking import runs as track
+from preprocessing.errors import BadInput
+from training.tasks import Chosen, TaskScore
+
+REFUSED = (
+    "paper.glue.mrpc (test)",
+    "accuracy_of_Biology (AP), 9th",
+    "pretrained_f1 of C#",
+    "100 %",
+    "a=b",
+    "a\\b",
+    "tab\tand\nline",
+    "end of line\n",
+    "naïve “quote”",
+    "",
+    " ",
+    ".",
+    "..",
+    "../up",
+    "...",
+    "..hidden",
+    "/absolute",
+    "a//b",
+    "a/./b",
+    "a/",
+    "a/../b",
+    "x" * 251,
+    "x" * 251 + "y",
+    "語" * 300,
+    "\udcff surrogate",
+    "zero\x00byte",
+    " padded ",
+    names.key("paper.glue.mrpc (test)"),  # a name that looks like one that was mapped
+)
+FINE = ("train/loss", "eval/rte/pretrained_accuracy", "語/精度", "Accuracy", "accuracy", "a b", "a:b", "x" * 250)
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> track.Tracked:
+    out = tmp_path_factory.mktemp("out")
+    with tracking.run(tracking.place(out), out / "mini-12345678", None, tracking.Metadata("mini")) as run:
+        return run
+
+
+def stored(run_id: str, uri: str) -> Any:
+    return track.client_of(uri).get_run(run_id)
+
+
+def child(tracked: track.Tracked) -> Any:
+    """The newest run below this one."""
+    client = track.client_of(tracked.uri)
+    experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
+    found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
+    return max(found, key=lambda one: one.info.start_time)
+
+
+def by_true_name(values: dict[str, Any], tags: dict[str, str]) -> dict[str, Any]:
+    return {tags.get(names.TRUE_NAME + name, name): value for name, value in values.items()}
+
+
+def printable(name: str) -> str:
+    return names.value(name)
+
+
+def test_a_name_that_is_fine_stays_and_another_is_taken_too() -> None:
+    for name in FINE:
+        assert names.key(name) == name
+    for name in (*REFUSED, *FINE):
+        for check in (validation._validate_param_name, validation._validate_metric_name, validation._validate_tag_name):
+            check(names.key(name))
+        verify_artifact_path(names.path(name))
+        assert len(names.TRUE_NAME + names.key(name)) <= validation.MAX_ENTITY_KEY_LENGTH or names.key(name) == name
+        assert 0 < len(names.title(name)) <= 250
+        assert all(len(part.encode()) <= 255 for part in names.path(name).split("/"))
+
+
+@pytest.mark.parametrize("to", [names.key, names.path, names.title])
+def test_no_two_names_meet_whatever_their_case(to: Callable[[str], str]) -> None:
+    every = [*REFUSED, *FINE, *map(names.key, REFUSED), *map(names.path, REFUSED), *map(names.title, REFUSED)]
+    every = list(dict.fromkeys(every))
+    assert len(set(map(to, every))) == len(every)
+    changed = [to(name).lower() for name in every if to(name) != name]
+    assert len(set(changed)) == len(changed)
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_any_two_texts_have_two_names_that_mlflow_takes(one: str, other: str) -> None:
+    for to in (names.key, names.path, names.title):
+        assert (to(one) == to(other)) == (one == other)
+    validation._validate_metric_name(names.key(one))
+    verify_artifact_path(names.path(one))
+
+
+@given(st.text(alphabet="ab-x0123456789abcdef/. (", max_size=40))
+def test_a_name_is_never_that_of_a_mapped_one(name: str) -> None:
+    assert names.key(names.key(name)) != names.key(name) or names.key(name) == name
+
+
+def test_an_artifact_keeps_its_ending() -> None:
+    assert names.path("figures/a#b.png").endswith(".png")
+    assert names.path("figures/scores_by_step_word perplexity.png") == "figures/scores_by_step_word perplexity.png"
+
+
+def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.Tracked, tmp_path: Path) -> None:
+    """Metrics, parameters, tags, texts, figures, a dataset and runs, with names that MLflow refuses."""
+    record = tracking.TaskRecord(
+        "Biology (AP), 9th / #1",
+        params={"paper": dict.fromkeys(REFUSED, 1.5)},
+        series={name: [number, number + 0.5] for number, name in enumerate(REFUSED)},
+        headline={name: float(number) for number, name in enumerate((*REFUSED, *FINE))},
+        figures={"scores of C#": figures.curves({"a": [(1, 2.0)]}, "y")},
+        files={"../table.md": "text"},
+        dataset="d" * 64,
+        cells=[tracking.CellRecord("cell: (a), b/c", {"peak (max)": 1e-3}, {"dev f1 (%)": 0.5}, [2.0])],
+    )
+    tracking.log_task(tracked, record)
+    whole, task = stored(tracked.run_id, tracked.uri).data, child(tracked)
+    cell = child(track.Tracked(tracked.uri, task.info.run_id))
+    assert task.info.run_name.startswith("eval/Biology (AP), 9th / #1 of mini")
+    assert {one.info.status for one in (task, cell)} == {"FINISHED"}
+    headline = by_true_name(whole.metrics, whole.tags)
+    wanted = {printable(f"eval/{record.name}/{name}"): number for number, name in enumerate((*REFUSED, *FINE))}
+    assert {name: headline[name] for name in wanted} == wanted
+    series = by_true_name(task.data.metrics, task.data.tags)
+    assert series == {printable(name): number + 0.5 for number, name in enumerate(REFUSED)}
+    params = by_true_name(task.data.params, task.data.tags)
+    assert params == {printable(f"paper.{name}"): "1.5" for name in REFUSED}
+    assert by_true_name(cell.data.params, cell.data.tags) == {"peak (max)": "0.001"}
+    assert by_true_name(cell.data.metrics, cell.data.tags) == {"dev f1 (%)": 0.5, "loss": 2.0}
+    assert task.inputs.dataset_inputs[0].dataset.name == "Biology (AP), 9th / #1"
+    client = track.client_of(tracked.uri)
+    (page,) = [one.path for one in client.list_artifacts(task.info.run_id, "_")]  # "../table.md"
+    assert Path(client.download_artifacts(task.info.run_id, page, str(tmp_path))).read_text() == "text"
+    assert len(client.list_artifacts(task.info.run_id, "figures")) == 1
+
+
+def test_values_that_databases_refuse_are_taken_and_a_long_one_says_so(tracked: track.Tracked) -> None:
+    """A batch of long values in a script of many bytes is more than a server takes at once."""
+    client, run_id = track.client_of(tracked.uri), tracked.run_id
+    sizes = list[int]()
+
+    def log_batch(run: str, **entities: Any) -> None:
+        sizes.append(len(json.dumps([[one.key, one.value] for each in entities.values() for one in each])))
+        client.log_batch(run, **entities)
+
+    watched: Any = SimpleNamespace(log_batch=log_batch)
+    long = {f"long.{number}": "語" * 6_000 for number in range(40)}
+    names.log_params(watched, run_id, long.items())
+    names.log_tags(watched, run_id, [("nul", "a\x00b"), ("surrogate", "\udcff"), ("long tag", "x" * 9_000)])
+    names.log_metrics(client, run_id, [("inf", math.inf, 1, 0), ("-inf", -math.inf, 1, 0), ("nan", math.nan, 1, 0)])
+    found = stored(run_id, tracked.uri).data
+    assert all(math.isnan(found.metrics[name]) for name in ("inf", "-inf", "nan"))
+    assert (found.tags["nul"], found.tags["surrogate"]) == ("a\\x00b", "\\udcff")
+    assert found.tags["long tag"].endswith("x ... (9,000 characters)")
+    assert found.params["long.39"].endswith("語 ... (6,000 characters)")
+    assert max(sizes) < validation.MAX_BATCH_LOG_REQUEST_SIZE
+
+
+def test_parameters_that_would_have_one_name_are_both_there() -> None:
+    assert len(metadata.flattened({"a": {"b.c": 1, "b": {"c": 2}}, "a.b": {"c": 3}, "a.b.c": 4})) == 4
+
+
+def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
+    tracked: track.Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures of 278 pairs of a recipe and a task, as the run of a task gives them to MLflow."""
+    monkeypatch.setattr(evaluate, "_figures", lambda *_: {})
+    monkeypatch.setattr(evaluate, "score_page", lambda *_: "")
+    tasks = [load_task(name) for name in all_names("tasks") if name != "unavailable"]
+    plan: Any = SimpleNamespace(data_digest="")
+    every, pairs = dict[str, str](), 0
+    for recipe in all_names("recipes"):
+        expected = load(recipe).expected
+        for task in tasks:
+            if not (paper := paper_figures(task, expected)):
+                continue
+            starts = {"pretrained": Chosen({}, {"test": {task.metric: (0.5,)}})}
+            score = TaskScore(task.name, task.metric, "test", "", starts, paper=paper)
+            record = evaluate._record(plan, [], score)
+            flat = metadata.flattened(record.params)
+            assert [names.key(name) for name in flat] == list(flat)  # readable: none needs another name
+            assert sum(name.startswith("paper.") for name in flat) == len(paper)
+            for name in (*record.series, *(f"eval/{record.name}/{one}" for one in record.headline)):
+                validation._validate_metric_name(name)
+            every |= {f"{recipe}/{task.name}/{name}": value for name, value in flat.items()}
+            pairs += 1
+    assert pairs > 200
+    client = track.client_of(tracked.uri)
+    names.log_params(client, tracked.run_id, every.items())
+    assert stored(tracked.run_id, tracked.uri).data.params.items() >= every.items()
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b", "a:b", "..", "x" * 300, "a\nb"])
+def test_the_name_of_a_model_is_kept_or_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="invalid model name"):
+        tracking.register(tmp_path, tmp_path, name)
+    assert names.model("bert (mine), 2nd") == "bert (mine), 2nd"
+
+
+@pytest.mark.parametrize("name", [" ", "x" * 501, "a\nb"])
+def test_the_name_of_an_experiment_is_kept_or_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
+    with pytest.raises(BadInput, match="invalid experiment name"):
+        track.experiment(None, tracking.place(tmp_path))
+
+
+def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
+    tracked: track.Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tracking.TaskRecord("broken", {}, {"f1": [0.5]}, {"f1": 0.5}, files={"table.md": "text"})
+    client = track.client_of(tracked.uri)
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(client), "log_text", full)
+        with pytest.raises(OSError, match="full"):
+            tracking.log_task(tracked, record)
+    assert child(tracked).info.status == "FAILED"
+    assert child(tracked).data.metrics == {"f1": 0.5}  # scores come first
+    for _ in range(2):
+        tracking.log_task(tracked, record)
+    experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
+    found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
+    assert [one.info.status for one in found if "broken" in one.info.run_name] == ["FINISHED", "FINISHED"]
+
+
+def test_what_is_refused_is_not_advised_to_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    remedy = "; the same command again logs them"
+    for error in (MlflowException("no", error_code=1000), ConnectionError("away")):
+        with caplog.at_level(logging.WARNING), track.log_and_suppress("the scores", remedy):
+            raise error
+    refused, away = (one.getMessage() for one in caplog.records)
+    assert remedy not in refused
+    assert remedy in away
+
+
+def test_nothing_else_makes_entities_of_names() -> None:
+    """Each call of MLflow's client that takes a name is given one by this module, or a constant of ours."""
+    folder, found = Path(names.__file__).parent, list[str]()
+    for file in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call) or file.name == "names.py":
+                continue
+            what = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            said = ast.unparse(node)
+            if what in ("Metric", "Param", "RunTag") and "point.key" not in said:  # of the store itself
+                found.append(f"{file.name}: {said}")
+            if what in ("log_text", "log_figure") and "names.path(" not in said and len(node.args) > 2:
+                found.append(f"{file.name}: {said}")
+    assert found == []

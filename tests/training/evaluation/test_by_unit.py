@@ -1,0 +1,118 @@
+"""What a score rests on: values of questions, one constant answer, and what the most frequent right answer gets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from training.evaluation.by_unit import by_unit, constant, of_constant
+from training.evaluation.likelihoods import _constant_choice
+from training.evaluation.tuned import with_majority
+from training.likelihood import LogP
+from training.tasks import Choose, Classify, Generate, Item, Likelihood, Rank, Regress, Span, Tag, TextToText
+from training.tasks.likelihood import Chosen, Options
+from training.tasks.span import Answer
+
+MRPC = Classify(text="a", pair="b", label="l", labels=("0", "1"), metrics=("f1", "accuracy"))
+COLA = Classify(text="a", label="l", labels=("0", "1"), metrics=("matthews", "accuracy"))
+STSB = Regress(text="a", pair="b", label="l", least=0, most=5)
+NER = Tag(words="w", tags="t", labels=("O", "B-PER", "I-PER"))
+POS = Tag(words="w", tags="t", labels=("NN", "VB"), metrics=("accuracy",))
+RACE = Choose(context="c", options=("a", "b"), label="l", labels=("A", "B"))
+WNLI = Rank(text="a", pair="b", label="l", labels=("0", "1"))
+SQUAD = Span()
+SQUAD2 = Span(version=2)
+
+
+def items(golds: Sequence[Any], *texts: Any) -> list[Item]:
+    return [Item(f"f:{n}", texts or (f"text {n}", f"pair {n}"), gold) for n, gold in enumerate(golds)]
+
+
+MOST = [1] * 7 + [0] * 3
+ANSWERS = [("q", ["Rome"], [0])] * 4 + [("q", ["Paris"], [0])] * 2
+NONE = [("q", [], [])] * 4 + [("q", ["Paris"], [0])] * 2
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "majority"),
+    [
+        (MRPC, items(MOST), 14 / 17),  # F1 of the positive label: MRPC's 81.2
+        (MRPC, items([0] * 7 + [1] * 3), 0.0),
+        (COLA, items(MOST), 0.0),
+        (STSB, items([0.0, 1.0, 5.0, 2.5, 3.0]), 0.0),
+        (NER, items([["O", "O", "B-PER"]] * 5, ["a", "b", "c"]), 0.0),
+        (POS, items([["NN", "NN", "VB"]] * 5, ["a", "b", "c"]), 2 / 3),
+        (RACE, items(MOST, "c", "q", ("x", "y")), 0.7),
+        (WNLI, items([0] * 6 + [1] * 4), 0.6),
+        (SQUAD, items(ANSWERS), 4 / 6),
+        (SQUAD2, items(NONE), 4 / 6),
+        (TextToText(of=MRPC), items(MOST), 14 / 17),
+    ],
+)
+def test_the_most_frequent_answer_has_a_value_of_the_same_metric(task: Any, given: list[Item], majority: float) -> None:
+    """MRPC's F1 was reported without one, so that 81.2 of one constant answer stood beside the paper's 88.9."""
+    guess = task.majority(given)
+    scores = with_majority(task, given, guess)
+    assert scores["majority"] == scores[task.metrics[0]] == pytest.approx(majority)
+    said = constant(guess)
+    assert said
+    (note,) = of_constant("dev", said, len(guess), task.metrics[0], scores)
+    assert f"a constant answer: all {len(guess)} are {said}" in note
+    assert f"gets {task.metrics[0]} {majority:.4g}" in note
+
+
+def test_where_there_is_no_right_answer_there_is_no_majority() -> None:
+    for task in (MRPC, STSB, NER, RACE, WNLI, SQUAD):
+        assert task.majority(items([None, None])) == []
+    assert Generate(prompt="{a}", answer="{b}").majority(items(["x", "x"])) == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (["1"] * 8, "'1'"),
+        (["1"] * 7 + ["0"], ""),
+        (["1"] * 4, ""),  # four may agree by chance
+        ([2.50001, 2.49999, 2.5, 2.5, 2.5], "2.5"),
+        ([["O"], ["O", "O"], ["O"], ["O"], ["O"]], "'O'"),  # no entity at all
+        ([["O"], ["O", "B-PER"], ["O"], ["O"], ["O"]], ""),
+        ([Answer("", 0.1 * n, f"best {n}") for n in range(5)], "''"),
+        ([""] * 5, "''"),
+        ([], ""),
+    ],
+)
+def test_one_constant_answer_is_seen_whatever_its_kind(answers: list[Any], said: str) -> None:
+    assert constant(answers) == said
+
+
+def test_an_option_is_constant_only_where_all_questions_have_the_same() -> None:
+    """The right option of BLiMP is always the first: a net that finds it has other words each time."""
+    yes = [{"answer": "yes", "nats": [0, 0]}] * 6
+    boolq, blimp = (
+        [Item(str(n), (Options(("", ""), ("a", "b"), options),), 0) for n, options in enumerate(each)]
+        for each in ([("yes", "no")] * 6, [(f"good {n}", f"bad {n}") for n in range(6)])
+    )
+    assert _constant_choice(boolq, yes) == "'yes'"
+    assert _constant_choice(blimp, [{"answer": f"good {n}"} for n in range(6)]) == ""
+    assert _constant_choice(boolq, [*yes[1:], {"answer": "no"}]) == ""
+
+
+def test_values_are_of_questions_with_an_answer_and_one_of_a_text_that_several_share() -> None:
+    alone = [Item(str(n), (f"text {n}",), gold) for n, gold in enumerate([1, 0, None, 1])]
+    assert by_unit(COLA.scores, "accuracy", alone, ["1", "1", "1", "0"]) == [1.0, 0.0, 0.0]
+    passages = [Item(str(n), (f"a long passage {n // 2}", "q", ("x", "y")), n % 2) for n in range(8)]
+    values = by_unit(RACE.scores, "accuracy", passages, ["A", "B", "A", "A", "B", "A", "A", "B"])
+    assert values == [1.0, 0.5, 0.0, 1.0]
+
+
+def test_the_units_of_a_mean_over_subsets_are_these() -> None:
+    task = Likelihood(options=("{good}", "{bad}"), subset="{part}", metrics=("macro_accuracy",))
+    asked = [Item(str(n), (Options(("", ""), ("a", "b"), ("a", "b"), f"part {n // 3}"),), 0) for n in range(9)]
+
+    answers = [
+        Chosen(tuple(LogP(nats, 1, True) for nats in ((-1.0, -2.0) if n < 5 else (-2.0, -1.0)))) for n in range(9)
+    ]
+    values = by_unit(task.scores, "macro_accuracy", asked, answers)
+    assert np.mean(values) == pytest.approx((1 + 2 / 3 + 0) / 3)
+    assert len(values) == 3

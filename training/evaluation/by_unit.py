@@ -1,0 +1,68 @@
+"""What a score rests on: the value of each question, and whether all answers are the same."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from training.metrics import unit_values
+from training.tasks import Item
+
+FEW: Final = 5  # answers, of which all being the same says nothing
+SUBSETS: Final = "macro_accuracy"  # the metric that is a mean over subsets: these are its units
+
+Scores = Callable[[Sequence[Item], Sequence[Any]], Mapping[str, float]]
+
+
+def by_unit(score: Scores, metric: str, items: Sequence[Item], answers: Sequence[Any]) -> list[float]:
+    """The value of each question with a right answer for a metric, whose mean is its score (`unit_values`).
+
+    Questions that have their longest text in common (a passage, a premise) have one: they are not independent. []
+    where a metric has no value without some of the questions.
+    """
+    together: dict[Hashable, list[int]] = {}
+    for number, item in enumerate(items):
+        if item.gold is not None:
+            together.setdefault(_shared(item, metric), []).append(number)
+
+    def of(numbers: Sequence[int]) -> float:
+        return float(score([items[n] for n in numbers], [answers[n] for n in numbers])[metric])
+
+    try:
+        return unit_values(of, list(together.values()))
+    except (ValueError, LookupError, ZeroDivisionError):  # a metric that some of the questions alone have not
+        return []
+
+
+def _shared(item: Item, metric: str) -> Hashable:
+    """What questions have in common that are not independent."""
+    if metric == SUBSETS:
+        return getattr(item.texts[0], "subset", "")
+    texts = [text for text in item.texts if isinstance(text, str)]
+    return max(texts, key=len) if texts and len(item.texts) > 1 else item.place
+
+
+def constant(answers: Sequence[Any]) -> str:
+    """The answer that all are, in words; "" where there are several, or few answers.
+
+    >>> constant(["yes"] * 5), constant(["yes", "no"] * 5), constant([0.50001] * 5), constant([["O", "O"], ["O"]] * 5)
+    ("'yes'", '', '0.5', "'O'")
+    """
+    found = set(_words(answers))
+    return found.pop() if len(answers) >= FEW and len(found) == 1 else ""
+
+
+def _words(answers: Sequence[Any]) -> Iterator[str]:
+    for answer in answers:
+        if isinstance(answer, list):  # tags of words
+            yield from map(repr, answer)
+        else:
+            yield f"{answer:.3g}" if isinstance(answer, float) else repr(getattr(answer, "text", answer))
+
+
+def of_constant(split: str, said: str, count: int, metric: str, scores: Mapping[str, float]) -> list[str]:
+    """A note that all answers to a split are the same, beside what the most frequent right one gets."""
+    if not said:
+        return []
+    guess = (
+        f"; the most frequent right answer alone gets {metric} {scores['majority']:.4g}" if "majority" in scores else ""
+    )
+    return [f"{split}: a constant answer: all {count:,} are {said}{guess}"]
