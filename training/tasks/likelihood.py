@@ -1,26 +1,28 @@
 """Which of several texts does a net find likeliest? Nothing is fine-tuned; examples may stand before a question."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.spec import require, spec
-from training.files import Record, Records
+from training.files import Record, Records, named
 from training.likelihood import (
     NORMALISATIONS,
     Example,
     LogP,
     Normalise,
-    NoToken,
+    Option,
     PseudoKind,
     Reader,
     Request,
     Scorer,
+    Unscored,
     normalised,
     prompt,
     shots,
@@ -71,6 +73,7 @@ class Chosen(NamedTuple):
 
     options: tuple[LogP, ...]
     alone: tuple[LogP, ...] = ()
+    left_out: str = ""  # why it says nothing
 
 
 @spec
@@ -208,23 +211,52 @@ class Likelihood:
         return [replace(item, gold=gold) for item, gold in zip(items, golds[0], strict=True)]
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Chosen]:
-        asked = self.asked(items, train)
-        try:
-            return self.chosen(asked, lambda requests: reader.log_ps(requests, self.pseudo))
-        except NoToken as error:
-            numbers = zip(items, asked.at, asked.alone_at, strict=True)
-            having = (
-                item for item, *at in numbers if error.request in [asked.requests[n] for each in at for n in each]
-            )
-            raise BadInput(f"{next(having).place}: {error}") from None
+        """What the net says about each item; those that cannot be asked or scored are left out, and say why."""
+        why = self._too_few(items, train)
+        while True:
+            kept = [number for number in range(len(items)) if number not in why]
+            _check_any(items, kept, why)
+            asked = self.asked([items[number] for number in kept], train)
+            try:
+                found = self.chosen(asked, lambda requests: reader.log_ps(requests, self.pseudo))
+            except Unscored as error:
+                for number, *at in zip(kept, asked.at, asked.alone_at, strict=True):
+                    reasons = [error.why[one] for each in at for one in each if one in error.why]
+                    why |= {number: reasons[0]} if reasons else {}
+            else:
+                both = dict(zip(kept, found, strict=True))
+                return [both[n] if n in both else Chosen((), left_out=why[n]) for n in range(len(items))]
+
+    def _too_few(self, items: Sequence[Item], train: Sequence[Item]) -> dict[int, str]:
+        """Numbers of the items for which train has too few examples, as it has the item itself, and how few."""
+        if not self.shots or not train:
+            return {}
+        pool, why = list(dict.fromkeys(self._pool(train))), dict[int, str]()
+        same = Counter(example.question for example in pool)
+        for number, item in enumerate(items):
+            if len(pool) - same[_example(item).question] < self.shots:
+                try:
+                    self._prompt(pool, item)
+                except BadInput as error:
+                    why[number] = str(error).removeprefix(f"{item.place}: ")
+        return why
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
-        """The right option of the first item, behind its prompt."""
-        asked = self.asked(items[:1], train)
-        return reader.shown(asked.requests[asked.at[0][items[0].gold or 0]]) if asked.at else ""
+        """The right option of the first item that can be asked, behind its prompt."""
+        for item in items:
+            try:
+                asked = self.asked([item], train)
+                return reader.shown(asked.requests[asked.at[0][item.gold or 0]])
+            except BadInput:  # which the notes say
+                continue
+        return ""
 
     def notes(self, items: Sequence[Item], answers: Sequence[Chosen], reader: Reader) -> list[str]:
         found = [reader.describe(self.pseudo)]
+        if left_out := [f"{i.place}: {a.left_out}" for i, a in zip(items, answers, strict=True) if a.left_out]:
+            found.append(
+                f"{len(left_out):,} of {len(items):,} items are left out, and count in no score: {named(left_out)}"
+            )
         by = [_DENOMINATORS[how] for name, how in _ACCURACIES.items() if name in self.metrics]
         if by:
             found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
@@ -232,6 +264,12 @@ class Likelihood:
         found += self._of_labels(items)
         if self.shots:
             found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
+        options = [option for each in answers for option in (*each.options, *each.alone)]
+        if shares := sum(option.shares_token for option in options):
+            found.append(
+                f"{shares:,} of {len(options):,} requests share a token with their context: they are scored from the "
+                "last place at which a token ends in both, or behind a source with the tokens that they have alone"
+            )
         if cut := _having(answers, "cut"):
             found.append(f"{cut} of {len(answers)} items lost the beginning of their context: it did not fit the net")
         if unknown := _having(answers, "unknown"):
@@ -254,15 +292,19 @@ class Likelihood:
         asked = Asked([], [], [], [])
         if self.shots and not train:
             raise BadInput(f"shots is {self.shots}, and there is no split train to draw examples from")
-        pool = [_example(item) for item in train if item.gold is not None]
+        pool = self._pool(train)
         for item in items:
             (options,) = item.texts
             asked.prompts.append(self._prompt(pool, item))
-            pairs = zip(options.contexts, options.continuations, strict=True)
-            asked.at.append(_added(asked.requests, [Request(asked.prompts[-1] + one, other) for one, other in pairs]))
-            alone = [Request(self.alone, other) for other in options.continuations] if self._asks_alone else []
+            asked.at.append(_added(asked.requests, _requests(asked.prompts[-1], options)))
+            alone = Option.of(self.alone, options.continuations) if self._asks_alone else []
             asked.alone_at.append(_added(asked.requests, alone))
         return asked
+
+    @staticmethod
+    def _pool(train: Sequence[Item]) -> list[Example]:
+        """What examples are drawn from."""
+        return [_example(item) for item in train if item.gold is not None]
 
     @property
     def _asks_alone(self) -> bool:
@@ -282,8 +324,11 @@ class Likelihood:
 
     def predictions(self, items: Sequence[Item], answers: Sequence[Chosen]) -> list[dict[str, Any]]:
         """For each item the likeliest option, as the file has it, of equal ones the first; and what all got (nats)."""
-        found = []
+        found = list[dict[str, Any]]()
         for item, each in zip(items, answers, strict=True):
+            if each.left_out:
+                found.append({"left_out": each.left_out})
+                continue
             values = self._values(item, each, self._how)
             one = {"answer": item.texts[0].options[int(np.argmax(values))], "nats": [o.nats for o in each.options]}
             found.append(one if len(values) > 1 else one | {"greedy": each.options[0].greedy})
@@ -298,8 +343,11 @@ class Likelihood:
         """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties,
         the majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over
         these: items of one are not independent. `cut`: items that lost a part of their context; `unknown`: those with
-        words that the vocabulary does not know. Items without a label count in none."""
-        known = [number for number, item in enumerate(items) if item.gold is not None]
+        words that the vocabulary does not know; `shares_token`: those of which a token is also of the context;
+        `left_out`: those that cannot be scored. Items without a label count in none."""
+        labelled = [number for number, item in enumerate(items) if item.gold is not None]
+        known = [number for number in labelled if not answers[number].left_out]
+        left_out = len(labelled) - len(known)
         items, answers = [items[number] for number in known], [answers[number] for number in known]
         found: dict[str, float] = {}
         for name in self.metrics:
@@ -315,7 +363,7 @@ class Likelihood:
             found |= self._macro(items, right) | (self._areas(items, right) if self.area else {})
         golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
         named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
-        counts = {name: float(_having(answers, name)) for name in ("cut", "unknown")}
+        counts = {name: float(_having(answers, name)) for name in _COUNTED} | {"left_out": float(left_out)}
         return found | named | {name: count for name, count in counts.items() if count}
 
     def _right(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise) -> list[float]:
@@ -400,8 +448,12 @@ def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:
     }
 
 
-def _having(answers: Sequence[Chosen], what: Literal["cut", "unknown"]) -> int:
-    """Items of which a net did not read all, or read tokens that the vocabulary does not have."""
+_Counted = Literal["cut", "unknown", "shares_token"]
+_COUNTED: Final[tuple[_Counted, ...]] = get_args(_Counted)
+
+
+def _having(answers: Sequence[Chosen], what: _Counted) -> int:
+    """Items of which a net did not read all, or read tokens that the vocabulary does not have or the context shares."""
     return sum(any(getattr(option, what) for option in each.options) for each in answers)
 
 
@@ -424,6 +476,24 @@ def _example(item: Item) -> Example:
     """An item with its right option, as it stands in a prompt; the first where that is not known."""
     (options,), right = item.texts, item.gold or 0
     return Example(options.contexts[right], options.continuations[right])
+
+
+def _requests(prompt: str, options: Options) -> list[Request]:
+    """One for each option, of which those with the same context are compared with each other."""
+    found: dict[int, Request] = {}
+    for context in dict.fromkeys(options.contexts):
+        at = [number for number, one in enumerate(options.contexts) if one == context]
+        found |= dict(zip(at, Option.of(prompt + context, [options.continuations[n] for n in at]), strict=True))
+    return [found[number] for number in range(len(options.contexts))]
+
+
+def _check_any(items: Sequence[Item], kept: Sequence[int], why: Mapping[int, str]) -> None:
+    """BadInput where no item is left to score, or none of those with a label."""
+    was, still = (any(items[n].gold is not None for n in numbers) for numbers in (range(len(items)), kept))
+    if why and (not kept or (was and not still)):
+        first = next(number for number in why if not was or items[number].gold is not None)
+        more = f"; {len(why) - 1:,} more items cannot be scored either" if len(why) > 1 else ""
+        raise BadInput(f"{items[first].place}: {why[first]}{more}")
 
 
 def _added(requests: list[Request], more: Sequence[Request]) -> tuple[int, ...]:
