@@ -20,7 +20,7 @@ from training.likelihood.perplexities import (
     unknown_of,
     windows,
 )
-from training.likelihood.prompts import Example, prompt, shots
+from training.likelihood.prompts import Example, prompt, shots, too_few
 from training.likelihood.requests import (
     PSEUDO_KINDS,
     Encode,
@@ -87,6 +87,7 @@ __all__ = [
     "shots",
     "split_at_word",
     "targets_of",
+    "too_few",
     "total",
     "trees",
     "unknown_of",

@@ -1,7 +1,6 @@
 """Which of several texts does a net find likeliest? Nothing is fine-tuned; examples may stand before a question."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
@@ -26,10 +25,11 @@ from training.likelihood import (
     normalised,
     prompt,
     shots,
+    too_few,
 )
-from training.tasks.labelled import Item, Way, known_of, mean_of, never_first
-from training.tasks.split import value_of
-from training.tasks.templates import filled, is_template, listed, text_of
+from training.tasks.labelled import Item, Way, known_of, mean_of, never_first, unlabelled
+from training.tasks.split import NO_LABEL_GIVEN, bad_rows, each_row, is_missing, spellings, value_of
+from training.tasks.templates import answers_of, filled, is_template, listed, text_of
 
 _ACCURACIES: Final[Mapping[str, Normalise]] = {
     "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
@@ -92,6 +92,7 @@ class Likelihood:
     way: ClassVar[Way] = "scored"
     left_to_right: ClassVar[bool] = False
     numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
     context: str = ""
     options: tuple[str, ...]
     separator: str = ""  # between options that one column has as a text
@@ -136,16 +137,28 @@ class Likelihood:
             found = replace(self, **_named(columns)).items(records, {})
             is_labelled = columns.get("label", self.label) or not self.label
             return found if is_labelled else [replace(item, gold=None) for item in found]
-        column, found, labels, left_out = self.label, list[Item](), list[str](), 0
-        for record, place in zip(records.rows, records.places, strict=True):
-            label = filled(column if "{" in column else f"{{{column}}}", record, place).strip() if column else ""
-            if label in self.skip:
-                left_out += 1
-                continue
-            found.append(Item(place, (self._options(record, place),), 0))
-            labels.append(label)
-        records.left_out += left_out
-        return self._labelled(found, labels) if column else found
+        made = each_row(records, self._with_label)
+        kept = [each for each in made if each is not None]
+        found = [item for item, _ in kept]
+        found = self._labelled(found, [label for _, label in kept]) if self.label else found
+        records.left_out += len(made) - len(kept)
+        return found
+
+    def _with_label(self, record: Record, place: str) -> tuple[Item, tuple[str, ...]] | None:
+        """The question of a record, and how its label may be written, () where it has none; None: it is left out."""
+        names = self._label_of(record, place) if self.label else ()
+        if any(name in self.skip for name in names):
+            return None
+        return Item(place, (self._options(record, place),), 0), names
+
+    def _label_of(self, record: Record, place: str) -> tuple[str, ...]:
+        if "{" not in self.label:
+            value = value_of(record, self.label, place)
+            if is_missing(value):
+                return ()
+            text_of(value, self.label, place)
+            return tuple(name.strip() for name in spellings(value))
+        return tuple(name.strip() for name in answers_of(self.label, record, place))[:1]
 
     def _options(self, record: Record, place: str) -> Options:
         contexts = listed(self.context, record, place)
@@ -185,30 +198,35 @@ class Likelihood:
         contexts = tuple(before + option for option in options)
         return Options(contexts, (gap + rest,) * len(options), tuple(options), *parts)
 
-    def _labelled(self, items: Sequence[Item], labels: Sequence[str]) -> list[Item]:
-        """The items with the numbers of their right options. Where no labels are named, those of all items are numbers
-        from 0, or those of all are texts of options; BadInput where they could be either."""
+    def _labelled(self, items: Sequence[Item], labels: Sequence[tuple[str, ...]]) -> list[Item]:
+        """The items with the numbers of their right options; `labels` are the ways in which that of each may be
+        written, () and -1 where there is none. Where no labels are named, those of all items are numbers from 0, or
+        those of all are texts of options; BadInput where they could be either, BadRows where some are neither."""
         each = [item.texts[0].options for item in items]
         readings = [[self.labels[: len(options)] for options in each]]
         if not self.labels:
             readings = [[tuple(map(str, range(len(options)))) for options in each], each]
-        misfits = [
-            next((at for at, label in enumerate(labels) if label not in reading[at]), len(items))
-            for reading in readings
-        ]
-        if (at := max(misfits)) < len(items):
-            wanted = " or ".join(self.labels or (*readings[0][at], *each[at]))
-            same = "" if self.labels else " (numbers in all rows, or texts in all)"
-            raise BadInput(f"{items[at].place}: {self.label} is {labels[at]!r}, allowed is {wanted}{same}")
-        fitting = [reading for reading, at in zip(readings, misfits, strict=True) if at == len(items)]
-        golds = [[known.index(label) for known, label in zip(reading, labels, strict=True)] for reading in fitting]
-        for item, label, *both in zip(items, labels, *golds, strict=True):
-            if len(set(both)) > 1:
+        golds = [[_number_of(known, names) for known, names in zip(of, labels, strict=True)] for of in readings]
+        known = [n for n, names in enumerate(labels) if names and not (_is_kept_back(names) and not _any(golds, n))]
+        if strange := {n: self._strange(items[n], labels[n]) for n in known if not _any(golds, n)}:
+            raise bad_rows(strange, len(items))
+        fitting = [found for found in golds if all(found[n] is not None for n in known)]
+        if not fitting:
+            at = max(next(n for n in known if found[n] is None) for found in golds)
+            raise BadInput(f"{self._strange(items[at], labels[at])} (numbers in all rows, or texts in all)")
+        for n in known:
+            if len({found[n] for found in fitting}) > 1:
                 raise BadInput(
-                    f"{item.place}: {self.label} is {label!r}, the number of one option and the text of another; give "
-                    "the labels of the options in their order, as labels of the task"
+                    f"{items[n].place}: {self.label} is {labels[n][0]!r}, the number of one option and the text of "
+                    "another; give the labels of the options in their order, as labels of the task"
                 )
-        return [replace(item, gold=gold) for item, gold in zip(items, golds[0], strict=True)]
+        return [replace(item, gold=gold) for item, gold in zip(items, fitting[0], strict=True)]
+
+    def _strange(self, item: Item, names: tuple[str, ...]) -> str:
+        """That a label is none of those that are allowed."""
+        options = item.texts[0].options
+        wanted = " or ".join(self.labels or (*map(str, range(len(options))), *options))
+        return f"{item.place}: {self.label} is {names[0]!r}, allowed is {wanted}"
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Chosen]:
         """What the net says about each item; those that cannot be asked or scored are left out, and say why."""
@@ -231,15 +249,7 @@ class Likelihood:
         """Numbers of the items for which train has too few examples, as it has the item itself, and how few."""
         if not self.shots or not train:
             return {}
-        pool, why = list(dict.fromkeys(self._pool(train))), dict[int, str]()
-        same = Counter(example.question for example in pool)
-        for number, item in enumerate(items):
-            if len(pool) - same[_example(item).question] < self.shots:
-                try:
-                    self._prompt(pool, item)
-                except BadInput as error:
-                    why[number] = str(error).removeprefix(f"{item.place}: ")
-        return why
+        return too_few(self._pool(train), self.shots, [_example(item).question for item in items])
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The right option of the first item that can be asked, behind its prompt."""
@@ -261,7 +271,7 @@ class Likelihood:
         if by:
             found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
         found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
-        found += self._of_labels(items)
+        found += [*self._of_labels(items), *unlabelled(items, training=False)]
         if self.shots:
             found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
         options = [option for each in answers for option in (*each.options, *each.alone)]
@@ -476,6 +486,20 @@ def _example(item: Item) -> Example:
     """An item with its right option, as it stands in a prompt; the first where that is not known."""
     (options,), right = item.texts, item.gold or 0
     return Example(options.contexts[right], options.continuations[right])
+
+
+def _number_of(known: Sequence[str], names: Sequence[str]) -> int | None:
+    """The number of the first of these names among the known ones; None where none is there."""
+    return next((known.index(name) for name in names if name in known), None)
+
+
+def _any(golds: Sequence[Sequence[int | None]], number: int) -> bool:
+    return any(found[number] is not None for found in golds)
+
+
+def _is_kept_back(names: Sequence[str]) -> bool:
+    """Whether a label that is none of those that are known stands for one that is not given."""
+    return NO_LABEL_GIVEN in names
 
 
 def _requests(prompt: str, options: Options) -> list[Request]:
