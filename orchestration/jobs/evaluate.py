@@ -116,9 +116,19 @@ def _counted(plan: TaskPlan, starts: Mapping[str, Chosen]) -> dict[str, Chosen]:
     if plan.is_tuned and "train" in labelled:
         counts[plan.split] |= {TRAIN_ROWS: (float(plan.labels or labelled["train"]),)}
     return {
-        start: replace(one, scores={split: {**by, **counts.get(split, {})} for split, by in one.scores.items()})
+        start: replace(
+            one, scores={split: {**by, **_scored_rows(by, counts.get(split, {}))} for split, by in one.scores.items()}
+        )
         for start, one in starts.items()
     }
+
+
+def _scored_rows(
+    scores: Mapping[str, tuple[float, ...]], counts: Mapping[str, tuple[float, ...]]
+) -> dict[str, tuple[float, ...]]:
+    """The counts of rows, without those that could not be scored."""
+    left_out = max(scores.get("left_out", (0.0,)))
+    return {name: (count - left_out,) if name == ROWS else (count,) for name, (count,) in counts.items()}
 
 
 def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:

@@ -26,7 +26,7 @@ from training.evaluation import Budget, Evaluated
 from training.finetuning import Tuning
 from training.metrics import pooled
 from training.specs import Machine
-from training.tasks import LABELS, LENGTH, STARTS, TASKS, Item, Start, TaskFile
+from training.tasks import LABELS, LENGTH, STARTS, TASKS, Item, Split, Start, TaskFile
 
 log = logging.getLogger(__name__)
 
@@ -214,8 +214,8 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     refuse_unable(subject, task, is_tuned=is_tuned)
     _check_splits(task, items, answered, data_dir, is_tuned)
     submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
-    headline, note = _headline(task, answered, data_dir, bool(submitted))
-    notes += [note] if note else []
+    headline, note = _headline(task, items, answered, data_dir, bool(submitted))
+    instead = note
     rows = len(items.get("train", ()))
     labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
     tunings, grid_note, remark = tunings_of(subject, task, wanted) if is_tuned else ([None], "", "")
@@ -248,12 +248,15 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     is_sample = not task.scored and headline[0] not in ("test", "dev")
     configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
     chosen_on = _chosen_on(task, answered, len(configurations))
+    if instead:
+        too = "; it chose the hyper-parameters too" if chosen_on in headline and "says little" in instead else ""
+        notes.append(instead + too)
     if note := _few(task, headline, items, chosen_on):
         notes.append(note)
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
     causes |= {"labels": labels, "length": length, "splits": list(splits)}
-    if task.scored:
+    if task.scored or instead:
         causes["scored"] = list(headline)
     if task.task.numerics:
         causes["numerics"] = task.task.numerics
@@ -307,8 +310,22 @@ def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[di
                 f"task {task.name}, {split}: a split that is submitted has no malformed rows; {records.malformed[0]}; "
                 "answers have the numbers of their rows: mend the file, or leave --submit out"
             )
-        notes += [f"task {task.name}, {split}: {note}" for note in records.notes]
+        kept_back = [] if _is_unlabelled(files.chosen(data), task) else _kept_back(items[split])
+        notes += [f"task {task.name}, {split}: {note}" for note in (*records.notes, *kept_back)]
     return items, notes
+
+
+def _is_unlabelled(split: Split, task: TaskFile) -> bool:
+    """Whether the task says itself that a split has no answers, as those of leaderboards."""
+    key = task.task.answer_key
+    return key != "" and split.columns.get(key) == ""
+
+
+def _kept_back(items: Sequence[Item]) -> list[str]:
+    """A line where no question has an answer, which a reader would take for a labelled split."""
+    if not items or any(item.gold is not None for item in items):
+        return []
+    return [f"none of its {len(items):,} questions has an answer ({items[0].place} is the first one): it is not scored"]
 
 
 def _check_splits(
@@ -329,8 +346,10 @@ def _check_splits(
         raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}{remedy}")
 
 
-def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted: bool) -> tuple[tuple[str, ...], str]:
-    """The splits that the score is of, and a line where some are not at hand.
+def _headline(
+    task: TaskFile, items: Mapping[str, Sequence[Item]], answered: Sequence[str], data: Path, is_submitted: bool
+) -> tuple[tuple[str, ...], str]:
+    """The splits that the score is of, and a line where some are not at hand, or have too few rows to say anything.
 
     BadInput where none of those that the task names is, but for a submission, which needs no such figure.
     """
@@ -338,7 +357,7 @@ def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted:
     there = tuple(name for name in task.scored if name in answered)
     lacking = [name for name in task.scored if name not in answered]
     if not lacking:
-        return there or usual, ""
+        return (there, "") if there else _large_enough(task, items, usual)
     of = f"task {task.name}: its score is of {', '.join(task.scored)}"
     if there:
         mean = f"it is the mean over {', '.join(there)}" if len(there) > 1 else f"it is of {there[0]} alone"
@@ -347,6 +366,17 @@ def _headline(task: TaskFile, answered: Sequence[str], data: Path, is_submitted:
     if is_submitted:
         return usual, f"{of}, and {looked}; the figure is of {usual[0]}, and no score of this task"
     raise BadInput(f"{of}, and {looked}")
+
+
+def _large_enough(
+    task: TaskFile, items: Mapping[str, Sequence[Item]], usual: tuple[str, ...]
+) -> tuple[tuple[str, ...], str]:
+    """Of a test split of a few rows and a dev split of more, dev, and a line that says so; else the usual split."""
+    test, dev = (sum(item.gold is not None for item in items.get(split, ())) for split in ("test", "dev"))
+    if usual != ("test",) or unit_of(task.metric) != SHARES or not (test < FEW <= dev or test < 2 <= dev):
+        return usual, ""
+    has = f"test has {test:,} labelled row{'s' * (test != 1)}, which says little"
+    return ("dev",), f"task {task.name}: its score is of dev, {dev:,} rows, as {has}"
 
 
 def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[Item]], chosen_on: str) -> str:

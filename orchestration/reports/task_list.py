@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.errors import BadInput
+from training.files import named
 from training.tasks import AtHand, TaskFile, at_hand
 
 Found = Mapping[str, Mapping[str, AtHand]]
@@ -29,8 +30,7 @@ def faults(found: Found) -> Iterable[str]:
             if one.wrong:
                 yield one.wrong
             if one.malformed:
-                more = f" (and {len(one.malformed) - 1:,} more)" if len(one.malformed) > 1 else ""
-                yield f"task {name}, {split}: malformed rows are left out: {one.malformed[0]}{more}"
+                yield f"task {name}, {split}: malformed rows are left out: {named(one.malformed)}"
 
 
 def tasks_as_values(tasks: Sequence[TaskFile], found: Found) -> dict[str, Any]:

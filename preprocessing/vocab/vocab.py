@@ -196,17 +196,26 @@ class Vocab:
         encodings = self._tokenizer.encode_batch(names + [f"a {name} b" for name in names], add_special_tokens=False)
         return frozenset(special.intersection(chain.from_iterable(encoding.ids for encoding in encodings)))
 
-    def _encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
-        """Ids of each text, and the character with which each begins, the space before a word left aside."""
+    def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
+        """The tokens of a text, without special ones: the id of each, its first character and the one behind its last.
+
+        A space before a word may or may not be among the characters of a token. Several tokens may share a character.
+        """
+        ids, offsets = self._encode_with_offsets([text])[0]
+        return [(id, start, stop) for id, (start, stop) in zip(ids, offsets, strict=True)]
+
+    def _encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         if "spiece.model" in self.files:
             found = self._sentencepiece.encode(texts, return_type="offset_mapping")
-            pairs = [(one["ids"], one["offsets"]) for one in found]
-        else:
-            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-            pairs = [(self._ordinary(encoding.ids), encoding.offsets) for encoding in encodings]
+            return [(one["ids"], one["offsets"]) for one in found]
+        encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [(self._ordinary(encoding.ids), encoding.offsets) for encoding in encodings]
+
+    def _encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
+        """Ids of each text, and the character with which each begins, the space before a word left aside."""
         return [
             (ids, [start + (stop - start > 1 and text[start].isspace()) for start, stop in offsets])
-            for text, (ids, offsets) in zip(texts, pairs, strict=True)
+            for text, (ids, offsets) in zip(texts, self._encode_with_offsets(texts), strict=True)
         ]
 
     def decode(self, ids: Iterable[int]) -> str:

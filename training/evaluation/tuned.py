@@ -17,7 +17,16 @@ from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outpu
 from training.likelihood import unknown_of
 from training.optim import Optim
 from training.specs import Machine
-from training.tasks import Encoded, FittedTask, Item, LabelledTask, WrittenTask, better
+from training.tasks import (
+    Encoded,
+    FittedTask,
+    Item,
+    LabelledTask,
+    WrittenTask,
+    better,
+    never_in_train,
+    never_learned,
+)
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
@@ -85,7 +94,8 @@ def finetuned(
         keep(taken or whole_state(engine))
     notes = [f"rows have up to {length} tokens, not {wanted}: the net reads no more"] if length < wanted else []
     notes += of_random(name for name in random if ".pooler." in name)
-    notes += [*(f"train: {note}" for note in train.notes), *([best.said()] if best else [])]
+    notes += [f"train: {note}" for note in (*train.notes, *never_learned(task, items["train"]))]
+    notes += [*([best.said()] if best else [])]
     found = Evaluated({}, {}, losses, notes)
     return _answered(found, model, task, items, others, machine)
 
@@ -255,7 +265,7 @@ def _answered(
             units[split] = by_unit(task.scores, task.metrics[0], items[split], predictions[split])
             alike[split] = constant(predictions[split])
             notes += of_constant(split, alike[split], len(items[split]), task.metrics[0], scores[split])
-            repeated = of_repeated(items["train"], items[split])
-            notes += [f"{split}: {note}" for note in (*task.notes(items[split], predictions[split]), *repeated)]
+            of_train = of_repeated(items["train"], items[split]) + never_in_train(task, items["train"], items[split])
+            notes += [f"{split}: {note}" for note in (*task.notes(items[split], predictions[split]), *of_train)]
     more: dict[str, Any] = {"by_unit": units, "constant": alike}
     return replace(found, scores=scores, predictions=predictions, notes=tuple(notes), **more)

@@ -28,7 +28,21 @@ from training.generation import generate
 from training.likelihood import unknown_of
 from training.model import Model
 from training.specs import Encoder, Machine
-from training.tasks import Item, Question, Writing, WrittenTask, asked, better, ids_of, one_answer
+from training.tasks import (
+    Item,
+    Question,
+    Writing,
+    WrittenTask,
+    answered,
+    askable,
+    asked,
+    better,
+    ids_of,
+    never_in_train,
+    never_learned,
+    one_answer,
+    unlabelled,
+)
 
 
 def written(
@@ -68,20 +82,29 @@ def written(
     units, alike = dict[str, Sequence[float]](), dict[str, str]()
     example = ""
     for split in (name for name in items if name != "train"):
-        questions = asked(task, items[split], items.get("train", ()))
+        mine, left_out = askable(task, items[split], items.get("train", ()))
+        questions = asked(task, mine, items.get("train", ()))
         texts, said = _texts(model, form, questions, net.vocab, task.writing)
-        predictions[split] = task.predictions(items[split], texts)
-        if any(item.gold is not None for item in items[split]):
-            scores[split] = with_majority(task, items[split], predictions[split])
-            units[split] = by_unit(task.scores, task.metrics[0], items[split], predictions[split])
-            alike[split] = constant(predictions[split])
-            notes += of_constant(split, alike[split], len(items[split]), task.metrics[0], scores[split])
+        answers = task.predictions(mine, texts)
+        by_place = dict(zip(map(id, mine), answers, strict=True))
+        predictions[split] = [by_place.get(id(item)) for item in items[split]]
+        if any(item.gold is not None for item in mine):
+            scores[split] = dict(with_majority(task, mine, answers)) | _left_out(items[split], mine)
+            units[split] = by_unit(task.scores, task.metrics[0], mine, answers)
+            alike[split] = constant(answers)
+            notes += of_constant(split, alike[split], len(mine), task.metrics[0], scores[split])
         is_learned = tuning is not None and split in scores
-        repeated = of_repeated(items["train"], items[split]) if is_learned else []
-        of_task = task.notes(items[split], predictions[split])
-        notes += [f"{split}: {note}" for note in (*said, *of_task, *repeated)]
+        repeated = of_repeated(items["train"], mine) + never_in_train(task, items["train"], mine) if is_learned else []
+        of_task = [*unlabelled(mine, training=False), *task.notes(mine, answers)]
+        notes += [f"{split}: {note}" for note in dict.fromkeys((*left_out, *said, *of_task, *repeated))]
         example = example or (questions[0].text if questions else "")
     return Evaluated(scores, predictions, losses, tuple(notes), example, units, alike)
+
+
+def _left_out(items: Sequence[Item], kept: Sequence[Item]) -> dict[str, float]:
+    """How many items with an answer are not scored, where some are not."""
+    lost = sum(item.gold is not None for item in items) - sum(item.gold is not None for item in kept)
+    return {"left_out": float(lost)} if lost else {}
 
 
 def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:
@@ -131,6 +154,7 @@ def _tuned(
 ) -> tuple[Model, list[str]]:
     """The net fine-tuned to write, as a model, and what is to be said of its training."""
     questions, answers, notes = _pairs(net.vocab, task, form, items["train"])
+    notes += [f"train: {note}" for note in never_learned(task, items["train"])]
     copies, spread = copies_of(form, len(questions), tuning)
     examples = Examples(form, list(zip(questions, answers, strict=True)), copies, tuning.seed)
     steps, dev = spread.num_steps(len(examples)), dev_of(items)
@@ -161,13 +185,16 @@ def _pairs(
     vocab: Vocab, task: WrittenTask, form: Form, train: Sequence[Item]
 ) -> tuple[list[list[int]], list[list[int]], list[str]]:
     """Questions and answers to learn from, as ids, and notes of what had to be left out of them."""
-    if not train:
-        raise BadInput("the split train has no items to learn from")
+    used, unlabelled = answered(train, training=True)
+    train = [train[number] for number in used]
     questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in asked(task, train, ())])
     texts = [task.target(item) for item in train]
     answers, short = _apart([form.answer_ids(text) for text in texts])
     unknown = [unknown_of(vocab, [*read, *wrote]) for read, wrote in zip(questions, answers, strict=True)]
-    notes, count = [*_of_cuts(cuts), *of_unknown(unknown, "examples"), *one_answer(texts)], sum(map(bool, short))
+    notes, count = (
+        [*unlabelled, *_of_cuts(cuts), *of_unknown(unknown, "examples"), *one_answer(texts)],
+        sum(map(bool, short)),
+    )
     if count:
         notes.append(
             f"{count:,} of {len(short):,} answers are longer than {task.writing.max_new} tokens (max_new): cut"

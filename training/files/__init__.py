@@ -17,7 +17,7 @@ from training.files.coqa import Coqa
 from training.files.json_files import Json, Jsonl
 from training.files.lines import Blocks, Lines
 from training.files.opened import contents, is_there
-from training.files.record import Fault, Format, Record, Records
+from training.files.record import Fault, Format, Record, Records, named
 from training.files.squad import Squad
 from training.files.tables import Csv, Tsv
 from training.files.whole import Whole
@@ -42,6 +42,7 @@ __all__ = [
     "Whole",
     "first",
     "is_there",
+    "named",
     "read",
 ]
 

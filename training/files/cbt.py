@@ -13,7 +13,7 @@ BLANK = "XXXXX"
 @spec
 class Cbt:
     """A blank as `context`, all that stands before it, `words`, `endings`, each word with what stands behind the blank,
-    and `answer`, the number of the word that fits, from 0 (arXiv:1511.02301).
+    and `answer`, the number of the word that fits, from 0, None where the file has none (arXiv:1511.02301).
 
     A record is of numbered lines, an empty one behind it. The last has the sentence, the answer and the words, between
     tabs and "|".
@@ -25,7 +25,7 @@ class Cbt:
         block, begins = list[str](), 1
         for number, line in enumerate([*text_of(content).split("\n"), ""], 1):
             if line.strip():
-                block.append(re.sub(r"^\d+ ", "", line.removesuffix("\r")))
+                block.append(re.sub(r"^[0-9]+ ", "", line.removesuffix("\r")))
                 continue
             if block:
                 yield begins, _blank(block)
@@ -36,12 +36,12 @@ def _blank(lines: list[str]) -> Record | Fault:
     cells = lines[-1].split("\t")
     before, blank, behind = cells[0].partition(BLANK)
     words = [word for word in cells[-1].split("|") if word]
-    if len(cells) < 3 or not blank or cells[1] not in words:
+    if len(cells) < 3 or not blank or (cells[1].strip() and cells[1] not in words):
         return Fault(f"the last line has no {BLANK}, no answer between tabs, or not the answer among its words")
     context = " ".join([*lines[:-1], before]).rstrip()
     return {
         "context": context,
         "words": words,
         "endings": [word + behind for word in words],
-        "answer": words.index(cells[1]),
+        "answer": words.index(cells[1]) if cells[1] in words else None,
     }

@@ -1,11 +1,14 @@
 """What a record of a task file is, and what each format states about itself."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Record = Mapping[str, Any]
 """The columns of a row by name, and by number from 0 where they have no names: text, or what JSON has."""
+MOST_NAMED: Final = 20  # rows in a line, by file and number
+_PLACE: Final = re.compile(r"(.*?:\d+): ")
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,7 @@ class Records:
         """What of the files is not used, and what else there is to say of them, a line each."""
         found, read = [*self.remarks], len(self.rows) + self.left_out + self.others + len(self.malformed)
         if self.malformed:
-            more = f" (and {len(self.malformed) - 1:,} more)" if len(self.malformed) > 1 else ""
-            found.append(f"malformed rows are left out: {self.malformed[0]}{more}")
+            found.append(f"malformed rows are left out: {named(self.malformed)}")
         if self.left_out:
             found.append(f"{self.left_out:,} of {read:,} rows are left out, as the task file asks for their values")
         if self.others:
@@ -49,6 +51,21 @@ class Records:
         else:
             self.rows.append(found)
             self.places.append(place)
+
+
+def named(faults: Sequence[str]) -> str:
+    """Rows and what is wrong with each ("a.tsv:3: 2 columns") in a line: the first one, and where the others are, as
+    far as there is room.
+
+    >>> named(["a.tsv:3: 2 columns"]), named(["a.tsv:3: 2 columns", "a.tsv:9: 4 columns"])
+    ('a.tsv:3: 2 columns', 'a.tsv:3: 2 columns (and 1 more), also a.tsv:9')
+    """
+    first, *others = faults
+    if not others:
+        return first
+    places = [found[1] if (found := _PLACE.match(one)) else one for one in others[:MOST_NAMED]]
+    rest = ", ..." if len(others) > len(places) else ""
+    return f"{first} (and {len(others):,} more), also {', '.join(places)}{rest}"
 
 
 class Format(Protocol):

@@ -12,7 +12,7 @@ from training.files.record import Fault, Record, text_of
 class Squad:
     """A question as `id`, `question`, `context`, `title`, `answers` and `starts`, lists of texts and of the characters
     of the context at which they begin. Both are empty where `is_impossible` says that there is no answer (2.0); where
-    the file has none and does not say so, they are None: the question is unlabelled.
+    the file has none, or blank ones, and does not say so, they are None: the question is unlabelled.
 
     A start is -1 where the text does not stand there (176 of CMRC's 3,219): such an answer counts for a score, and
     cannot be learnt from.
@@ -43,9 +43,10 @@ def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
         context = paragraph["context"]
         found = {"id": question["id"], "question": question["question"], "context": context}
         found |= {"title": article.get("title", ""), "answers": None, "starts": None}
-        answers = [] if question.get("is_impossible") else question.get("answers") or None
-        if answers is None:
+        answers = [one for one in question.get("answers") or [] if (one["text"] or "").strip()]
+        if not answers and not question.get("is_impossible"):
             return found
+        answers = [] if question.get("is_impossible") else answers
         texts = [one["text"] for one in answers]
         return found | {
             "answers": texts,
@@ -55,5 +56,5 @@ def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
         return Fault(f"not in SQuAD's form: {error}")
 
 
-def _start(context: str, text: str, start: int) -> int:
-    return start if start >= 0 and context.startswith(text, start) else -1
+def _start(context: str, text: str, start: int | None) -> int:
+    return start if start is not None and start >= 0 and context.startswith(text, start) else -1

@@ -20,7 +20,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Bools, Floats, Ints
 from preprocessing.vocab import Vocab
 from training.likelihood.perplexities import Perplexity, Text, Windowing, unknown_of
-from training.likelihood.requests import LogP, PseudoKind, Request, split_at_word
+from training.likelihood.requests import LogP, PseudoKind, Request, each_of, encoder, joined
 
 Discounts = tuple[float, float, float]
 """What is taken of counts of 1, of 2, and of 3 or more."""
@@ -189,14 +189,21 @@ class NGramReader:
     vocab: Vocab
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
-        asked = [split_at_word(request) for request in requests]
-        before = [len(self.vocab.encode(context)) if context else 0 for context, _ in asked]
-        ids = [self.vocab.encode(context + continuation) for context, continuation in asked]
-        unknown = [unknown_of(self.vocab, each) for each in ids]
-        each = [nats_S[count:] for nats_S, count in zip(self.ngrams.log_p(ids), before, strict=True)]
+        encode = encoder(self.vocab)
+        asked = each_of(requests, lambda request: joined(encode, request))
+        nats = [
+            nats_S[one.begin :] for nats_S, one in zip(self.ngrams.log_p([a.ids for a in asked]), asked, strict=True)
+        ]
         return [
-            LogP(float(nats_S.sum()), len(nats_S), False, 0, float(nats_S[-1]), unknown=count)
-            for nats_S, count in zip(each, unknown, strict=True)
+            LogP(
+                float(nats_S.sum()),
+                len(nats_S),
+                False,
+                last_nats=float(nats_S[-1]),
+                unknown=unknown_of(self.vocab, one.ids),
+                shares_token=one.shares_token,
+            )
+            for nats_S, one in zip(nats, asked, strict=True)
         ]
 
     def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:

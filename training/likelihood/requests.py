@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol, get_args
+from functools import cache
+from typing import Final, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab
@@ -13,6 +14,7 @@ PseudoKind = Literal["original", "within_word_l2r"]
 arXiv:1910.14659). within_word_l2r: the later tokens of its word are masked too, so that they do not give it away (Kauf
 and Ivanova 2023, arXiv:2305.10588)."""
 PSEUDO_KINDS: Final = get_args(PseudoKind)
+Made = TypeVar("Made")
 
 
 class Request(NamedTuple):
@@ -20,6 +22,20 @@ class Request(NamedTuple):
 
     context: str
     continuation: str
+
+
+class Option(Request):
+    """A request that is compared with others of the same context: all of them are scored from one place of the text."""
+
+    others: tuple[str, ...] = ()  # the continuations of the others
+
+    @classmethod
+    def of(cls, context: str, continuations: Sequence[str]) -> list[Self]:
+        """One for each continuation."""
+        found = [cls(context, each) for each in continuations]
+        for at, option in enumerate(found):
+            option.others = (*continuations[:at], *continuations[at + 1 :])
+        return found
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,7 @@ class LogP:
     last_nats: float = 0.0  # of the last token alone
     last_greedy: bool = False  # whether that is the one with the highest score
     unknown: int = 0  # tokens of the context and the continuation that stand for what the vocabulary does not have
+    shares_token: bool = False  # whether the context ends inside of a token, or has other tokens than it has alone
 
 
 Scorer = Callable[[Sequence[Request]], list[LogP]]
@@ -47,8 +64,8 @@ class Reader(Protocol):
         """What texts are cut into."""
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind) -> list[LogP]:
-        """The log-probability of each continuation; `pseudo` says which one a masked model gives. BadInput where there
-        is none."""
+        """The log-probability of each continuation; `pseudo` says which one a masked model gives. Unscored where some
+        have none, BadInput where the reader gives none at all."""
 
     def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
         """How well it predicts each text. BadInput where it predicts none, or the numbers do not fit it."""
@@ -76,35 +93,124 @@ def split_at_word(request: Request) -> Request:
     return Request(context, request.context[len(context) :] + request.continuation)
 
 
-def pair_of(vocab: Vocab, request: Request) -> Pair:
-    """The ids of a request for a decoder, as lm-eval has them (api/model.py, `_encode_pair`).
+class Joined(NamedTuple):
+    """The tokens of a whole request, and where its continuation begins."""
 
-    The continuation is what the whole text has behind as many tokens as the context alone has. Where the context is
-    empty, a text begins behind [CLS] or <s>, or where there is none, behind the end of a text. NoToken where the
-    continuation is none.
+    ids: list[int]
+    begin: int  # number of the first token that is scored
+    start: int  # character of the whole text at which that begins, the blanks before it left aside
+    shares_token: bool  # as in LogP
+    any_shares: bool  # whether it does, or one of those that it is compared with
+
+
+Encode = Callable[[str], Sequence[tuple[int, int, int]]]
+"""The tokens of a text: id, first character, the one behind the last."""
+
+
+def encoder(vocab: Vocab) -> Encode:
+    """What encodes texts, each of them once."""
+    return cache(vocab.encode_with_offsets)
+
+
+def joined(encode: Encode, request: Request) -> Joined:
+    """The ids of the text of a request, and from where on they are scored.
+
+    Where the ids of the context begin those of the whole text, all behind them is the continuation, as lm-eval has it.
+    Elsewhere a token may stand for the end of the context and the begin of the continuation ("in th", "e town"): it is
+    scored from the last place at which a token ends in the context and in the whole text, so that nothing of the
+    continuation is lost. Of an `Option`, the place is one for all that it is compared with.
     """
     context, continuation = split_at_word(request)
-    if request.context:
-        whole, before = vocab.encode(context + continuation), vocab.encode(context)
-        pair = before, whole[len(before) :]
+    behind = request.context[len(context) :]
+    others = getattr(request, "others", ()) if context else ()
+    before = encode(context) if context else ()
+    whole, *rivals = (encode(context + text) for text in (continuation, *(behind + other for other in others)))
+    is_alike, start = _begins(whole, before, len(context)), len(context)
+    if any_shares := not all(_begins(one, before, len(context)) for one in (whole, *rivals)):
+        start = _last_end(start, [before, whole, *rivals])
+    if is_alike and start == len(context):
+        begin = len(before)
     else:
-        pair = [], vocab.encode(continuation)
-    if not pair[1]:
+        begin = next((at for at, (_, _, stop) in enumerate(whole) if stop > start), len(whole))
+    ids = [id for id, _, _ in whole]
+    is_nothing = start < len(context) and all(stop <= len(context) for _, _, stop in whole)
+    if begin == len(ids) or is_nothing:
         raise no_token(request)
-    return (pair[0] or [first_of(vocab)]), pair[1]
+    return Joined(ids, begin, start, not is_alike or start < len(context), any_shares)
+
+
+def _begins(whole: Sequence[tuple[int, int, int]], before: Sequence[tuple[int, int, int]], size: int) -> bool:
+    """Whether a text begins with the ids of its first `size` characters, and they stand for no more than these: one
+    token that is unknown may stand for any number."""
+    first = whole[: len(before)]
+    return [id for id, *_ in first] == [id for id, *_ in before] and all(stop <= size for *_, stop in first)
+
+
+def _last_end(at: int, encodings: Sequence[Sequence[tuple[int, int, int]]]) -> int:
+    """The last character up to `at` that is inside of no token of any of the encodings.
+
+    >>> _last_end(5, [[(0, 0, 2), (1, 3, 5)], [(0, 0, 2), (2, 3, 6)]])
+    3
+    """
+    while inside := [start for tokens in encodings for _, start, stop in tokens if start < at < stop]:
+        at = min(inside)
+    return at
+
+
+def pair_of(vocab: Vocab, request: Request) -> Pair:
+    """The ids of a request for a decoder: those of the whole text, cut where `joined` says.
+
+    Where nothing stands before the continuation, a text begins behind [CLS] or <s>, or where there is none, behind the
+    end of a text. NoToken where the continuation is none.
+    """
+    return _pair(vocab, joined(encoder(vocab), request))
+
+
+def _pair(vocab: Vocab, found: Joined) -> Pair:
+    return (found.ids[: found.begin] or [first_of(vocab)]), found.ids[found.begin :]
+
+
+def pairs_of(vocab: Vocab, requests: Sequence[Request], longest: int) -> list[tuple[Pair, int, bool]]:
+    """For each request its ids for a decoder in a row of so many tokens, how many tokens of the context that costs, and
+    whether it shares a token with that. Unscored where some of them have no token, or too many."""
+    encode = encoder(vocab)
+
+    def made(request: Request) -> tuple[Pair, int, bool]:
+        found = joined(encode, request)
+        return *cut_to(_pair(vocab, found), longest), found.shares_token
+
+    return each_of(requests, made)
+
+
+class Unscored(BadInput):
+    """Requests that cannot be scored, and why: by their numbers."""
+
+    why: dict[int, str]
+
+
+def each_of(requests: Sequence[Request], make: Callable[[Request], Made]) -> list[Made]:
+    """What is made of each request; Unscored, with all of those of which nothing can be made."""
+    found, why = list[Made](), dict[int, str]()
+    for number, request in enumerate(requests):
+        try:
+            found.append(make(request))
+        except BadInput as error:
+            why[number] = str(error)
+    if why:
+        more = f" (and {len(why) - 1:,} more)" if len(why) > 1 else ""
+        error = Unscored(f"{next(iter(why.values()))}{more}")
+        error.why = why
+        raise error
+    return found
 
 
 class NoToken(BadInput):
     """A continuation is no token."""
 
-    request: Request
-
 
 def no_token(request: Request) -> NoToken:
     """The error of a request whose continuation is no token, in one line."""
-    error = NoToken(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
-    error.request = request
-    return error
+    return NoToken(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
 
 
 def first_of(vocab: Vocab) -> int:

@@ -23,7 +23,20 @@ from training.tasks.context_length import ContextLength
 from training.tasks.follows import Follows
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
-from training.tasks.labelled import Encoded, FittedTask, Item, LabelledTask, ScoredTask, TaskKind, Way, one_answer
+from training.tasks.labelled import (
+    Encoded,
+    FittedTask,
+    Item,
+    LabelledTask,
+    ScoredTask,
+    TaskKind,
+    Way,
+    answered,
+    never_in_train,
+    never_learned,
+    one_answer,
+    unlabelled,
+)
 from training.tasks.likelihood import Likelihood
 from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart
 from training.tasks.perplexity import LanguageModelling
@@ -37,7 +50,7 @@ from training.tasks.task_file import EACH, AtHand, Kinds, Scored, TaskFile, Tune
 from training.tasks.task_score import STARTS, CellScore, Chosen, Start, TaskScore, better, chosen, spread_of
 from training.tasks.text_tasks import T5, TEXT, text_form
 from training.tasks.text_to_text import TextToText, as_text
-from training.tasks.writing import Question, Writing, WrittenTask, asked, ids_of
+from training.tasks.writing import Question, Writing, WrittenTask, askable, asked, ids_of
 
 __all__ = [
     "EACH",
@@ -91,15 +104,20 @@ __all__ = [
     "Writing",
     "Written",
     "WrittenTask",
+    "answered",
     "as_text",
+    "askable",
     "asked",
     "at_hand",
     "better",
     "chosen",
     "ids_of",
+    "never_in_train",
+    "never_learned",
     "one_answer",
     "spread_of",
     "text_form",
+    "unlabelled",
 ]
 
 Tasks = Source | Follows | Cloze

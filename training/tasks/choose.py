@@ -11,7 +11,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab
-from training.files import Records
+from training.files import Record, Records
 from training.tasks.in_words import same
 from training.tasks.labelled import (
     Encoded,
@@ -26,7 +26,8 @@ from training.tasks.labelled import (
     refuse,
     texts_of,
 )
-from training.tasks.split import value_of
+from training.tasks.split import each_row, value_of
+from training.tasks.texts import number_of_label
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
@@ -45,6 +46,7 @@ class Choose:
     kind: Literal["choose"] = "choose"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
     context: str  # column of what all options share
     question: str = ""  # column of what stands before each option
     options: tuple[str, ...]  # columns of the options, or one that has a list of them
@@ -65,15 +67,16 @@ class Choose:
         """Items with the texts (context, question, options)."""
         named = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
         columns_of_options = (columns["options"],) if "options" in columns else self.options
-        found = []
-        for record, place in zip(records.rows, records.places, strict=True):
+
+        def item(record: Record, place: str) -> Item:
             options = self._options([value_of(record, column, place) for column in columns_of_options], place)
             (context,) = texts_of(record, place, [named["context"]])
             (question,) = texts_of(record, place, [named["question"]]) if named["question"] else ("",)
             label = value_of(record, named["label"], place) if named["label"] else None
-            gold = None if label is None else self._number(label, named["label"], place, len(options))
-            found.append(Item(place, (context, question, options), gold))
-        return found
+            gold = number_of_label(self.labels[: len(options)], label, named["label"], place)
+            return Item(place, (context, question, options), gold)
+
+        return each_row(records, item)
 
     def _options(self, given: Sequence[Any], place: str) -> tuple[str, ...]:
         options = tuple(given[0]) if len(given) == 1 and isinstance(given[0], list) else tuple(given)
@@ -84,12 +87,6 @@ class Choose:
                 f"{place}: has {len(options)} options, labels has {len(self.labels)}: {', '.join(self.labels)}"
             )
         return options
-
-    def _number(self, given: Any, column: str, place: str, options: int) -> int:
-        allowed = self.labels[:options]
-        if str(given) not in allowed:
-            raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(allowed)}")
-        return allowed.index(str(given))
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         template, (used, notes) = Template(vocab, length), answered(items, training=training)

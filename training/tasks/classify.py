@@ -1,12 +1,12 @@
 """Which of some labels does a text, or a pair of texts, have?"""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
-from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints
 from preprocessing.spec import require, spec
 from preprocessing.vocab import Vocab
@@ -25,7 +25,7 @@ from training.tasks.labelled import (
     refuse,
     zero,
 )
-from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
+from training.tasks.texts import encoded_of, items_of, num_rows, number_of_label, orders_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
@@ -45,6 +45,7 @@ class Classify:
     kind: Literal["classify"] = "classify"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the label
@@ -69,11 +70,8 @@ class Classify:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         return items_of(self, records, columns, self._number)
 
-    def _number(self, given: Any, column: str, place: str) -> int:
-        try:
-            return self.labels.index(str(given))
-        except ValueError:
-            raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(self.labels)}") from None
+    def _number(self, given: Any, column: str, place: str) -> int | None:
+        return number_of_label(self.labels, given, column, place)
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         def target(gold: int | None) -> dict[str, np.ndarray]:
@@ -100,6 +98,9 @@ class Classify:
             for number, label in zip(numbers, heads["row_label"].argmax(-1).tolist(), strict=True):
                 found[number] = self._merged(self.labels[label])
         return found
+
+    def class_counts(self, items: Sequence[Item]) -> Counter[str]:
+        return Counter(self.labels[gold] for gold in known_of(items))
 
     def _merged(self, label: str) -> str:
         return self.merge.get(label, label)

@@ -26,6 +26,7 @@ class ContextLength:
     way: ClassVar[Way] = "scored"
     left_to_right: ClassVar[bool] = True
     numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = ""
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
     lengths: tuple[int, ...] = (8, 16, 32, 64)  # tokens, each longer than the one before

@@ -7,9 +7,10 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import sentences
 from training import metrics as measures
-from training.files import Records
+from training.files import Record, Records
 from training.tasks.labelled import Item, Way, mean_of
-from training.tasks.templates import in_two, is_template, listed
+from training.tasks.split import each_row
+from training.tasks.templates import answers_of, in_two, is_template
 from training.tasks.writing import Question, Writing
 
 Golds = Sequence[Sequence[str]]
@@ -70,6 +71,7 @@ class Generate:
 
     way: ClassVar[Way] = "written"
     numerics: ClassVar[int] = 1
+    answer_key: ClassVar[str] = "answer"
 
     def __post_init__(self) -> None:
         for name, text in (("prompt", self.prompt), ("answer", self.answer)):
@@ -78,14 +80,14 @@ class Generate:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        """Items with the texts (Question,), and as gold the right answers."""
+        """Items with the texts (Question,), and as gold the right answers; None where the file has none, or a blank."""
         prompt, answer = (columns.get(name, getattr(self, name)) for name in ("prompt", "answer"))
-        found = []
-        for record, place in zip(records.rows, records.places, strict=True):
-            golds = tuple(listed(answer, record, place)) if answer else None
-            if golds == ():
-                raise BadInput(f"{place}: column {answer[1:-1]} has no answer in it")
-            found.append(Item(place, (Question((), *in_two(prompt, record, place)),), golds))
+
+        def item(record: Record, place: str) -> Item:
+            golds = tuple(answers_of(answer, record, place)) if answer else ()
+            return Item(place, (Question((), *in_two(prompt, record, place)),), golds or None)
+
+        found = each_row(records, item)
         self._check_letters([item for item in found if item.gold])
         return found
 

@@ -60,6 +60,10 @@ class TaskKind(Protocol):
         """Its name in a task file."""
 
     @property
+    def answer_key(self) -> str:
+        """The key that names the column of the right answer, "" where the format or nothing does."""
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Names of its scores; cells of a grid are compared by the first."""
 
@@ -100,6 +104,37 @@ class FittedTask(Protocol):
     def fitted(self, split: str, items: Sequence[Item], predictions: Sequence[Any]) -> tuple[Self, str]:
         """The task with what is best for these answers, and a note of it, "" where nothing is chosen; of no items
         where no dev split has labels."""
+
+
+@runtime_checkable
+class ClassedTask(Protocol):
+    """A kind whose answers are some of a few classes."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes."""
+
+    def class_counts(self, items: Sequence[Item]) -> Counter[str]:
+        """How often each class is a right answer in these items."""
+
+
+def never_learned(task: object, train: Sequence[Item]) -> list[str]:
+    """What there is to say of classes that are the answer to no question to learn from."""
+    if not isinstance(task, ClassedTask) or not (learned := task.class_counts(train)):
+        return []
+    lacking = [repr(label) for label in task.labels if not learned[label]]
+    return [f"has no {' or '.join(lacking)}, which a net does not learn to answer"] if lacking else []
+
+
+def never_in_train(task: object, train: Sequence[Item], items: Sequence[Item]) -> list[str]:
+    """What there is to say of answers that are in a split to score, and in no question to learn from."""
+    if not isinstance(task, ClassedTask) or not (learned := task.class_counts(train)):
+        return []
+    counts = task.class_counts(items)
+    lacking = {label: count for label, count in counts.items() if not learned[label]}
+    named = ", ".join(f"{label!r} ({count:,})" for label, count in lacking.items())
+    said = f"{sum(lacking.values()):,} of {sum(counts.values()):,} right answers are never the answer in train"
+    return [f"{said}, and cannot be learned: {named}"] if lacking else []
 
 
 def refuse(task: LabelledTask, tuning: "Tuning", *names: str) -> None:

@@ -3,31 +3,33 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.spec import require, spec
-from training.files import Record, Records
+from training.files import Record, Records, named
 from training.likelihood import (
     NORMALISATIONS,
     Example,
     LogP,
     Normalise,
-    NoToken,
+    Option,
     PseudoKind,
     Reader,
     Request,
     Scorer,
+    Unscored,
     normalised,
     prompt,
     shots,
+    too_few,
 )
-from training.tasks.labelled import Item, Way, known_of, mean_of, never_first
-from training.tasks.split import value_of
-from training.tasks.templates import filled, is_template, listed, text_of
+from training.tasks.labelled import Item, Way, known_of, mean_of, never_first, unlabelled
+from training.tasks.split import NO_LABEL_GIVEN, bad_rows, each_row, is_missing, spellings, value_of
+from training.tasks.templates import answers_of, filled, is_template, listed, text_of
 
 _ACCURACIES: Final[Mapping[str, Normalise]] = {
     "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
@@ -71,6 +73,7 @@ class Chosen(NamedTuple):
 
     options: tuple[LogP, ...]
     alone: tuple[LogP, ...] = ()
+    left_out: str = ""  # why it says nothing
 
 
 @spec
@@ -89,6 +92,7 @@ class Likelihood:
     way: ClassVar[Way] = "scored"
     left_to_right: ClassVar[bool] = False
     numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
     context: str = ""
     options: tuple[str, ...]
     separator: str = ""  # between options that one column has as a text
@@ -133,16 +137,28 @@ class Likelihood:
             found = replace(self, **_named(columns)).items(records, {})
             is_labelled = columns.get("label", self.label) or not self.label
             return found if is_labelled else [replace(item, gold=None) for item in found]
-        column, found, labels, left_out = self.label, list[Item](), list[str](), 0
-        for record, place in zip(records.rows, records.places, strict=True):
-            label = filled(column if "{" in column else f"{{{column}}}", record, place).strip() if column else ""
-            if label in self.skip:
-                left_out += 1
-                continue
-            found.append(Item(place, (self._options(record, place),), 0))
-            labels.append(label)
-        records.left_out += left_out
-        return self._labelled(found, labels) if column else found
+        made = each_row(records, self._with_label)
+        kept = [each for each in made if each is not None]
+        found = [item for item, _ in kept]
+        found = self._labelled(found, [label for _, label in kept]) if self.label else found
+        records.left_out += len(made) - len(kept)
+        return found
+
+    def _with_label(self, record: Record, place: str) -> tuple[Item, tuple[str, ...]] | None:
+        """The question of a record, and how its label may be written, () where it has none; None: it is left out."""
+        names = self._label_of(record, place) if self.label else ()
+        if any(name in self.skip for name in names):
+            return None
+        return Item(place, (self._options(record, place),), 0), names
+
+    def _label_of(self, record: Record, place: str) -> tuple[str, ...]:
+        if "{" not in self.label:
+            value = value_of(record, self.label, place)
+            if is_missing(value):
+                return ()
+            text_of(value, self.label, place)
+            return tuple(name.strip() for name in spellings(value))
+        return tuple(name.strip() for name in answers_of(self.label, record, place))[:1]
 
     def _options(self, record: Record, place: str) -> Options:
         contexts = listed(self.context, record, place)
@@ -182,56 +198,88 @@ class Likelihood:
         contexts = tuple(before + option for option in options)
         return Options(contexts, (gap + rest,) * len(options), tuple(options), *parts)
 
-    def _labelled(self, items: Sequence[Item], labels: Sequence[str]) -> list[Item]:
-        """The items with the numbers of their right options. Where no labels are named, those of all items are numbers
-        from 0, or those of all are texts of options; BadInput where they could be either."""
+    def _labelled(self, items: Sequence[Item], labels: Sequence[tuple[str, ...]]) -> list[Item]:
+        """The items with the numbers of their right options; `labels` are the ways in which that of each may be
+        written, () and -1 where there is none. Where no labels are named, those of all items are numbers from 0, or
+        those of all are texts of options; BadInput where they could be either, BadRows where some are neither."""
         each = [item.texts[0].options for item in items]
         readings = [[self.labels[: len(options)] for options in each]]
         if not self.labels:
             readings = [[tuple(map(str, range(len(options)))) for options in each], each]
-        misfits = [
-            next((at for at, label in enumerate(labels) if label not in reading[at]), len(items))
-            for reading in readings
-        ]
-        if (at := max(misfits)) < len(items):
-            wanted = " or ".join(self.labels or (*readings[0][at], *each[at]))
-            same = "" if self.labels else " (numbers in all rows, or texts in all)"
-            raise BadInput(f"{items[at].place}: {self.label} is {labels[at]!r}, allowed is {wanted}{same}")
-        fitting = [reading for reading, at in zip(readings, misfits, strict=True) if at == len(items)]
-        golds = [[known.index(label) for known, label in zip(reading, labels, strict=True)] for reading in fitting]
-        for item, label, *both in zip(items, labels, *golds, strict=True):
-            if len(set(both)) > 1:
+        golds = [[_number_of(known, names) for known, names in zip(of, labels, strict=True)] for of in readings]
+        known = [n for n, names in enumerate(labels) if names and not (_is_kept_back(names) and not _any(golds, n))]
+        if strange := {n: self._strange(items[n], labels[n]) for n in known if not _any(golds, n)}:
+            raise bad_rows(strange, len(items))
+        fitting = [found for found in golds if all(found[n] is not None for n in known)]
+        if not fitting:
+            at = max(next(n for n in known if found[n] is None) for found in golds)
+            raise BadInput(f"{self._strange(items[at], labels[at])} (numbers in all rows, or texts in all)")
+        for n in known:
+            if len({found[n] for found in fitting}) > 1:
                 raise BadInput(
-                    f"{item.place}: {self.label} is {label!r}, the number of one option and the text of another; give "
-                    "the labels of the options in their order, as labels of the task"
+                    f"{items[n].place}: {self.label} is {labels[n][0]!r}, the number of one option and the text of "
+                    "another; give the labels of the options in their order, as labels of the task"
                 )
-        return [replace(item, gold=gold) for item, gold in zip(items, golds[0], strict=True)]
+        return [replace(item, gold=gold) for item, gold in zip(items, fitting[0], strict=True)]
+
+    def _strange(self, item: Item, names: tuple[str, ...]) -> str:
+        """That a label is none of those that are allowed."""
+        options = item.texts[0].options
+        wanted = " or ".join(self.labels or (*map(str, range(len(options))), *options))
+        return f"{item.place}: {self.label} is {names[0]!r}, allowed is {wanted}"
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Chosen]:
-        asked = self.asked(items, train)
-        try:
-            return self.chosen(asked, lambda requests: reader.log_ps(requests, self.pseudo))
-        except NoToken as error:
-            numbers = zip(items, asked.at, asked.alone_at, strict=True)
-            having = (
-                item for item, *at in numbers if error.request in [asked.requests[n] for each in at for n in each]
-            )
-            raise BadInput(f"{next(having).place}: {error}") from None
+        """What the net says about each item; those that cannot be asked or scored are left out, and say why."""
+        why = self._too_few(items, train)
+        while True:
+            kept = [number for number in range(len(items)) if number not in why]
+            _check_any(items, kept, why)
+            asked = self.asked([items[number] for number in kept], train)
+            try:
+                found = self.chosen(asked, lambda requests: reader.log_ps(requests, self.pseudo))
+            except Unscored as error:
+                for number, *at in zip(kept, asked.at, asked.alone_at, strict=True):
+                    reasons = [error.why[one] for each in at for one in each if one in error.why]
+                    why |= {number: reasons[0]} if reasons else {}
+            else:
+                both = dict(zip(kept, found, strict=True))
+                return [both[n] if n in both else Chosen((), left_out=why[n]) for n in range(len(items))]
+
+    def _too_few(self, items: Sequence[Item], train: Sequence[Item]) -> dict[int, str]:
+        """Numbers of the items for which train has too few examples, as it has the item itself, and how few."""
+        if not self.shots or not train:
+            return {}
+        return too_few(self._pool(train), self.shots, [_example(item).question for item in items])
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
-        """The right option of the first item, behind its prompt."""
-        asked = self.asked(items[:1], train)
-        return reader.shown(asked.requests[asked.at[0][items[0].gold or 0]]) if asked.at else ""
+        """The right option of the first item that can be asked, behind its prompt."""
+        for item in items:
+            try:
+                asked = self.asked([item], train)
+                return reader.shown(asked.requests[asked.at[0][item.gold or 0]])
+            except BadInput:  # which the notes say
+                continue
+        return ""
 
     def notes(self, items: Sequence[Item], answers: Sequence[Chosen], reader: Reader) -> list[str]:
         found = [reader.describe(self.pseudo)]
+        if left_out := [f"{i.place}: {a.left_out}" for i, a in zip(items, answers, strict=True) if a.left_out]:
+            found.append(
+                f"{len(left_out):,} of {len(items):,} items are left out, and count in no score: {named(left_out)}"
+            )
         by = [_DENOMINATORS[how] for name, how in _ACCURACIES.items() if name in self.metrics]
         if by:
             found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
         found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
-        found += self._of_labels(items)
+        found += [*self._of_labels(items), *unlabelled(items, training=False)]
         if self.shots:
             found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
+        options = [option for each in answers for option in (*each.options, *each.alone)]
+        if shares := sum(option.shares_token for option in options):
+            found.append(
+                f"{shares:,} of {len(options):,} requests share a token with their context: they are scored from the "
+                "last place at which a token ends in both, or behind a source with the tokens that they have alone"
+            )
         if cut := _having(answers, "cut"):
             found.append(f"{cut} of {len(answers)} items lost the beginning of their context: it did not fit the net")
         if unknown := _having(answers, "unknown"):
@@ -254,15 +302,19 @@ class Likelihood:
         asked = Asked([], [], [], [])
         if self.shots and not train:
             raise BadInput(f"shots is {self.shots}, and there is no split train to draw examples from")
-        pool = [_example(item) for item in train if item.gold is not None]
+        pool = self._pool(train)
         for item in items:
             (options,) = item.texts
             asked.prompts.append(self._prompt(pool, item))
-            pairs = zip(options.contexts, options.continuations, strict=True)
-            asked.at.append(_added(asked.requests, [Request(asked.prompts[-1] + one, other) for one, other in pairs]))
-            alone = [Request(self.alone, other) for other in options.continuations] if self._asks_alone else []
+            asked.at.append(_added(asked.requests, _requests(asked.prompts[-1], options)))
+            alone = Option.of(self.alone, options.continuations) if self._asks_alone else []
             asked.alone_at.append(_added(asked.requests, alone))
         return asked
+
+    @staticmethod
+    def _pool(train: Sequence[Item]) -> list[Example]:
+        """What examples are drawn from."""
+        return [_example(item) for item in train if item.gold is not None]
 
     @property
     def _asks_alone(self) -> bool:
@@ -282,8 +334,11 @@ class Likelihood:
 
     def predictions(self, items: Sequence[Item], answers: Sequence[Chosen]) -> list[dict[str, Any]]:
         """For each item the likeliest option, as the file has it, of equal ones the first; and what all got (nats)."""
-        found = []
+        found = list[dict[str, Any]]()
         for item, each in zip(items, answers, strict=True):
+            if each.left_out:
+                found.append({"left_out": each.left_out})
+                continue
             values = self._values(item, each, self._how)
             one = {"answer": item.texts[0].options[int(np.argmax(values))], "nats": [o.nats for o in each.options]}
             found.append(one if len(values) > 1 else one | {"greedy": each.options[0].greedy})
@@ -298,8 +353,11 @@ class Likelihood:
         """Each of the metrics. Beside accuracies their intervals of 95 % over items (Wilson 1927), the share of ties,
         the majority's and chance's accuracy; beside the mean over subsets its interval of 95 %, bootstrapped over
         these: items of one are not independent. `cut`: items that lost a part of their context; `unknown`: those with
-        words that the vocabulary does not know. Items without a label count in none."""
-        known = [number for number, item in enumerate(items) if item.gold is not None]
+        words that the vocabulary does not know; `shares_token`: those of which a token is also of the context;
+        `left_out`: those that cannot be scored. Items without a label count in none."""
+        labelled = [number for number, item in enumerate(items) if item.gold is not None]
+        known = [number for number in labelled if not answers[number].left_out]
+        left_out = len(labelled) - len(known)
         items, answers = [items[number] for number in known], [answers[number] for number in known]
         found: dict[str, float] = {}
         for name in self.metrics:
@@ -315,7 +373,7 @@ class Likelihood:
             found |= self._macro(items, right) | (self._areas(items, right) if self.area else {})
         golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
         named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
-        counts = {name: float(_having(answers, name)) for name in ("cut", "unknown")}
+        counts = {name: float(_having(answers, name)) for name in _COUNTED} | {"left_out": float(left_out)}
         return found | named | {name: count for name, count in counts.items() if count}
 
     def _right(self, items: Sequence[Item], chosen: Sequence[Chosen], how: Normalise) -> list[float]:
@@ -400,8 +458,12 @@ def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:
     }
 
 
-def _having(answers: Sequence[Chosen], what: Literal["cut", "unknown"]) -> int:
-    """Items of which a net did not read all, or read tokens that the vocabulary does not have."""
+_Counted = Literal["cut", "unknown", "shares_token"]
+_COUNTED: Final[tuple[_Counted, ...]] = get_args(_Counted)
+
+
+def _having(answers: Sequence[Chosen], what: _Counted) -> int:
+    """Items of which a net did not read all, or read tokens that the vocabulary does not have or the context shares."""
     return sum(any(getattr(option, what) for option in each.options) for each in answers)
 
 
@@ -424,6 +486,38 @@ def _example(item: Item) -> Example:
     """An item with its right option, as it stands in a prompt; the first where that is not known."""
     (options,), right = item.texts, item.gold or 0
     return Example(options.contexts[right], options.continuations[right])
+
+
+def _number_of(known: Sequence[str], names: Sequence[str]) -> int | None:
+    """The number of the first of these names among the known ones; None where none is there."""
+    return next((known.index(name) for name in names if name in known), None)
+
+
+def _any(golds: Sequence[Sequence[int | None]], number: int) -> bool:
+    return any(found[number] is not None for found in golds)
+
+
+def _is_kept_back(names: Sequence[str]) -> bool:
+    """Whether a label that is none of those that are known stands for one that is not given."""
+    return NO_LABEL_GIVEN in names
+
+
+def _requests(prompt: str, options: Options) -> list[Request]:
+    """One for each option, of which those with the same context are compared with each other."""
+    found: dict[int, Request] = {}
+    for context in dict.fromkeys(options.contexts):
+        at = [number for number, one in enumerate(options.contexts) if one == context]
+        found |= dict(zip(at, Option.of(prompt + context, [options.continuations[n] for n in at]), strict=True))
+    return [found[number] for number in range(len(options.contexts))]
+
+
+def _check_any(items: Sequence[Item], kept: Sequence[int], why: Mapping[int, str]) -> None:
+    """BadInput where no item is left to score, or none of those with a label."""
+    was, still = (any(items[n].gold is not None for n in numbers) for numbers in (range(len(items)), kept))
+    if why and (not kept or (was and not still)):
+        first = next(number for number in why if not was or items[number].gold is not None)
+        more = f"; {len(why) - 1:,} more items cannot be scored either" if len(why) > 1 else ""
+        raise BadInput(f"{items[first].place}: {why[first]}{more}")
 
 
 def _added(requests: list[Request], more: Sequence[Request]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from preprocessing.spec import require, spec
 from training.files import Records
 from training.likelihood import Perplexity, Reader, Request, Text, Windowing, detokenised, total
 from training.tasks.labelled import Item, Way, texts_of
+from training.tasks.split import each_row
 
 METRICS: Final[Mapping[str, Callable[[Perplexity], float]]] = {
     "token_perplexity": attrgetter("by_token"),
@@ -34,6 +35,7 @@ class LanguageModelling:
     way: ClassVar[Way] = "scored"
     left_to_right: ClassVar[bool] = True
     numerics: ClassVar[int] = 1
+    answer_key: ClassVar[str] = ""
     text: str = "text"  # column
     detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
     line_ends: bool = False  # whether the end of a line is predicted as a word too: <eos> of PTB and WikiText
@@ -58,8 +60,7 @@ class LanguageModelling:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the text as the file has it; there is no answer beside it."""
         column = columns.get("text", self.text)
-        rows = zip(records.rows, records.places, strict=True)
-        return [Item(place, texts_of(record, place, [column]), True) for record, place in rows]
+        return each_row(records, lambda record, place: Item(place, texts_of(record, place, [column]), True))
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Perplexity]:
         return reader.perplexities(self.texts_of(items), Windowing(self.window, self.stride, self.carry))

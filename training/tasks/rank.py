@@ -12,7 +12,7 @@ from preprocessing.vocab import Template, Templated, Vocab
 from training import metrics as measures
 from training.files import Records
 from training.tasks.labelled import Encoded, Item, Outputs, Way, cut_rows, most_frequent, refuse
-from training.tasks.texts import items_of
+from training.tasks.texts import items_of, number_of_label
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
@@ -33,6 +33,7 @@ class Rank:
     kind: Literal["rank"] = "rank"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
     text: str  # column of the text that rows share
     pair: str  # column of the sentence that is right or wrong
     label: str  # column of the label
@@ -48,10 +49,8 @@ class Rank:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         return items_of(self, records, columns, self._number)
 
-    def _number(self, given: Any, column: str, place: str) -> int:
-        if str(given) not in self.labels:
-            raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(self.labels)}")
-        return self.labels.index(str(given))
+    def _number(self, given: Any, column: str, place: str) -> int | None:
+        return number_of_label(self.labels, given, column, place)
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         template, encoded, rows = Template(vocab, length), Encoded(), list[Templated]()

@@ -14,11 +14,13 @@ from training import metrics as measures
 from training.files import Records
 from training.tasks.in_words import number_of, sentences
 from training.tasks.labelled import Encoded, Item, Outputs, Way, known_of, mean_of, one_answer, refuse, zero
+from training.tasks.split import is_missing
 from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
+_NO_NUMBER: Final = -1.0  # what stands in the place of a number that is kept back (STS-B's test)
 STEP: Final = 0.2  # numbers are written as a multiple of it: 21 of them from 0 to 5 (arXiv:1910.10683, 2.4)
 METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
     "spearman": measures.spearman,
@@ -33,6 +35,7 @@ class Regress:
     kind: Literal["regress"] = "regress"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
     text: str  # column of the text, or of the first one
     pair: str = ""  # column of the second one
     label: str  # column of the number
@@ -53,11 +56,14 @@ class Regress:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         return items_of(self, records, columns, self._number)
 
-    def _number(self, given: object, column: str, place: str) -> float:
+    def _number(self, given: object, column: str, place: str) -> float | None:
+        """The number; None where there is none: nothing, a NaN, or -1 where that is too low."""
         try:
-            number = float(given)  # type: ignore[arg-type]
+            number = float("nan" if isinstance(given, bool) else given)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             number = float("nan")
+        if is_missing(given) or str(given).lower() == "nan" or (number == _NO_NUMBER < self.least):
+            return None
         if not self.least <= number <= self.most:
             raise BadInput(f"{place}: {column} is {given!r}, allowed is a number from {self.least:g} to {self.most:g}")
         return number

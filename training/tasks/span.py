@@ -10,10 +10,10 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.vocab import Template, Templated, Vocab, windows
 from training import metrics as measures
-from training.files import Records
+from training.files import Record, Records, named
 from training.tasks.in_words import same
 from training.tasks.labelled import Encoded, Item, Outputs, Way, most_frequent, refuse, texts_of, unlabelled
-from training.tasks.split import value_of
+from training.tasks.split import each_row, value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
@@ -43,6 +43,7 @@ class Span:
     kind: Literal["span"] = "span"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 1
+    answer_key: ClassVar[str] = ""
     version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
     step: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
     most_question: int = 64  # tokens
@@ -72,13 +73,16 @@ class Span:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (question, context), and as gold (id, answers, their first characters); None where the
         file has no answers, nor says that there is none (version 2)."""
-        found = []
-        for record, place in zip(records.rows, records.places, strict=True):
+        for place in records.places[:1]:
             self._language(place)  # a file that has none is told before a net is trained
+
+        def item(record: Record, place: str) -> Item:
+            self._language(place)
             id, answers, starts = (value_of(record, name, place) for name in ("id", "answers", "starts"))
             gold = None if answers is None or (self.version == 1 and not answers) else (id, answers, starts)
-            found.append(Item(place, texts_of(record, place, ("question", "context")), gold))
-        return found
+            return Item(place, texts_of(record, place, ("question", "context")), gold)
+
+        return each_row(records, item)
 
     def _language(self, place: str) -> str:
         """Of the answers in a file, "" where the task is of one; BadInput where none is known."""
@@ -88,7 +92,7 @@ class Span:
         return found
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
-        template, encoded, lost, cut = Template(vocab), Encoded(), 0, list[int]()
+        template, encoded, lost, cut = Template(vocab), Encoded(), list[str](), list[int]()
         for number, item in enumerate(items):
             if training and item.gold is None:
                 continue
@@ -96,7 +100,7 @@ class Span:
             question, context = item.texts
             whole = template.row(question.lstrip(), context)
             if not (whole.text == 1).any() or (training and answers and starts[0] < 0):
-                lost += 1
+                lost.append(item.place)
                 continue
             given = windows(whole, length, min(self.step, length // 3), self.most_question)
             if (kept := _question_tokens(given[0])) < _question_tokens(whole):
@@ -206,7 +210,15 @@ class Span:
         return [Answer(text) for text in most_frequent(items, lambda gold: gold[1][:1] or [""])] * len(items)
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Answer]) -> list[str]:
-        """How many questions have the id of another one, of which the official scripts score the answer to one."""
+        """Whether no question gets an answer (version 2); how many questions have the id of another one, of which the
+        official scripts score the answer to one."""
+        known = [answer for item, answer in zip(items, predictions, strict=False) if item.gold]
+        silent = self.version == 2 and known and not any(answer.text for answer in known)
+        nothing = [f"none of {len(known):,} questions gets an answer: all are said to have none"] if silent else []
+        return [*nothing, *self._of_shared_ids(items)]
+
+    @staticmethod
+    def _of_shared_ids(items: Sequence[Item]) -> list[str]:
         places: dict[Any, list[str]] = {}
         for item in items:
             if item.gold:
@@ -238,11 +250,12 @@ def _question_tokens(row: Templated) -> int:
     return int((row.text == 0).sum())
 
 
-def _unused(items: Sequence[Item], lost: int, cut: Sequence[int], *, training: bool) -> list[str]:
+def _unused(items: Sequence[Item], lost: Sequence[str], cut: Sequence[int], *, training: bool) -> list[str]:
     """What of the questions could not be used; `cut` are the tokens that are left of those that were too long."""
     found = list[str]()
     if lost:
-        found.append(f"{lost} questions are left out: their answer is not where it is said to stand, or no text")
+        said = f"{len(lost):,} questions are left out: their answer is not where it is said to stand, or no text"
+        found.append(f"{said} ({named(lost)})")
     found += unlabelled(items, training=training)
     if cut:
         found.append(f"{len(cut)} of {len(items)} questions are cut to their first {max(cut)} tokens")

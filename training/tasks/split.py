@@ -1,7 +1,7 @@
 """The files of a task: which of them are for training, development and test, and which columns have what."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -12,6 +12,7 @@ from training.files import Fault, Formats, Record, Records, is_there, read
 
 Values = Mapping[str, tuple[str, ...]]  # some values of each column
 Made = TypeVar("Made")
+_MOST_BAD: Final = 0.5  # share of rows that are left out as no questions of the task
 _AND: Final = " + "  # between columns whose texts are read as one, with a blank between
 
 
@@ -88,10 +89,10 @@ class Split:
         for number, (row, place) in enumerate(zip(found.rows, found.places, strict=True)):
             if self.tenths and self._tenth(row, place, number) not in self.tenths:
                 continue
-            if any(str(value_of(row, column, place)) not in values for column, values in self.only.items()):
+            if any(not _is_among(value_of(row, column, place), values) for column, values in self.only.items()):
                 kept.others += 1
                 continue
-            if any(str(value_of(row, column, place)) in values for column, values in self.without.items()):
+            if any(_is_among(value_of(row, column, place), values) for column, values in self.without.items()):
                 kept.left_out += 1
                 continue
             kept.add(self._renamed(row, place), place)
@@ -102,8 +103,11 @@ class Split:
         return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8]) % 10
 
     def _renamed(self, record: Record, place: str) -> Record:
-        named = {column: str(value_of(record, column, place)) for column in self.values}
-        return {**record, **{column: self.values[column].get(value, value) for column, value in named.items()}}
+        found = {column: value_of(record, column, place) for column in self.values}
+        for column, value in found.items():
+            name = next((name for name in spellings(value) if name in self.values[column]), None)
+            found[column] = value if name is None else self.values[column][name]
+        return {**record, **found}
 
 
 def _other(name: str, names: tuple[str, str]) -> str:
@@ -115,26 +119,124 @@ def _other(name: str, names: tuple[str, str]) -> str:
     return names[1].join(name.rsplit(names[0], 1))
 
 
+def spellings(value: Any) -> tuple[str, ...]:
+    """How a task file may write a value of a record: JSON's true as `true` or `True`, 1.0 as `1.0` or `1`.
+
+    >>> spellings(True), spellings(1.0), spellings("true")
+    (('true', 'True'), ('1.0', '1'), ('true',))
+    """
+    if isinstance(value, bool):
+        return str(value).lower(), str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(value), str(int(value))
+    return (str(value),)
+
+
+def _is_among(value: Any, values: Sequence[str]) -> bool:
+    return any(name in values for name in spellings(value))
+
+
+NO_LABEL_GIVEN: Final = "-1"  # what stands in the place of a label that is kept back
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a record has nothing in the place of an answer: null, a blank cell, a NaN.
+
+    >>> [is_missing(value) for value in (None, " ", float("nan"), 0, False, "0")]
+    [True, True, True, False, False, False]
+    """
+    return value is None or (isinstance(value, str) and not value.strip()) or value != value
+
+
+def label_of(value: Any, labels: Sequence[str]) -> str | None:
+    """Which of these labels a value of a record is; None where the record has none: nothing, or -1 where that is no
+    label (GLUE's tests). ValueError where it is another.
+
+    >>> label_of(True, ["false", "true"]), label_of(-1, ["0", "1"]), label_of("", ["0", "1"])
+    ('true', None, None)
+    """
+    if value is None:
+        return None
+    names = spellings(value)
+    if found := next((name for name in names if name in labels), None):
+        return found
+    if is_missing(value) or NO_LABEL_GIVEN in names:
+        return None
+    raise ValueError(value)
+
+
 class NoColumn(BadInput):
     """A record has not the column that is asked for."""
 
     column: str
 
 
+class BadRows(BadInput):
+    """Records that are no questions of a task, and why: by their numbers."""
+
+    why: dict[int, str]
+
+
+def each_row(records: Records, make: Callable[[Record, str], Made]) -> list[Made]:
+    """What is made of each record and its place. BadRows, with all of those of which nothing can be made; NoColumn
+    where one has not a column that is asked for."""
+    found, why = list[Made](), dict[int, str]()
+    for number, (record, place) in enumerate(zip(records.rows, records.places, strict=True)):
+        try:
+            found.append(make(record, place))
+        except NoColumn:
+            raise
+        except BadInput as error:
+            why[number] = str(error)
+    if why:
+        raise bad_rows(why, len(records))
+    return found
+
+
+def bad_rows(why: dict[int, str], of: int) -> BadRows:
+    """The error of records that are no questions, in one line."""
+    others = f"; {len(why) - 1:,} more of {of:,} rows cannot be used" if len(why) > 1 else ""
+    error = BadRows(f"{next(iter(why.values()))}{others}")
+    error.why = why
+    return error
+
+
 def of_whole_rows(make: Callable[[Records], Made], records: Records) -> tuple[Made, Records]:
-    """What is made of the records, and those that it is made of: where rows have numbers in place of names, one that
-    lacks a column which others have is malformed. NoColumn where none has it."""
+    """What is made of the records, and those that it is made of: others, which lack a column that some have, or are no
+    questions of the task, are malformed. NoColumn where none has the column, BadRows where most are no questions: the
+    task file is wrong then."""
     while True:
         try:
             return make(records), records
         except NoColumn as error:
-            column, found = error.column, records
-            if not column.lstrip("-").isdigit() or not any(column in row for row in found.rows):
+            lacking = {n: why for n, row in enumerate(records.rows) if (why := _lacks(row, error.column))}
+            if len(lacking) == len(records):
                 raise
-            records = replace(found, rows=[], places=[], malformed=[*found.malformed])
-            for row, place in zip(found.rows, found.places, strict=True):
-                short = Fault(f"{len(row) // 2} columns, column {column} is asked for (the first one is 0)")
-                records.add(row if column in row else short, place)
+            records = _without(records, lacking)
+        except BadRows as error:
+            if len(error.why) > _MOST_BAD * len(records):
+                raise
+            why = {n: text.removeprefix(f"{records.places[n]}: ") for n, text in error.why.items()}
+            records = _without(records, why)
+
+
+def _without(records: Records, why: Mapping[int, str]) -> Records:
+    """The records but for those with these numbers, which are malformed."""
+    found = replace(records, rows=[], places=[], malformed=[*records.malformed])
+    for number, (row, place) in enumerate(zip(records.rows, records.places, strict=True)):
+        found.add(Fault(why[number]) if number in why else row, place)
+    return found
+
+
+def _lacks(record: Record, column: str) -> str:
+    """That a record has not a column, "" where it has."""
+    try:
+        value_of(record, column, "")
+    except NoColumn as error:
+        if column.lstrip("-").isdigit():
+            return f"{len(record) // 2} columns, column {column} is asked for (the first one is 0)"
+        return str(error).removeprefix(": ")
+    return ""
 
 
 def value_of(record: Record, column: str, place: str) -> Any:

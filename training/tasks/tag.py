@@ -1,5 +1,6 @@
 """Which tag does each word of a sentence have?"""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
@@ -10,7 +11,7 @@ from preprocessing.schema import IGNORE
 from preprocessing.spec import require, spec
 from preprocessing.vocab import SPECIAL, Template, Vocab
 from training import metrics as measures
-from training.files import Records
+from training.files import Record, Records
 from training.metrics import OUTSIDE, PREFIXES, Scheme
 from training.tasks.labelled import (
     NO_LABEL,
@@ -24,12 +25,14 @@ from training.tasks.labelled import (
     most_frequent,
     one_answer,
     refuse,
+    zero,
 )
-from training.tasks.split import value_of
+from training.tasks.split import each_row, is_missing, value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
+_NO_TAGS: Final = ("_", "-", "?", "-1")  # of words whose tags are kept back
 OF_ENTITIES: Final = ("f1", "precision", "recall")
 MOST_NAMED: Final = 5  # labels in a message
 METRICS: Final = (*OF_ENTITIES, "accuracy", "macro_f1")
@@ -48,6 +51,7 @@ class Tag:
     kind: Literal["tag"] = "tag"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 1
+    answer_key: ClassVar[str] = "tags"
     words: str = "words"  # column of the words
     tags: str = "tags"  # column of their tags
     labels: tuple[str, ...]  # the tags, in the order of their numbers
@@ -64,15 +68,19 @@ class Tag:
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         words, tags = (columns.get(name, getattr(self, name)) for name in ("words", "tags"))
-        found = []
-        for record, place in zip(records.rows, records.places, strict=True):
+
+        def item(record: Record, place: str) -> Item:
             said = _texts(value_of(record, words, place), words, place)
             given = value_of(record, tags, place) if tags else None
             gold = None if given is None else self._tags(given, tags, place, len(said))
-            found.append(Item(place, (tuple(said),), gold))
-        return found
+            return Item(place, (tuple(said),), gold)
 
-    def _tags(self, given: Any, column: str, place: str, words: int) -> list[str]:
+        return each_row(records, item)
+
+    def _tags(self, given: Any, column: str, place: str, words: int) -> list[str] | None:
+        """The tags; None where there are none: nothing, or a mark of that for each word."""
+        if isinstance(given, list) and (words or not given) and all(self._is_none(tag) for tag in given):
+            return [] if not words else None
         found = _texts(given, column, place)
         if len(found) != words:
             raise BadInput(f"{place}: {column} are {len(found)}, the words are {words}; give each word one tag")
@@ -80,6 +88,9 @@ class Tag:
             if tag not in self.labels:
                 raise BadInput(f"{place}: a tag is {tag!r}, allowed is {' or '.join(self.labels)}")
         return found
+
+    def _is_none(self, tag: Any) -> bool:
+        return is_missing(tag) or (str(tag) in _NO_TAGS and str(tag) not in self.labels)
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
         used, notes = answered(items, training=training)
@@ -122,6 +133,9 @@ class Tag:
                     found[number][word] = self.labels[next(tags)]
         return found
 
+    def class_counts(self, items: Sequence[Item]) -> Counter[str]:
+        return Counter(tag for tags in known_of(items) for tag in tags)
+
     def scores(self, items: Sequence[Item], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
         both = [(item.gold, tags) for item, tags in zip(items, predictions, strict=True) if item.gold is not None]
         gold, predicted = [pair[0] for pair in both], [pair[1] for pair in both]
@@ -144,14 +158,25 @@ class Tag:
         return [tag * len(item.texts[0]) for item in items] if tag else []
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Sequence[str]]) -> list[str]:
-        """How many words of entities do not count, as their tags do not fit a strict scheme."""
-        gold = known_of(items)
-        if not any(name in OF_ENTITIES for name in self.metrics) or not (
-            lost := measures.outside_of(self.scheme, gold)
-        ):
+        """Why scores of entities are 0 where none is there, or none is predicted; and how many words of entities do not
+        count, as their tags do not fit a strict scheme."""
+        asked = [name for name in self.metrics if name in OF_ENTITIES]
+        both = [(item.gold, tags) for item, tags in zip(items, predictions, strict=True) if item.gold is not None]
+        gold = [tags for tags, _ in both]
+        if not asked or not both:
             return []
-        words = sum(tag != OUTSIDE for tags in gold for tag in tags)
-        return [f"{lost:,} of {words:,} words of entities are in none by scheme {self.scheme}, and do not count"]
+        words, predicted = (sum(tag != OUTSIDE for tags in of for tag in tags) for of in (gold, [t for _, t in both]))
+        found = zero(asked, "" if words else f"no word of {len(both):,} sentences is part of an entity")
+        if words and predicted == measures.outside_of(self.scheme, [tags for _, tags in both]):
+            found.append(
+                f"no entity is predicted in {len(both):,} sentences, {words:,} words of which are part of one: "
+                f"{', '.join(asked)} {'is' if len(asked) == 1 else 'are'} 0"
+            )
+        if lost := measures.outside_of(self.scheme, gold):
+            found.append(
+                f"{lost:,} of {words:,} words of entities are in none by scheme {self.scheme}, and do not count"
+            )
+        return found
 
 
 def _allowed(scheme: Scheme, asked: Sequence[str]) -> str:

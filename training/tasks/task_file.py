@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Csv, Records, Tsv, first, is_there
+from training.files import Csv, Json, Jsonl, Records, Tsv, first, is_there
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.context_length import ContextLength
@@ -20,8 +20,9 @@ from training.tasks.perplexity import LanguageModelling
 from training.tasks.rank import Rank
 from training.tasks.regress import Regress
 from training.tasks.span import Span
-from training.tasks.split import Split, of_whole_rows
+from training.tasks.split import NoColumn, Split, of_whole_rows
 from training.tasks.tag import Tag
+from training.tasks.templates import fields_of
 from training.tasks.text_to_text import TextToText
 from training.tasks.writing import WrittenTask
 
@@ -103,9 +104,7 @@ class TaskFile:
                 raise BadInput(
                     f"{files[0]}: line 1 is read as a header, and has {label}: give header: false in its format"
                 )
-            found, records = of_whole_rows(
-                lambda records: self.task.items(records, chosen.columns), chosen.records(data)
-            )
+            found, records = self._items(split, chosen, data)
             if records.malformed and not len(records):
                 raise BadInput(f"no row can be read; {records.malformed[0]}")
             is_one_of_many = split.partition("_")[2] in self.each  # of the languages of a file, some may be lacking
@@ -116,6 +115,23 @@ class TaskFile:
             return found, records
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
+
+    def _items(self, split: str, chosen: Split, data: Path) -> tuple[list[Item], Records]:
+        """The questions of the records. Where no object of JSON in a split to score has the answer, it is kept back."""
+        records, key = chosen.records(data), self.task.answer_key
+        try:
+            return of_whole_rows(lambda records: self.task.items(records, chosen.columns), records)
+        except NoColumn as error:
+            column = chosen.columns.get(key, getattr(getattr(self.task, "of", self.task), key, "")) if key else ""
+            if (
+                split == "train"
+                or not isinstance(chosen.format, Json | Jsonl)
+                or not (error.column == column or error.column in fields_of(column))
+            ):
+                raise
+            without = {**chosen.columns, key: ""}
+            found, records = of_whole_rows(lambda records: self.task.items(records, without), records)
+            return found, records
 
 
 def files_of(split: Split, data: Path) -> list[Path]:

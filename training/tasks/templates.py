@@ -5,7 +5,7 @@ from typing import Any
 
 from preprocessing.errors import BadInput
 from training.files import Record
-from training.tasks.split import value_of
+from training.tasks.split import is_missing, value_of
 
 
 def is_template(text: str) -> bool:
@@ -45,6 +45,32 @@ def listed(template: str, record: Record, place: str) -> list[str]:
         value = value_of(record, column, place)
         return [text_of(each, column, place) for each in (value if isinstance(value, list) else [value])]
     return [filled(template, record, place)]
+
+
+def answers_of(template: str, record: Record, place: str) -> list[str]:
+    """Right answers, as `listed` has them, but for those whose columns are null or blank.
+
+    >>> answers_of("{a}", {"a": None}, "test.jsonl:1"), answers_of("{a}", {"a": ["x", None]}, "test.jsonl:1")
+    ([], ['x'])
+    """
+    parts = _parts(template, place)
+    if len(parts) == 1 and parts[0][0] == "" and (column := parts[0][1]):
+        value = value_of(record, column, place)
+        given = [each for each in (value if isinstance(value, list) else [value]) if not is_missing(each)]
+        return [text_of(each, column, place) for each in given]
+    names = [name for _, name in parts if name]
+    if names and all(is_missing(value_of(record, name, place)) for name in names):
+        return []
+    return [filled(template, record, place)]
+
+
+def fields_of(template: str) -> list[str]:
+    """The columns in braces of a template.
+
+    >>> fields_of("{a} and {b}"), fields_of("a")
+    (['a', 'b'], [])
+    """
+    return [name for _, name in _parts(template, "") if name]
 
 
 def _parts(template: str, place: str) -> list[tuple[str, str | None]]:

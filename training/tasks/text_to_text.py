@@ -1,5 +1,6 @@
 """Labelled tasks as text to text (T5, arXiv:1910.10683, 2.4 and appendix D): a text is read, its label written."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
@@ -42,6 +43,10 @@ class TextToText:
         require(len(set(written)) == len(written), "words", written, "another word for each label")
 
     @property
+    def answer_key(self) -> str:
+        return self.of.answer_key
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         return self.of.metrics
 
@@ -82,6 +87,13 @@ class TextToText:
         other = sum(isinstance(said, str) and not said for said in predictions)
         found = [f"{other} of {len(predictions)} texts are none of the labels"] if other else []
         return [*found, *self.of.notes(items, predictions)]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.of.labels if isinstance(self.of, Classify) else ()
+
+    def class_counts(self, items: Sequence[Item]) -> Counter[str]:
+        return self.of.class_counts(items) if isinstance(self.of, Classify) else Counter()
 
     def _word(self, label: str) -> str:
         return self.words.get(label, label)

@@ -8,9 +8,9 @@ import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Template, Templated, Vocab
-from training.files import Records
-from training.tasks.labelled import Encoded, Item, cut_rows, texts_of
-from training.tasks.split import value_of
+from training.files import Record, Records
+from training.tasks.labelled import Encoded, Item, answered, cut_rows, texts_of
+from training.tasks.split import each_row, label_of, value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Tuning
@@ -43,14 +43,24 @@ class OfTexts(Protocol):
 def items_of(
     task: OfTexts, records: Records, columns: Mapping[str, str], gold: Callable[[Any, str, str], Any]
 ) -> list[Item]:
-    """The questions in the records; `gold` makes the answer of a value, given its column and place."""
+    """The questions in the records; `gold` makes the answer of a value, given its column and place, None of none."""
     text, pair, label = (columns.get(name, getattr(task, name)) for name in ("text", "pair", "label"))
     wanted = [text, pair] if pair else [text]
-    found = []
-    for record, place in zip(records.rows, records.places, strict=True):
+
+    def item(record: Record, place: str) -> Item:
         answer = gold(value_of(record, label, place), label, place) if label else None
-        found.append(Item(place, texts_of(record, place, wanted), answer))
-    return found
+        return Item(place, texts_of(record, place, wanted), answer)
+
+    return each_row(records, item)
+
+
+def number_of_label(labels: Sequence[str], given: Any, column: str, place: str) -> int | None:
+    """The number of the label that a record has, None where it has none. BadInput where it has another."""
+    try:
+        found = label_of(given, labels)
+    except ValueError:
+        raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(labels)}") from None
+    return None if found is None else labels.index(found)
 
 
 def encoded_of(
@@ -64,7 +74,8 @@ def encoded_of(
 ) -> Encoded:
     """A row of each item, with the column that `target` makes of its answer; or a row of each order, of which the first
     has the answer."""
-    template, number_of = Template(vocab, length), list(range(len(items)))
+    template, (number_of, unlabelled) = Template(vocab, length), answered(items, training=training)
+    items = [items[number] for number in number_of]
     if training and task.both_orders:
         items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
         number_of += number_of
@@ -74,7 +85,7 @@ def encoded_of(
         return [(template.row(*texts), gold) for texts, gold in orders]
 
     found = [rows(item) for item in items]
-    notes = cut_rows((row for rows in found for row, _ in rows), length)
+    notes = [*unlabelled, *cut_rows((row for rows in found for row, _ in rows), length)]
     examples = [[row.columns() | target(gold) for row, gold in rows] for rows in found]
     return Encoded(examples, number_of, notes=notes)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import sentences
-from training.likelihood import Example, shots
+from training.files import named
+from training.likelihood import Example, shots, too_few
 from training.tasks.labelled import Item, TaskKind
 
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ def asked(task: WrittenTask, items: Sequence[Item], train: Sequence[Item]) -> li
 
     Which examples follows from the seed, `train` and the question alone. BadInput where `train` has too few.
     """
-    how = task.writing
-    pool = [Example(task.question(item).text, how.delimiter + task.target(item)) for item in train] if how.shots else []
+    how, pool = task.writing, _pool(task, train)
     first = (how.instruction + how.between,) if how.instruction else ()
     found = []
     for item in items:
@@ -160,6 +160,28 @@ def asked(task: WrittenTask, items: Sequence[Item], train: Sequence[Item]) -> li
         before = (*first, *(example.text + how.between for example in drawn))
         found.append(Question(before, question.body, question.tail))
     return found
+
+
+def _pool(task: WrittenTask, train: Sequence[Item]) -> list[Example]:
+    """What examples are drawn from: the items that have an answer."""
+    known = [item for item in train if item.gold is not None] if task.writing.shots else []
+    return [Example(task.question(item).text, task.writing.delimiter + task.target(item)) for item in known]
+
+
+def askable(task: WrittenTask, items: Sequence[Item], train: Sequence[Item]) -> tuple[list[Item], list[str]]:
+    """The items for which `train` has enough examples, and a note of the others, which are among its examples.
+
+    BadInput where there is none of those.
+    """
+    questions = [task.question(item).text for item in items] if task.writing.shots else []
+    why = too_few(_pool(task, train), task.writing.shots, questions)
+    if not why:
+        return list(items), []
+    lacking = [f"{items[number].place}: {reason}" for number, reason in why.items()]
+    if len(why) == len(items):
+        raise BadInput(lacking[0])
+    kept = [item for number, item in enumerate(items) if number not in why]
+    return kept, [f"{len(why):,} of {len(items):,} items are left out, and count in no score: {named(lacking)}"]
 
 
 def ids_of(question: Question, encode: Encode, room: int) -> tuple[list[int], str]:

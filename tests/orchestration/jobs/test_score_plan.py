@@ -283,12 +283,56 @@ def test_tasks_without_files_are_left_out_in_one_line(
     assert "left out: glue, sst5, squad1: name the folder that has their files with --data-dir DIR" in caplog.text
 
 
-def test_a_wrong_label_is_one_line_before_anything_is_done(net: Subject, data: Path, done: list[str]) -> None:
+def test_a_wrong_label_of_many_costs_its_row_and_is_named(
+    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     file = data / "SST-2/train.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t7\n", 1))
-    with pytest.raises(BadInput, match=r"task sst2, train: SST-2/train.tsv:3: 1 is '7', allowed is 0 or 1"):
+    assert (
         scored(net, wanted(data))
-    assert not done
+        .notes[0]
+        .startswith("train: malformed rows are left out: SST-2/train.tsv:3: 1 is '7', allowed is 0 or 1")
+    )
+    assert "task sst2, train: malformed rows are left out: SST-2/train.tsv:3: 1 is '7'" in caplog.text
+
+
+def table(path: Path, rows: int) -> None:
+    lines = (f"the film is {number}\t{number % 2}" for number in range(rows))
+    path.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("test", "dev", "split"), [(1, 40, "dev"), (29, 30, "dev"), (1, 2, "dev"), (30, 40, "test"), (2, 20, "test")]
+)
+def test_a_test_split_of_a_few_rows_is_no_headline(
+    test: int, dev: int, split: str, net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    task = replace(task, files={**task.files, "test": replace(task.files["dev"], paths=("SST-2/labelled.tsv",))})
+    table(data / "SST-2/dev.tsv", dev)
+    table(data / "SST-2/labelled.tsv", test)
+    (plan,) = planned(net, replace(wanted(data), tasks=[task]))
+    assert plan.split == split
+    said = f"task sst2: its score is of dev, {dev} rows, as test has {test} labelled row"
+    assert (said in caplog.text) == (split == "dev")
+    assert (said in " ".join(plan.notes)) == (split == "dev")
+
+
+def test_a_split_whose_answers_are_kept_back_is_named(
+    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (task,) = asked_for("sst2")
+    assert not isinstance(task, str)
+    hidden = replace(task.files["dev"], paths=("SST-2/hidden.tsv",))
+    task = replace(task, files={**task.files, "test": hidden})
+    (data / "SST-2/hidden.tsv").write_text("sentence\tlabel\nthe film\t-1\nthe book\t-1\n")
+    (plan,) = planned(net, replace(wanted(data), tasks=[task]))
+    assert (plan.split, [*plan.items]) == ("dev", ["train", "dev"])
+    said = (
+        "task sst2, test: none of its 2 questions has an answer (SST-2/hidden.tsv:2 is the first one): it is not scored"
+    )
+    assert said in caplog.text
 
 
 def test_every_task_that_cannot_be_done_is_a_line(net: Subject, data: Path) -> None:

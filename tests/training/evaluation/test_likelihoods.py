@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from preprocessing.errors import BadInput
-from tests.training.likelihood.nets import net, vocabulary
+from tests.training.likelihood.nets import LONG, net, vocabulary
 from tests.training.likelihood.test_others import electra
 from tests.training.parity import TEXT, weights
 from training.evaluation.likelihoods import scored
@@ -179,12 +179,46 @@ def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_an_option_without_a_token_is_named_by_its_place(kind: str, tmp_path: Path) -> None:
+def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path: Path) -> None:
+    """One of them cost the whole task its score."""
     asked = replace(net_of(kind), vocab=vocabulary("bert"))
-    items = items_of(BLIMP, tmp_path, test=[*PAIRS, {**PAIRS[0], "bad": ""}])
+    wrong = [{**PAIRS[0], "bad": ""}, {**PAIRS[0], "good": LONG * 2}]
+    items = items_of(BLIMP, tmp_path, test=[wrong[0], *PAIRS, *wrong])
+    found, others = scored(asked, BLIMP, items), scored(asked, BLIMP, {"test": items["test"][1:4]})
+    assert found.scores["test"] == {**others.scores["test"], "left_out": 3.0}
+    assert found.predictions["test"][1:4] == others.predictions["test"]
+    assert [list(one) for one in found.predictions["test"][:1]] == [["left_out"]]
+    assert found.predictions["test"][5]["left_out"].endswith("positions")
+    note = "test: 3 of 6 items are left out, and count in no score: test.jsonl:1: the continuation ' ' has no token "
+    assert f"{note}behind '' (and 2 more), also test.jsonl:5, test.jsonl:6" in found.notes
+    assert found.example == others.example
     with pytest.raises(BadInput) as caught:
-        scored(asked, BLIMP, items)
-    assert str(caught.value) == f"test.jsonl:{len(PAIRS) + 1}: the continuation ' ' has no token behind ''"
+        scored(asked, BLIMP, {"test": items["test"][4:]})
+    said = "test.jsonl:5: the continuation ' ' has no token behind ''; 1 more items cannot be scored either"
+    assert str(caught.value) == said
+
+
+def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_path: Path) -> None:
+    """It is in train itself, so that one example less is left for its prompt."""
+    task = Likelihood(context="{q}", options=("{good}", "{bad}"), shots=2)
+    rows = [{"q": str(number), "good": "fox", "bad": "box"} for number in range(3)]
+    found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
+    assert (found.scores["test"]["left_out"], found.example.count("fox")) == (2.0, 3)
+    said = (
+        "2 of 3 items are left out, and count in no score: test.jsonl:1: 2 examples are asked for, and 1 differ from "
+    )
+    assert any(note.startswith(f"test: {said}") for note in found.notes)
+
+
+def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Path) -> None:
+    """Options were a tie, as the token was lost."""
+    task = Likelihood(context="{q}", options=("{good}", "{bad}"), delimiter="")
+    rows = [{"q": "The quic", "good": "k fox", "bad": "k box"}, {"q": "The", "good": " fox", "bad": " box"}]
+    found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
+    assert found.scores["test"]["ties"] == 0
+    assert found.scores["test"]["shares_token"] == 1
+    said = "2 of 4 requests share a token with their context: they are scored from the last place at which a token ends"
+    assert any(note.startswith(f"test: {said}") for note in found.notes)
 
 
 def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> None:

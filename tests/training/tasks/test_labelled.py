@@ -408,8 +408,30 @@ def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
     task = Tag(labels=("O", "B-PER", "I-PER"), scheme="IOB2")
     items = [Item("1", (("a", "b"),), ["I-PER", "I-PER"]), Item("2", (("a", "b"),), ["B-PER", "O"])]
     note = "2 of 3 words of entities are in none by scheme IOB2, and do not count"
-    assert task.notes(items, [["O", "O"]] * 2) == [note]
-    assert Tag(labels=task.labels).notes(items, [["O", "O"]] * 2) == []
+    assert task.notes(items, [["B-PER", "O"]] * 2) == [note]
+    assert Tag(labels=task.labels).notes(items, [["B-PER", "O"]] * 2) == []
+
+
+@pytest.mark.parametrize(("scheme", "tags"), [("lenient", ["O", "O"]), ("IOB2", ["O", "I-PER"])])
+def test_no_predicted_entity_is_said(scheme: Any, tags: list[str]) -> None:
+    task = Tag(labels=("O", "B-PER", "I-PER"), scheme=scheme)
+    items = [Item("1", (("a", "b"),), ["B-PER", "O"]), Item("2", (("a", "b"),), None)]
+    assert task.notes(items, [tags, ["B-PER", "O"]]) == [
+        "no entity is predicted in 1 sentences, 1 words of which are part of one: f1, precision, recall are 0"
+    ]
+    assert task.scores(items, [tags, ["O", "O"]])["f1"] == 0
+    nothing = [Item("1", (("a", "b"),), ["O", "O"])]
+    assert task.notes(nothing, [["B-PER", "O"]]) == [
+        "f1, precision, recall are not defined and count as 0: no word of 1 sentences is part of an entity"
+    ]
+    assert replace(task, metrics=("accuracy",)).notes(nothing, [["O", "O"]]) == []
+
+
+def test_no_answer_to_any_question_is_said() -> None:
+    items = [Item(str(n), ("q", "text"), (str(n), ["text"], [0])) for n in range(2)]
+    silent, some = [Answer("", 1.0, "text")] * 2, [Answer("", 1.0, "text"), Answer("text", 1.0, "text")]
+    assert Span(version=2).notes(items, silent) == ["none of 2 questions gets an answer: all are said to have none"]
+    assert Span(version=2).notes(items, some) == []
 
 
 def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
@@ -476,7 +498,9 @@ def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vo
     items = SPAN.items(DEV["span"].records(tmp_path), {})
     encoded = SPAN.encoded(items, vocab, 40, training=True)
     assert 0 not in encoded.item_of
-    assert encoded.notes == ["1 questions are left out: their answer is not where it is said to stand, or no text"]
+    assert encoded.notes == [
+        "1 questions are left out: their answer is not where it is said to stand, or no text (dev.json:1)"
+    ]
     assert 0 in SPAN.encoded(items, vocab, 40, training=False).item_of
 
 

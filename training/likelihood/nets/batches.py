@@ -45,7 +45,12 @@ def head_of(model: Model, kinds: tuple[type[Head], ...]) -> Head:
 
 
 def summed(
-    log_p_M: Tensor, right_M: Tensor, counts: Sequence[int], cuts: Sequence[int], unknown: Sequence[int]
+    log_p_M: Tensor,
+    right_M: Tensor,
+    counts: Sequence[int],
+    cuts: Sequence[int],
+    unknown: Sequence[int],
+    shares_token: Sequence[bool],
 ) -> list[LogP]:
     """Targets in runs of `counts` as log-probabilities of continuations, which lost `cuts` tokens of their context;
     `unknown` tokens of both are not in the vocabulary."""
@@ -54,7 +59,7 @@ def summed(
     starts = stops - np.asarray(counts, np.int64)
     total_N, greedy_N = np.add.reduceat(nats_M, starts), np.logical_and.reduceat(right, starts)
     last = nats_M[stops - 1].tolist(), right[stops - 1].tolist()
-    return list(map(LogP, total_N.tolist(), counts, greedy_N.tolist(), cuts, *last, unknown))
+    return list(map(LogP, total_N.tolist(), counts, greedy_N.tolist(), cuts, *last, unknown, shares_token))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from torch import Tensor
 from preprocessing.collate import unpadded
 from preprocessing.schema import IGNORE, Bools, Floats, Row
 from preprocessing.vocab import Vocab
-from training.likelihood import LogP, Pair, Request, Tree, alone, as_array, cut_to, pair_of, trees, unknown_of
+from training.likelihood import LogP, Pair, Request, Tree, alone, as_array, pairs_of, trees, unknown_of
 from training.likelihood.nets.batches import (
     CAUSAL,
     MICRO_TOKENS,
@@ -46,21 +46,23 @@ def causal(
 ) -> list[LogP]:
     """The log-probability of each continuation, in the order of the requests.
 
-    Tokens are those of lm-eval (`pair_of`); rows that are too long lose the beginning of the context. Requests that
+    Tokens are those of lm-eval (`joined`); rows that are too long lose the beginning of the context. Requests that
     begin alike share what they begin with (`share`), where the attention of the net takes a mask; others stand in rows
-    of like length. BadInput where the net is no decoder, or a continuation does not fit.
+    of like length. BadInput where the net is no decoder, Unscored where a continuation does not fit.
     """
-    longest = model.spec.trunk.longest
-    cut = [cut_to(pair_of(vocab, request), longest) for request in requests]
-    found = token_log_ps(model, [pair for pair, _ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch)
-    unknown = [unknown_of(vocab, context) + unknown_of(vocab, continuation) for (context, continuation), _ in cut]
-    return [_whole(each, over, count) for each, (_, over), count in zip(found, cut, unknown, strict=True)]
+    head_of(model, CAUSAL)
+    cut = pairs_of(vocab, requests, model.spec.trunk.longest)
+    found = token_log_ps(model, [pair for pair, *_ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch)
+    return [
+        _whole(each, over, unknown_of(vocab, [*context, *continuation]), shares)
+        for each, ((context, continuation), over, shares) in zip(found, cut, strict=True)
+    ]
 
 
-def _whole(each: TokenLogP, cut: int, unknown: int) -> LogP:
+def _whole(each: TokenLogP, cut: int, unknown: int, shares_token: bool) -> LogP:
     nats_S, greedy_S = each
     sums = float(nats_S.sum()), len(nats_S), bool(greedy_S.all())
-    return LogP(*sums, cut, float(nats_S[-1]), bool(greedy_S[-1]), unknown)
+    return LogP(*sums, cut, float(nats_S[-1]), bool(greedy_S[-1]), unknown, shares_token)
 
 
 def token_log_ps(

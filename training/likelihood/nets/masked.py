@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import SPECIAL, Template, Templated, Vocab
-from training.likelihood import LogP, PseudoKind, Request, no_token, split_at_word, unknown_of
+from training.likelihood import Encode, LogP, PseudoKind, Request, each_of, encoder, joined, split_at_word, unknown_of
 from training.likelihood.nets.batches import (
     MASKED,
     MICRO_TOKENS,
@@ -34,6 +35,16 @@ class _Asked:
     row: Row
 
 
+class _Read(NamedTuple):
+    """The row of a request, the places of its continuation, how many tokens of the context are left out, and whether it
+    shares a token with that."""
+
+    row: Templated
+    scored: Ints
+    cut: int
+    shares_token: bool
+
+
 def masked(
     model: Model,
     vocab: Vocab,
@@ -46,17 +57,18 @@ def masked(
     """The pseudo-log-likelihood of each continuation in the row of the whole text, in the order of the requests.
 
     With an empty context it is that of the text. Special tokens are read and not predicted. A row that is too long
-    loses the beginning of its context. BadInput where the net has no masked tokens, or a continuation does not fit.
+    loses the beginning of its context. BadInput where the net has no masked tokens, Unscored where a continuation does
+    not fit.
     """
     head = head_of(model, MASKED)
     if vocab.mask is None:
         raise BadInput("the vocabulary has no mask; use one that has")
-    template, asked, cuts, unknown = Template(vocab), list[_Asked](), list[int](), list[int]()
-    for number, request in enumerate(requests):
-        row, scored, cut = row_of(template, request, model.spec.trunk.longest)
-        asked += [_Asked(number, _masked(row, at, vocab.mask, kind)) for at in scored.tolist()]
-        cuts.append(cut)
-        unknown.append(unknown_of(vocab, row.ids.tolist()))
+    template, encode, asked = Template(vocab), encoder(vocab), list[_Asked]()
+    read = each_of(requests, lambda request: _read(template, encode, request, model.spec.trunk.longest))
+    for number, each in enumerate(read):
+        asked += [_Asked(number, _masked(each.row, at, vocab.mask, kind)) for at in each.scored.tolist()]
+    cuts, shares = [each.cut for each in read], [each.shares_token for each in read]
+    unknown = [unknown_of(vocab, each.row.ids.tolist()) for each in read]
     count_N = np.bincount([each.request for each in asked], minlength=len(cuts))
     log_p_M, right_M = torch.zeros(len(asked), dtype=torch.float64), torch.zeros(len(asked), dtype=torch.bool)
     done = 0
@@ -68,22 +80,21 @@ def masked(
             log_p_M[at], right_M[at] = log_p.double().cpu(), right.cpu()
             done += len(part)
             on_batch(done * len(cuts) // len(asked), len(cuts))
-    return summed(log_p_M, right_M, count_N.tolist(), cuts, unknown) if asked else []
+    return summed(log_p_M, right_M, count_N.tolist(), cuts, unknown, shares) if asked else []
 
 
-def row_of(template: Template, request: Request, longest: int) -> tuple[Templated, Ints, int]:
-    """The row of a request, the places of its continuation, and how many tokens of the context are left out."""
+def _read(template: Template, encode: Encode, request: Request, longest: int) -> _Read:
+    """A request as it is read. Its tokens are scored from where those of a decoder are."""
     context, continuation = split_at_word(request)
+    start = joined(encode, request).start
     row = template.row(context + continuation)
-    scored = (row.text != SPECIAL) & (row.stop > len(context))
+    scored = (row.text != SPECIAL) & (row.stop > start)
     over = max(0, len(row.ids) - longest)
     free = np.flatnonzero((row.text != SPECIAL) & ~scored)
-    if not scored.any():
-        raise no_token(request)
     if over > len(free):
         raise BadInput(f"a continuation of {scored.sum()} tokens does not fit a net of {longest} positions")
     kept = np.setdiff1d(np.arange(len(row.ids)), free[:over])
-    return row.at(kept), np.flatnonzero(scored[kept]), over
+    return _Read(row.at(kept), np.flatnonzero(scored[kept]), over, start < len(context))
 
 
 def _masked(row: Templated, at: int, mask: int, kind: PseudoKind) -> Row:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Template, Vocab
-from training.likelihood import LogP, Perplexity, PseudoKind, Request, Text, Windowing, pair_of
+from training.likelihood import LogP, Perplexity, PseudoKind, Request, Text, Windowing, encoder, pair_of
 from training.likelihood.nets.batches import MICRO_TOKENS, OnBatch, nobody
 from training.likelihood.nets.causal import causal
 from training.likelihood.nets.masked import masked
@@ -46,7 +46,7 @@ class NetReader:
 
     def shown(self, request: Request) -> str:
         if self._reads_source:
-            source, continuation = sides(Template(self.vocab), self.vocab, request)
+            source, continuation, _ = sides(Template(self.vocab), encoder(self.vocab), request)
             begins = begins_with(self.model.spec, self.vocab)
             return f"{self._text(source)} => {self._text([*begins, *continuation])}"
         if self._is_causal:

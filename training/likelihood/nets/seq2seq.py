@@ -5,6 +5,7 @@ begins it (BART). The token that ends a row is not scored, so that options may g
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,18 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Row
 from preprocessing.vocab import Template, Vocab
 from training.formats import FORMATS, model_type
-from training.likelihood import LogP, Pair, Request, pair_of, split_at_word, unknown_of
+from training.likelihood import (
+    Encode,
+    LogP,
+    Pair,
+    Request,
+    each_of,
+    encoder,
+    joined,
+    no_token,
+    split_at_word,
+    unknown_of,
+)
 from training.likelihood.nets.batches import (
     MICRO_TOKENS,
     SOURCE,
@@ -39,28 +51,36 @@ def seq2seq(
 ) -> list[LogP]:
     """The log-probability of each continuation behind its context as source, in the order of the requests.
 
-    A source that is too long loses tokens at its beginning. BadInput where a continuation does not fit.
+    A source that is too long loses tokens at its beginning. Unscored where a continuation does not fit.
     """
     head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.trunk.longest
-    begins = begins_with(model.spec, vocab)
-    rows, cuts, unknown = list[Row](), list[int](), list[int]()
-    for request in requests:
-        source, continuation = sides(template, vocab, request)
-        pair = begins, continuation
-        if len(pair[0]) + len(pair[1]) - 1 > longest:
-            raise BadInput(f"a continuation of {len(pair[1])} tokens does not fit a net of {longest} positions")
-        cuts.append(max(0, len(source) - longest))
-        rows.append(_row(source[cuts[-1] :], pair))
-        unknown.append(unknown_of(vocab, source[cuts[-1] :]) + unknown_of(vocab, continuation))
+    begins, encode = begins_with(model.spec, vocab), encoder(vocab)
+
+    def fitting(request: Request) -> Sides:
+        read = sides(template, encode, request)
+        if len(begins) + len(read.continuation) - 1 > longest:
+            raise BadInput(
+                f"a continuation of {len(read.continuation)} tokens does not fit a net of {longest} positions"
+            )
+        return read
+
+    both = each_of(requests, fitting)
+    cuts = [max(0, len(each.source) - longest) for each in both]
+    rows = [_row(each.source[cut:], (begins, each.continuation)) for each, cut in zip(both, cuts, strict=True)]
+    unknown = [
+        unknown_of(vocab, [*each.source[cut:], *each.continuation]) for each, cut in zip(both, cuts, strict=True)
+    ]
+    shares = [each.shares_token for each in both]
     found = dict[int, LogP]()
     with evaluating(model):
         for part in by_length(list(enumerate(rows)), lambda each: _size(each[1]), micro_tokens):
             batch = tensors(unpadded([row for _, row in part]), device_of(model))
             log_p_M, right_M = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
             counts = [int((row["labels"] != IGNORE).sum()) for _, row in part]
-            of_each = ([of[number] for number, _ in part] for of in (cuts, unknown))
+            at = [number for number, _ in part]
+            of_each = [cuts[n] for n in at], [unknown[n] for n in at], [shares[n] for n in at]
             each = summed(log_p_M, right_M, counts, *of_each)
-            found |= dict(zip([number for number, _ in part], each, strict=True))
+            found |= dict(zip(at, each, strict=True))
             on_batch(len(found), len(rows))
     return [found[number] for number in range(len(rows))]
 
@@ -77,10 +97,23 @@ def begins_with(spec: ModelSpec, vocab: Vocab) -> list[int]:
     return [start, *([vocab.cls] if start == vocab.sep and vocab.cls is not None else [])]
 
 
-def sides(template: Template, vocab: Vocab, request: Request) -> tuple[list[int], list[int]]:
-    """The ids of the source with its special tokens, and those of the continuation."""
-    context = split_at_word(request).context
-    return template.row(context).ids.tolist(), pair_of(vocab, request)[1]
+class Sides(NamedTuple):
+    """The ids of a source with its special tokens, and those of the continuation."""
+
+    source: list[int]
+    continuation: list[int]
+    shares_token: bool  # in one text with the context, so that it was encoded alone
+
+
+def sides(template: Template, encode: Encode, request: Request) -> Sides:
+    """Both sides of a request. A continuation has the tokens that it has alone, where it shares one with its context,
+    or another does that it is compared with: the source is read whole."""
+    context, continuation = split_at_word(request)
+    found = joined(encode, request)
+    ids = [id for id, _, _ in encode(continuation)] if found.any_shares else found.ids[found.begin :]
+    if not ids:
+        raise no_token(request)
+    return Sides(template.row(context).ids.tolist(), ids, found.any_shares)
 
 
 def _row(source: Sequence[int], pair: Pair) -> Row:

@@ -1,0 +1,152 @@
+"""Where a continuation begins in the tokens of the whole text, in every vocabulary and for every kind of net."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+
+from preprocessing import vocab
+from preprocessing.errors import BadInput
+from preprocessing.vocab import Vocab, VocabSpec
+from tests.training.likelihood import test_seq2seq
+from tests.training.likelihood.nets import BERT, GPT2, LONG
+from tests.training.parity import built
+from training.likelihood import NGramReader, Option, Reader, Request, Unscored, encoder, fit, joined, pair_of
+from training.likelihood.nets import NetReader
+from training.losses import MaskedTokens, NextToken
+from training.model import ModelSpec
+
+TEXT = ["It was in the town that they met, and the other towns were there then. "] * 30
+TEXT += ["That is it, in the town at the end. The unbelievable believer believes in thunder. "] * 20
+CHINESE = ["我们在北京大学学习中文。北京的大学很多。学生也很多。今天天气很好。我们去公园玩。"] * 30
+SPECS: dict[str, VocabSpec] = {
+    "wordpiece": vocab.WordPiece(size=150),
+    "byte_bpe": vocab.ByteBPE(size=400),
+    "unigram": vocab.Unigram(size=31),
+    "sentencepiece_bpe": vocab.SentencePieceBPE(size=100),
+    "words": vocab.WholeWords(size=100),
+    "bytes": vocab.SingleBytes(size=300),
+}
+ENGLISH = Option.of("It was in th", ["e town", "at town"])
+SHARING = [kind for kind in SPECS if kind != "bytes"]
+
+
+@cache
+def vocabulary(kind: str, language: str = "en") -> Vocab:
+    return vocab.train(SPECS[kind], TEXT if language == "en" else CHINESE)
+
+
+def begun(pieces: Vocab, text: str, ids: Sequence[int]) -> str:
+    """What a text has behind the first character of its last tokens."""
+    tokens = pieces.encode_with_offsets(text)
+    assert [id for id, *_ in tokens[len(tokens) - len(ids) :]] == ids
+    return text[tokens[len(tokens) - len(ids)][1] :].strip()
+
+
+@pytest.mark.parametrize("kind", SHARING)
+def test_no_part_of_a_continuation_is_lost_that_shares_a_token_with_its_context(kind: str) -> None:
+    """The text was cut behind as many tokens as the context has alone: "e town" and "at town" were "town" both."""
+    pieces = vocabulary(kind)
+    for option in ENGLISH:
+        text = "".join(option)
+        context, continuation = pair_of(pieces, option)
+        assert context + continuation == pieces.encode(text)
+        assert begun(pieces, text, continuation) == "th" + option.continuation
+        assert joined(encoder(pieces), option).shares_token
+    assert len({tuple(pair_of(pieces, option)[1]) for option in ENGLISH}) == 2
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_continuation_behind_a_whole_token_is_what_is_behind_the_context(kind: str) -> None:
+    pieces = vocabulary(kind)
+    for request in (
+        Request("It was in", " the town"),
+        Request("It was in ", "the town"),
+        *Option.of("It", [" is", " was"]),
+    ):
+        context, continuation = pair_of(pieces, request)
+        assert context == pieces.encode(request.context.rstrip())
+        assert context + continuation == pieces.encode("".join(request))
+        assert not joined(encoder(pieces), request).shares_token
+
+
+@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("context", ["我们在北", "今天天", "北京的大"])
+def test_chinese_has_no_blanks(kind: str, context: str) -> None:
+    """All of a continuation is scored, and both options from one place, wherever words are tokens."""
+    pieces = vocabulary(kind, "zh")
+    options = Option.of(context, ["京大学很多", "气很好", "学生也很多"])
+    found = [joined(encoder(pieces), option) for option in options]
+    assert len({one.start for one in found}) == 1
+    for one, option in zip(found, options, strict=True):
+        assert one.ids == pieces.encode("".join(option))
+        tokens = pieces.encode_with_offsets("".join(option))
+        assert all(stop <= one.start for *_, stop in tokens[: one.begin])
+        assert tokens[one.begin][1] <= one.start <= len(context)
+    assert kind not in ("wordpiece", "bytes") or not any(one.shares_token for one in found)
+
+
+def test_options_are_scored_from_one_place() -> None:
+    """One that shares no token would lack the factor of what the others share."""
+    pieces = vocabulary("byte_bpe")
+    alone, beside = Request("It was in th", "x"), Option.of("It was in th", ["x", "e town"])[0]
+    assert begun(pieces, "It was in thx", pair_of(pieces, alone)[1]) == "x"
+    assert begun(pieces, "It was in thx", pair_of(pieces, beside)[1]) == "thx"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "words"])
+def test_one_unknown_token_does_not_swallow_a_continuation(kind: str) -> None:
+    """Its ids are those of the context, and it stands for a word more."""
+    pieces = vocabulary(kind)
+    context, continuation = pair_of(pieces, Request("It was in zq", "qzq town"))
+    assert len(context) == len(pieces.encode("It was in"))
+    assert continuation[0] == pieces.unk
+    with pytest.raises(BadInput, match="has no token behind 'It was in zq'"):
+        pair_of(pieces, Request("It was in zq", ""))
+
+
+@cache
+def reader(kind: str) -> Reader:
+    pieces = vocabulary("wordpiece" if kind == "masked" else "byte_bpe")
+    if kind == "ngram":
+        ids = [pieces.encode(text) for text in TEXT[::10]]
+        flat = np.concatenate([np.array(each) for each in ids])
+        starts = np.concatenate([np.arange(len(each)) == 0 for each in ids])
+        return NGramReader(fit(flat, starts, pieces.size, order=3), pieces)
+    if kind == "seq2seq":
+        return NetReader(test_seq2seq.net("bart"), test_seq2seq.vocabulary("bart"))
+    trunk, loss = (BERT, MaskedTokens()) if kind == "masked" else (GPT2, NextToken())
+    return NetReader(built(ModelSpec(trunk=trunk, losses=(loss,), vocab_size=pieces.size)), pieces)
+
+
+def sharing(kind: str) -> list[Option]:
+    """Options of which a token is also of the context, in the vocabulary of the reader."""
+    return Option.of("Th", ["e fox", "at fox"]) if kind == "seq2seq" else ENGLISH
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked", "seq2seq", "ngram"])
+def test_options_that_differ_do_not_tie_and_are_counted(kind: str) -> None:
+    clear = Request("The quick", " fox") if kind == "seq2seq" else Request("It was in", " the town")
+    one, other, without = reader(kind).log_ps([*sharing(kind), clear], "within_word_l2r")
+    assert one.nats != other.nats
+    assert (one.shares_token, other.shares_token, without.shares_token) == (True, True, False)
+
+
+def test_a_decoder_behind_a_source_reads_the_tokens_of_the_continuation_alone() -> None:
+    """The source has all of the context: the decoder does not repeat its end."""
+    shown = [reader("seq2seq").shown(option) for option in sharing("seq2seq")]
+    assert shown == ["<s>Th</s> => </s><s>e fox", "<s>Th</s> => </s><s>at fox"]
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked", "seq2seq", "ngram"])
+def test_all_requests_that_cannot_be_scored_are_named_at_once(kind: str) -> None:
+    asked = [Request("The", " fox"), Request("Pack", ""), Request("The", " dog"), Request("", "")]
+    wrong = {1: "the continuation '' has no token behind 'Pack'", 3: "the continuation '' has no token behind ''"}
+    if kind != "ngram":
+        asked.append(Request("", LONG * 3))
+    with pytest.raises(Unscored) as caught:
+        reader(kind).log_ps(asked, "within_word_l2r")
+    assert {number: caught.value.why[number] for number in wrong} == wrong
+    assert kind == "ngram" or "does not fit a net of" in caught.value.why[4]
+    assert str(caught.value) == f"{wrong[1]} (and {len(asked) - 3} more)"

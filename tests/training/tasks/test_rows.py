@@ -1,0 +1,258 @@
+"""Rows that are no questions, and questions whose answer is kept back: each costs itself alone, and is said."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.errors import BadInput
+from training.files import Cbt, Conll, Json, Jsonl, Squad, Tsv
+from training.tasks import (
+    Choose,
+    Classify,
+    Generate,
+    Item,
+    Kinds,
+    LanguageModelling,
+    Likelihood,
+    Rank,
+    Regress,
+    Span,
+    Split,
+    Tag,
+    TaskFile,
+    as_text,
+    never_in_train,
+    never_learned,
+)
+
+CLASSIFY = Classify(text="t", label="y", labels=("no", "yes"))
+KINDS: dict[str, Kinds] = {
+    "classify": CLASSIFY,
+    "regress": Regress(text="t", label="y", least=0, most=5),
+    "rank": Rank(text="t", pair="u", label="y", labels=("0", "1")),
+    "choose": Choose(context="t", options=("o",), label="y", labels=("0", "1")),
+    "tag": Tag(words="t", tags="y", labels=("O", "B-X")),
+    "likelihood": Likelihood(context="{t}", options=("{o}",), label="y"),
+    "likelihood_named": Likelihood(context="{t}", options=("{o}",), label="{y}", labels=("A", "B")),
+    "generate": Generate(prompt="{t}", answer="{y}"),
+    "as_text": as_text(CLASSIFY, "x"),
+    "perplexity": LanguageModelling(text="t"),
+}
+PLAIN: dict[str, Any] = {"t": "it is", "u": "so", "o": ["a", "b"]}
+GOOD: dict[str, Any] = {  # a right row of each kind
+    "classify": PLAIN | {"y": "yes"},
+    "regress": PLAIN | {"y": 2.5},
+    "rank": PLAIN | {"y": 1},
+    "choose": PLAIN | {"y": 1},
+    "tag": PLAIN | {"t": ["it", "is"], "y": ["O", "B-X"]},
+    "likelihood": PLAIN | {"y": 1},
+    "likelihood_named": PLAIN | {"y": "B"},
+    "generate": PLAIN | {"y": "one"},
+    "as_text": PLAIN | {"y": "yes"},
+    "perplexity": PLAIN,
+}
+BAD: list[tuple[str, dict[str, Any], str]] = [  # what makes a row none, and what is said of it
+    ("classify", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
+    ("classify", {"t": None}, "column t is None, allowed is text"),
+    ("classify", {"t": ...}, "has no column t; its columns are u, o, y"),
+    ("regress", {"y": 7}, "y is 7, allowed is a number from 0 to 5"),
+    ("regress", {"y": True}, "y is True, allowed is a number from 0 to 5"),
+    ("rank", {"y": "2"}, "y is '2', allowed is 0 or 1"),
+    ("choose", {"y": 4}, "y is 4, allowed is 0 or 1"),
+    ("choose", {"o": ["a"]}, "the options are ['a'], allowed is two texts or more"),
+    ("choose", {"o": ["a", "b", "c"]}, "has 3 options, labels has 2: 0, 1"),
+    ("tag", {"y": ["O", "B-Z"]}, "a tag is 'B-Z', allowed is O or B-X"),
+    ("tag", {"y": ["O"]}, "y are 1, the words are 2; give each word one tag"),
+    ("likelihood", {"y": 2}, "y is '2', allowed is 0 or 1 or a or b"),
+    ("likelihood", {"o": []}, "has 1 contexts and 0 options; give one of either, or equal"),
+    ("likelihood_named", {"y": "C"}, "{y} is 'C', allowed is A or B"),
+    ("generate", {"y": [{}]}, "column y is {}, allowed is text"),
+    ("as_text", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
+    ("perplexity", {"t": 3}, "column t is 3, allowed is text"),
+]
+HIDDEN: list[tuple[str, Any]] = [  # what stands in the place of an answer that is kept back; ...: nothing does
+    *[("classify", value) for value in (None, "", " ", -1, "-1", float("nan"), ...)],
+    *[("regress", value) for value in (None, "", -1, "-1.0", float("nan"), ...)],
+    *[("rank", value) for value in (None, "", -1, ...)],
+    *[("choose", value) for value in (None, "", -1, ...)],
+    *[("tag", value) for value in (None, ["_", "_"], ["", ""], [None, None], ...)],
+    *[("likelihood", value) for value in (None, "", -1, "-1", ...)],
+    *[("likelihood_named", value) for value in (None, "", "-1", ...)],
+    *[("generate", value) for value in (None, "", " ", [], [""], [None], ...)],
+    *[("as_text", value) for value in (None, "", -1, ...)],
+]
+
+
+def row(kind: str, changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in (GOOD[kind] | changes).items() if value is not ...}
+
+
+def task_of(kind: Kinds, format: Any = None, path: str = "f.jsonl") -> TaskFile:
+    one = Split(paths=(path,), format=format or Jsonl())
+    return TaskFile(name="x", title="x", source="x", files={"train": one, "dev": one}, task=kind)
+
+
+def written(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    (folder / "f.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return folder
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize(("kind", "changes", "said"), BAD)
+def test_a_row_that_is_no_question_costs_itself_alone(
+    kind: str, changes: dict[str, Any], said: str, split: str, tmp_path: Path
+) -> None:
+    """A label out of range, or a cell that is no text, cost the whole split."""
+    rows = [GOOD[kind], row(kind, changes), GOOD[kind], GOOD[kind], row(kind, changes)]
+    items, records = task_of(KINDS[kind]).items(split, written(tmp_path, rows))
+    assert [item.place for item in items] == ["f.jsonl:1", "f.jsonl:3", "f.jsonl:4"]
+    assert records.notes == [f"malformed rows are left out: f.jsonl:2: {said} (and 1 more), also f.jsonl:5"]
+
+
+@pytest.mark.parametrize(("kind", "changes", "said"), BAD)
+def test_a_file_of_which_most_rows_are_no_questions_is_refused(
+    kind: str, changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """The task file is wrong then: it lacks a class, or names another column."""
+    if ... in changes.values():
+        pytest.skip("another column is a row that is malformed")
+    rows = [GOOD[kind], *[row(kind, changes)] * 2]
+    with pytest.raises(BadInput) as caught:
+        task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
+    assert str(caught.value) == f"task x, dev: f.jsonl:2: {said}; 1 more of 3 rows cannot be used"
+
+
+@pytest.mark.parametrize(("kind", "value"), HIDDEN, ids=repr)
+def test_an_answer_that_is_kept_back_is_none(kind: str, value: Any, tmp_path: Path) -> None:
+    """It was an error of the whole split, or an answer like others."""
+    hidden = row(kind, {"y": value})
+    items, records = task_of(KINDS[kind]).items("dev", written(tmp_path, [hidden] * 2))
+    assert [item.gold for item in items] == [None, None]
+    assert records.notes == []
+    if value is not ...:
+        items, _ = task_of(KINDS[kind]).items("dev", written(tmp_path, [GOOD[kind], hidden]))
+        assert [item.gold is None for item in items] == [False, True]
+
+
+def test_minus_one_is_a_label_where_the_task_says_so(tmp_path: Path) -> None:
+    rows = [PLAIN | {"y": value} for value in (-1, 0, "-1", 1.0)]
+    for task in (replace(CLASSIFY, labels=("-1", "0", "1")), Regress(text="t", label="y", least=-1, most=1)):
+        items, _ = task_of(task).items("dev", written(tmp_path, rows))
+        assert [item.gold for item in items] == ([0, 1, 0, 2] if task.kind == "classify" else [-1, 0, -1, 1])
+
+
+@pytest.mark.parametrize("labels", [("false", "true"), ("False", "True")])
+@pytest.mark.parametrize("kind", ["classify", "rank", "choose", "likelihood", "as_text"])
+def test_booleans_of_json_are_labels(kind: str, labels: tuple[str, str], tmp_path: Path) -> None:
+    """`["true", "false"]`, as the file has them, was refused for 'True' and 'False'."""
+    task: Any = KINDS[kind]
+    task = as_text(replace(CLASSIFY, labels=labels), "x") if kind == "as_text" else replace(task, labels=labels)
+    rows = [PLAIN | {"y": value} for value in (True, False, "true" if "true" in labels else "True")]
+    assert [item.gold for item in task_of(task).items("dev", written(tmp_path, rows))[0]] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["true", "True"])
+def test_booleans_of_json_are_values_of_a_split(name: str, tmp_path: Path) -> None:
+    rows = [{"t": str(n), "y": value} for n, value in enumerate((True, False, None))]
+    split = Split(paths=("f.jsonl",), format=Jsonl())
+    written(tmp_path, rows)
+    assert [one["t"] for one in replace(split, only={"y": (name,)}).records(tmp_path).rows] == ["0"]
+    assert [one["t"] for one in replace(split, without={"y": (name,)}).records(tmp_path).rows] == ["1", "2"]
+    renamed = replace(split, values={"y": {name: "yes"}}).records(tmp_path).rows
+    assert [one["y"] for one in renamed] == ["yes", False, None]
+
+
+def squad(*answers: Any) -> str:
+    """A file of SQuAD's form with a question for each list of answers."""
+    asked = [{"id": str(n), "question": "what", **given} for n, given in enumerate(answers)]
+    return json.dumps({"data": [{"paragraphs": [{"context": "a text", "qas": asked}]}]})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("text", ["", " ", None])
+def test_questions_with_an_empty_answer_are_unlabelled(version: Any, text: str | None, tmp_path: Path) -> None:
+    """XQuAD files with hidden answers were trained on (0, 0), and scored 0."""
+    hidden = {"answers": [{"text": text, "answer_start": 0}]}
+    both = {"answers": [*hidden["answers"], {"text": "text", "answer_start": 2}]}
+    none = {"answers": [], "is_impossible": True}
+    (tmp_path / "f.json").write_text(squad(hidden, both, none))
+    items, _ = task_of(Span(version=version), Squad(), "f.json").items("dev", tmp_path)
+    nothing = None if version == 1 else ("2", [], [])
+    assert [item.gold for item in items] == [None, ("1", ["text"], [2]), nothing]
+
+
+def test_sentences_of_a_file_without_tags_are_unlabelled(tmp_path: Path) -> None:
+    tag = Tag(labels=("O", "B-LOC"))
+    (tmp_path / "f.txt").write_text("-DOCSTART-\n\nshe\nleft\n\nParis\n")
+    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    assert [(item.texts[0], item.gold) for item in items] == [(("she", "left"), None), (("Paris",), None)]
+    assert records.notes == []
+    (tmp_path / "f.txt").write_text("she O\nleft O\n\nParis\n")  # where others have tags, it is damage
+    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    assert len(items) == 1
+    assert records.notes == ["malformed rows are left out: f.txt:4: line 4 has 1 columns: a word and a tag are needed"]
+
+
+def test_a_blank_of_a_childrens_book_without_its_answer_is_unlabelled(tmp_path: Path) -> None:
+    (tmp_path / "f.txt").write_text("1 He sat .\n21 She XXXXX .\t\t\tran|left\n")
+    task = Likelihood(context="{context}", options=("{endings}",), label="answer")
+    (item,) = task_of(task, Cbt(), "f.txt").items("dev", tmp_path)[0]
+    assert (item.texts[0].options, item.gold) == (("ran .", "left ."), None)
+
+
+def test_a_column_that_a_table_lacks_is_an_error_and_so_is_that_of_train(tmp_path: Path) -> None:
+    (tmp_path / "f.tsv").write_text("t\tz\nit is\tyes\n")
+    with pytest.raises(BadInput, match=r"f.tsv:2: has no column y; its columns are t, z"):
+        task_of(CLASSIFY, Tsv(), "f.tsv").items("dev", tmp_path)
+    with pytest.raises(BadInput, match=r"f.jsonl:1: has no column y; its columns are t"):
+        task_of(CLASSIFY).items("train", written(tmp_path, [{"t": "it is"}]))
+    (tmp_path / "f.json").write_text(json.dumps([{"t": "it is"}]))
+    (item,) = task_of(CLASSIFY, Json(), "f.json").items("dev", tmp_path)[0]
+    assert item.gold is None
+
+
+def test_classes_that_train_lacks_are_said() -> None:
+    task = Classify(text="t", label="y", labels=("a", "b", "c", "d"))
+    train, test = ([Item(f"{n}", ("x",), gold) for n, gold in enumerate(golds)] for golds in ([0, 1, 0], [1, 2, 2, 0]))
+    for one in (task, as_text(task, "x")):
+        assert never_learned(one, train) == ["has no 'c' or 'd', which a net does not learn to answer"]
+        assert never_in_train(one, train, test) == [
+            "2 of 4 right answers are never the answer in train, and cannot be learned: 'c' (2)"
+        ]
+        assert never_in_train(one, train, train) == []
+        assert never_learned(one, []) == never_in_train(one, [], test) == []
+    tag = Tag(labels=("O", "B-X", "I-X"))
+    words = [[Item("1", (("u", "v"),), tags)] for tags in (["O", "B-X"], ["B-X", "I-X"])]
+    assert never_learned(tag, words[0]) == ["has no 'I-X', which a net does not learn to answer"]
+    assert never_in_train(tag, *words) == [
+        "1 of 2 right answers are never the answer in train, and cannot be learned: 'I-X' (1)"
+    ]
+    assert never_learned(Regress(text="t", label="y", least=0, most=1), train) == []
+
+
+BLANKS = {
+    "ideographic": "\u3000",
+    "no-break": "\u00a0",
+    "next line": "\x85",
+    "line separator": "\u2028",
+    "file": "\x1c",
+}
+
+
+@pytest.mark.parametrize("blank", BLANKS.values(), ids=BLANKS)
+@pytest.mark.parametrize("between", [" ", "\t", "  "])
+def test_a_word_of_conll_may_have_any_blank_but_those_between_columns(blank: str, between: str, tmp_path: Path) -> None:
+    """It was cut into columns, and its tag was a part of the word."""
+    tag = Tag(labels=("O", "B-LOC", "I-LOC"))
+    (tmp_path / "f.txt").write_text(
+        f"Rue{blank}de{between}B-LOC\r\nParis{between}I-LOC\r\n \t\r\nshe{between}O\r\n", "utf-8"
+    )
+    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    assert [(item.texts[0], item.gold) for item in items] == [
+        ((f"Rue{blank}de", "Paris"), ["B-LOC", "I-LOC"]),
+        (("she",), ["O"]),
+    ]
+    assert records.notes == []
