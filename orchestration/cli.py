@@ -595,6 +595,7 @@ def sample(
         found = sample_stage.sample(folder, prompts, values=values, max_new=max_new, seed=draw, **ways)
     said = [sample_stage.said(one, masked) for one in found]
     said += [sample_stage.novelty_said(one["novelty"]) for one in found if novelty]
+    said += sample_stage.begins_said(found)
     next_ = (flags.command("inspect"),) if sample_stage.of_ours(folder) else ()
     return print_answer(Answer((views.lines(said),), {"folder": str(folder), "samples": found}, next_), as_json)
 

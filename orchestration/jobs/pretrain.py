@@ -253,7 +253,7 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
     becomes = described(spec, Vocab.load(vocab).pad)
     unfinished = to.with_name(f".{to.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    to_transformers(tensors, spec, vocab, unfinished, heads=heads)
+    to_transformers(tensors, spec, vocab, unfinished, heads=heads, rows=run.sampling)
     name = folder.name.rpartition("-")[0] or folder.name
     text = f"# {name}, step {step:,} of {run.steps:,}\n\nWeights of a training before its end, from {kept[step]}.\n"
     write_atomic(unfinished / "README.md", text.encode())

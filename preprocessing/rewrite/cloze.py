@@ -9,7 +9,7 @@ from preprocessing.choose import Choose
 from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -65,6 +65,9 @@ class Cloze:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which at most `length` are read."""
         return length
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         hit_S, ids_S = row["hits"], row["ids"].copy()

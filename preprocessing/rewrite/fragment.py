@@ -9,7 +9,7 @@ from preprocessing.rewrite.cloze import Cloze
 from preprocessing.rewrite.part import Attention
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -70,6 +70,9 @@ class Fragment:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         masked = Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng)

@@ -9,7 +9,7 @@ from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import ENDED, Frame, Vocab
 
 
 @spec
@@ -65,6 +65,9 @@ class GapSentences:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side, its end included, is longer than `length`."""
         return length - 1
+
+    def frame(self, frame: Frame) -> Frame:
+        return ENDED
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         ordinary_S = ~row["special"]

@@ -11,7 +11,7 @@ from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import two_sides
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 Edit = Literal["permute", "mask", "delete", "infill", "rotate"]
 _COVERING: Final = ("mask", "delete", "infill")
@@ -98,6 +98,9 @@ class Noise:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         ids_U, special_S = row["ids"], row["special"]

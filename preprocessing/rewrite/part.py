@@ -7,7 +7,7 @@ import numpy as np
 from preprocessing.choose import Choose
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 Attention = Literal["trunk", "rows", "queries"]
 
@@ -65,6 +65,9 @@ class Rewriting(Protocol):
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which no side that the model reads is longer than `length`."""
+
+    def frame(self, frame: Frame) -> Frame:
+        """The special tokens around a text that is read, of rows that had this frame before."""
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         """The row as the model reads it, with the column `labels`."""

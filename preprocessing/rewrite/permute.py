@@ -8,7 +8,7 @@ from preprocessing.choose import Choose
 from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -69,6 +69,9 @@ class Permute:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which `length` are read."""
         return length
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         is_target_S = row["hits"] > 0

@@ -23,7 +23,7 @@ from preprocessing.segment.plan import (
 )
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import ENDED, Frame, Vocab
 
 
 @spec
@@ -49,6 +49,10 @@ class Stream:
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {}
+
+    @property
+    def frame(self) -> Frame:
+        return ENDED
 
     def describe(self) -> str:
         return "streams of running text, each row going on where the last one stopped"
@@ -113,6 +117,10 @@ class StreamPair:
     @property
     def both_ways(self) -> bool:
         return self.ways == "both"
+
+    @property
+    def frame(self) -> Frame:
+        return Frame("A sep cls:2", "A sep B:1 sep:1 cls:2")
 
     def describe(self) -> str:
         from_end = ", half of them read from the end" if self.both_ways else ""

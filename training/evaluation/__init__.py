@@ -8,7 +8,7 @@ documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pai
 from training.evaluation.cloze import fill_in
 from training.evaluation.finetuning import Budget, Outcome, finetune
 from training.evaluation.likelihoods import model_of, scored
-from training.evaluation.net import net_of
+from training.evaluation.net import net_of, reads
 from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.probe import held_out, load, masked, pairs
 from training.evaluation.tuned import finetuned
@@ -28,6 +28,7 @@ __all__ = [
     "model_of",
     "net_of",
     "pairs",
+    "reads",
     "scored",
     "written",
 ]

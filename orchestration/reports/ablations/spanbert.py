@@ -39,9 +39,9 @@ SPANBERT_MASKING: Final = Table(
     varies=("data.corpus", "objective.choose", "objective.rewrite.unit"),
     vocab=_WORDS,
     budget=_BUDGET,
-    note="All rows are pairs with next sentence prediction, as the table's caption says; the task here, whether a sentence "
-    "follows another one, is what that objective trains. Half of the spans of entities and noun phrases are such units, "
-    "the other half random spans, as the authors' code draws them; the paper's text says random whole words.",
+    note="All rows are pairs with next sentence prediction, as the table's caption says; the task here, whether a "
+    "sentence follows another one, is what that objective trains. Half of the spans of entities and noun phrases are "
+    "such units, the other half random spans, as the authors' code draws them; the text says random whole words.",
 )
 
 SPANBERT_OBJECTIVES: Final = Table(
@@ -76,6 +76,6 @@ SPANBERT_OBJECTIVES: Final = Table(
     varies=("data.segment", "objective.losses"),
     vocab=_WORDS,
     budget=_BUDGET,
-    note="The task here, whether a sentence follows another one, is what next sentence prediction trains; the paper's six "
-    "tasks are not.",
+    note="The task here, whether a sentence follows another one, is what next sentence prediction trains; the paper's "
+    "six tasks are not.",
 )
