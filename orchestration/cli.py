@@ -147,14 +147,14 @@ def check(
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration import planning
-    from orchestration.config import without_effect
+    from orchestration.config import remarks, without_effect
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
     environment.resolved(job.cluster.env, os.environ)
     notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
-    announce((), without_effect(job.cluster))
+    announce((), [*without_effect(job.cluster), *remarks(job.recipe, job.cluster)])
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}
     shown = views.checked(job.recipe, workers, job.cluster.name)
     return print_answer(Answer((shown, *notes), values, (flags.command("run"),)), as_json)

@@ -38,6 +38,7 @@ class Deshuffle:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = "the whole text"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def describe(self) -> str:
@@ -49,6 +50,9 @@ class Deshuffle:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which each side, its end included, has `length`."""
         return length - 1
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
 
     def frame(self, frame: Frame) -> Frame:
         return frame.ended()

@@ -70,6 +70,7 @@ class Noise:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = "the whole text"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -99,6 +100,9 @@ class Noise:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
 
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
     def frame(self, frame: Frame) -> Frame:
         return frame
 
@@ -114,6 +118,8 @@ class Noise:
         elif "mask" in self.edits or "delete" in self.edits:
             ordinary = np.flatnonzero(~special_S)
             at_M = rng.permutation(ordinary)[: ceil(self.rate * len(ordinary) - 1e-9)]
+            if "delete" in self.edits:
+                at_M = at_M[: len(ids_U) - 1]  # an encoder reads one token at least
             if "mask" in self.edits:
                 ids_U = ids_U.copy()
                 ids_U[at_M] = self._masks(len(at_M), vocab, rng)

@@ -55,6 +55,7 @@ class Permute:
     two_sided: ClassVar[bool] = False
     attention: ClassVar[Attention] = "queries"
     target: ClassVar[str] = ""
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {"tiny": {"block": 32}, "small": {"block": 64}}
 
     def __post_init__(self) -> None:
@@ -69,6 +70,9 @@ class Permute:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which `length` are read."""
         return length
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
 
     def frame(self, frame: Frame) -> Frame:
         return frame

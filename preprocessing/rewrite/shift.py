@@ -29,6 +29,7 @@ class Shift:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = ""
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def describe(self) -> str:
@@ -40,6 +41,9 @@ class Shift:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which `length` are read."""
         return length + self.lookahead
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
 
     def frame(self, frame: Frame) -> Frame:
         return PLAIN if frame == ENDED else frame  # the end of a text is predicted, and stands before the next one

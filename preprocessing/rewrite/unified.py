@@ -64,6 +64,7 @@ class Unified:
     attention: ClassVar[Attention] = "rows"
     target: ClassVar[str] = ""
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -85,6 +86,9 @@ class Unified:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which `length` are read."""
         return length
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
 
     def frame(self, frame: Frame) -> Frame:
         return frame

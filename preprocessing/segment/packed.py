@@ -52,6 +52,10 @@ class Packed:
         return ("cls", "sep") if self.fill == "sentences" else ("sep",) if self.separators else ()
 
     @property
+    def least(self) -> int:
+        return 3 if self.fill == "sentences" else 1
+
+    @property
     def frame(self) -> Frame:
         if self.fill == "sentences":
             return Frame("cls A sep", "cls A sep B sep")

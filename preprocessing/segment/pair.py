@@ -91,6 +91,10 @@ class Pair:
         return _LABEL_MEANS[self.negative]
 
     @property
+    def least(self) -> int:
+        return 4 + self.separators
+
+    @property
     def frame(self) -> Frame:
         return Frame("cls A sep", f"cls A {' '.join(['sep'] * self.separators)} B:1 sep:1")
 

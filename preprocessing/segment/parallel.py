@@ -81,6 +81,10 @@ class Parallel:
         return frozenset({"translations"} if self.pairs else ())
 
     @property
+    def least(self) -> int:
+        return 7 if self.pairs else 2
+
+    @property
     def frame(self) -> Frame:
         return Frame("sep A sep", "sep A sep sep B sep")
 

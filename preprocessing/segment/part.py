@@ -66,6 +66,10 @@ class Segmentation(Protocol):
         """Whether rows take text from other documents, so that a shard of few documents wants more to choose from."""
 
     @property
+    def least(self) -> int:
+        """Tokens that a row must have room for, special ones included."""
+
+    @property
     def frame(self) -> Frame:
         """The special tokens around a text that is a row of its own, and around two."""
 

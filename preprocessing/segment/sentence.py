@@ -44,6 +44,10 @@ class Sentence:
         return EMITTED | {"languages"} if self.languages else EMITTED
 
     @property
+    def least(self) -> int:
+        return 3
+
+    @property
     def frame(self) -> Frame:
         return Frame("sep A sep", "sep A sep sep B sep")
 

@@ -51,6 +51,10 @@ class Stream:
     shrinks: ClassVar[Shrinks] = {}
 
     @property
+    def least(self) -> int:
+        return 1
+
+    @property
     def frame(self) -> Frame:
         return ENDED
 
@@ -119,6 +123,10 @@ class StreamPair:
         return self.ways == "both"
 
     @property
+    def least(self) -> int:
+        return self.reuse + 5  # a token of either segment, and three special ones
+
+    @property
     def frame(self) -> Frame:
         return Frame("A sep cls:2", "A sep B:1 sep:1 cls:2")
 
@@ -131,7 +139,7 @@ class StreamPair:
     ) -> Plan:
         """Rows of exactly length + lookahead tokens; BadInput where these leave no room for a pair."""
         room = length + lookahead - self.reuse - 3
-        if room < 2:
+        if length + lookahead < self.least:
             raise BadInput(f"segment.reuse is {self.reuse}, a row of {length} tokens has no room for a pair behind it")
         separator_at_N, sentence_at_M = separators(shard), sentences_on_line(shard)
         places = len(separator_at_N) + int(shard.offset_N1[-1])

@@ -262,9 +262,7 @@ class Vocab:
             )
         return vocab
 
-    def remade(
-        self, special: Mapping[str, int | None], unread: tuple[int, ...], files: Mapping[str, bytes]
-    ) -> "Vocab":
+    def remade(self, special: Mapping[str, int | None], unread: tuple[int, ...], files: Mapping[str, bytes]) -> "Vocab":
         """The vocabulary of these files, with other special tokens and the same pieces."""
         kept = {name: content for name, content in files.items() if name != _ABOUT}
         return Vocab.of(self.kind, self.size, special, self.sentinels, kept, unread)
