@@ -148,14 +148,14 @@ def check(
 ) -> int:
     """Validate a recipe on a cluster in under a second, without its text and without a GPU."""
     from orchestration import planning
-    from orchestration.config import without_effect
+    from orchestration.config import remarks, without_effect
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
     workers = job.cluster.num_workers(job.recipe)
     environment.resolved(job.cluster.env, os.environ)
     notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
-    announce((), without_effect(job.cluster))
+    announce((), [*without_effect(job.cluster), *remarks(job.recipe, job.cluster)])
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}
     shown = views.checked(job.recipe, workers, job.cluster.name)
     return print_answer(Answer((shown, *notes), values, (flags.command("run"),)), as_json)
@@ -596,6 +596,7 @@ def sample(
         found = sample_stage.sample(folder, prompts, values=values, max_new=max_new, seed=draw, **ways)
     said = [sample_stage.said(one, masked) for one in found]
     said += [sample_stage.novelty_said(one["novelty"]) for one in found if novelty]
+    said += sample_stage.begins_said(found)
     next_ = (flags.command("inspect"),) if sample_stage.of_ours(folder) else ()
     return print_answer(Answer((views.lines(said),), {"folder": str(folder), "samples": found}, next_), as_json)
 

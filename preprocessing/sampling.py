@@ -8,6 +8,7 @@ from preprocessing.choose import Choose
 from preprocessing.rewrite import Rewrite
 from preprocessing.segment import Segment
 from preprocessing.spec import part
+from preprocessing.vocab import Vocab, framed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,10 @@ class Sampling:
         if self.semantics == "compat":
             return "semantics compat repeats a reference script, which has no weights"
         return f"rows of segment {self.segment.kind} go on from each other" if self.segment.ordered else ""
+
+    def reading(self, vocab: Vocab) -> Vocab:
+        """The vocabulary as a net of such rows reads texts: with the special tokens around them that the rows have."""
+        return framed(vocab, self.rewrite.frame(self.segment.frame))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Sampling":

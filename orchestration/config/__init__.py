@@ -4,7 +4,7 @@ Read recipe.py first, then checks.py (what would go wrong later), scales.py (`--
 written.py (the way back). own_task.py makes a task of a user's own table.
 """
 
-from orchestration.config.checks import check, without_effect
+from orchestration.config.checks import check, remarks, without_effect
 from orchestration.config.error_messages import nearest
 from orchestration.config.glossary import key_of
 from orchestration.config.keys import Part, find_keys, key_names, parts
@@ -50,6 +50,7 @@ __all__ = [
     "nearest",
     "not_default",
     "parts",
+    "remarks",
     "split_overrides",
     "task_of_csv",
     "tasks_of",

@@ -5,8 +5,9 @@ The rules ask the parts for their facts and name no kind: a part that is added i
 
 import dataclasses
 import typing
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from orchestration.config.error_messages import annotations, kind_of, options
 from orchestration.config.overrides import flat
@@ -18,9 +19,11 @@ from preprocessing.rows import impossible
 from preprocessing.segment import Segment
 from preprocessing.vocab import VocabSpec, given, table_rows
 from training.losses import check_losses
-from training.optim import Optim, cycles
+from training.optim import Optim, cycles, rate_at
 from training.run import WARM_UP
 from training.specs import Trunk
+
+LEAST_LENGTH: Final = 8  # tokens of a row, as `Phase` has it
 
 
 def check(recipe: Recipe, cluster: Cluster) -> list[str]:
@@ -34,6 +37,7 @@ def check(recipe: Recipe, cluster: Cluster) -> list[str]:
         *_memory(recipe),
         *_tables(recipe),
         *_numbers(recipe, cluster),
+        *_room(recipe),
         *_shared(recipe, cluster),
     ]
 
@@ -244,6 +248,47 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     if late := [step for step in cluster.skip_steps if step > recipe.num_steps]:
         yield f"cluster.skip_steps has {late[0]}, the whole run has {recipe.num_steps} steps; leave it out"
     yield from _schedules(recipe)
+
+
+def _room(recipe: Recipe) -> Iterator[str]:
+    """Rows that the segment cannot make, or that can want more sentinels than there are, be it one in a million."""
+    segment, choose, rewrite = recipe.data.segment, recipe.objective.choose, recipe.objective.rewrite
+    for number, phase in enumerate(recipe.phases):
+        at, tokens = f"phases.{number}.length is {phase.length}", rewrite.raw_length(phase.length, choose)
+        if tokens < segment.least:
+            more = phase.length + segment.least - tokens
+            yield f"{at}, rows of segment {segment.kind} have {segment.least} tokens at least; raise it to {more}"
+        has, wanted = recipe.data.vocab.sentinels, rewrite.most_sentinels(tokens, choose)
+        if wanted > has > 0:
+            shorter_ones = range(LEAST_LENGTH, phase.length)
+            fits = LEAST_LENGTH - 1 + bisect_right(shorter_ones, has, key=lambda length: _sentinels_of(recipe, length))
+            shorter = f", or the length to {fits}" if fits >= LEAST_LENGTH else ""
+            yield (
+                f"{at}: a row can have {wanted} spans, each behind a sentinel, data.vocab.sentinels is {has}; raise "
+                f"that to {wanted}, or lower choose.rate{shorter}"
+            )
+
+
+def _sentinels_of(recipe: Recipe, length: int) -> int:
+    """Sentinels that rows of this length can want."""
+    choose, rewrite = recipe.objective.choose, recipe.objective.rewrite
+    return rewrite.most_sentinels(rewrite.raw_length(length, choose), choose)
+
+
+def remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
+    """What is not wrong and still other than one may think, one line each."""
+    precision, rewrite = cluster.machine.precision, recipe.objective.rewrite
+    found = [f"objective.rewrite {rewrite.kind}: {rewrite.remark}"] if rewrite.remark else []
+    if rate_at(recipe.optim, recipe.phases, 0) == 0:
+        found.append(
+            "optim.warmup: the first update has learning rate 0, as in the reference code: it changes no weight"
+        )
+    if precision != "fp32":
+        found.append(
+            f"machine.precision {precision}: the first weights are rounded to {precision} once, and float32 ones are "
+            "kept from there on"
+        )
+    return found
 
 
 def _schedules(recipe: Recipe) -> Iterator[str]:

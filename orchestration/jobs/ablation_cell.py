@@ -65,7 +65,7 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
             )
         case "task":
             corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).trunk.longest
-            pool = made(question.of, corpus, min(LENGTH, longest)).pool
+            pool = made(question.of, corpus, min(LENGTH, longest), folder).pool
             budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
             outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
             how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"

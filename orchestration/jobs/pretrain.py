@@ -250,7 +250,7 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
     name = folder.name.rpartition("-")[0] or folder.name
     text = f"# {name}, step {step:,} of {run.steps:,}\n\nWeights of a training before its end, from {kept[step]}.\n"
     with whole_folder(to) as unfinished:
-        to_transformers(tensors, spec, vocab, unfinished, heads=heads)
+        to_transformers(tensors, spec, vocab, unfinished, heads=heads, rows=run.sampling)
         write_atomic(unfinished / "README.md", text.encode())
     becomes = becomes if heads else without_heads(becomes.split(",")[0])
     return sorted(path.name for path in to.iterdir()), becomes, ""

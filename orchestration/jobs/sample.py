@@ -53,6 +53,8 @@ def sample(
 ) -> list[dict[str, Any]]:
     """One row for each prompt: `prompt`, `text` behind it, `score` in nats, `ended`, and whether it is a `source`.
 
+    `begins` is the special token that a decoder reads before the prompt, as before each text of its pretraining.
+
     The same call gives the same rows. `values` are keys of a method, of `Sampling` where there are none of another:
     `{"greedy": True}`, `{"beams": 4}`, `{"top_p": .9}`. With `masked` a net that fills in masks writes `max_new` tokens
     in one of these ways, where the prompt has ___, else behind it. With `novelty` a row has too which n-grams of its
@@ -70,9 +72,10 @@ def sample(
     else:
         rows = _written(model, vocab, prompts, start, _method(values), max_new, seed)
     texts = [_spoken(row.ids, vocab) for row in rows]
+    begins = "" if masked or start is not None else "".join(vocab.piece(id) for id in _sep(vocab))
     found = [
         {"prompt": prompt, "text": vocab.decode(ids), "score": row.score, "ended": row.ended}
-        | {"source": start is not None}
+        | {"source": start is not None, "begins": begins}
         for prompt, ids, row in zip(prompts, texts, rows, strict=True)
     ]
     if novelty:
@@ -93,6 +96,20 @@ def said(row: Mapping[str, Any], masked: Masked = "") -> str:
     if masked and HERE in prompt:
         return str(prompt.replace(HERE, f"[{text.strip()}]", 1))
     return f"{prompt}{' -> ' if row['source'] else ' [...] ' if masked else ''}{text}"
+
+
+def begins_said(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What stands before the prompts, which the tokenizer of `transformers` does not put there by itself.
+
+    >>> begins_said([{"begins": "</s>"}, {"begins": "</s>"}])[0].partition(";")[0]
+    '</s> stands before each prompt, as before a text of the pretraining'
+    """
+    tokens = dict.fromkeys(row["begins"] for row in found if row["begins"])
+    return [
+        f"{token} stands before each prompt, as before a text of the pretraining; for a pipeline of transformers write "
+        f"{token!r} there too"
+        for token in tokens
+    ]
 
 
 def of_ours(folder: Path) -> bool:
@@ -130,12 +147,12 @@ def _filled(
         method = Gibbs(**values) if masked == "gibbs" else MaskPredict()
     except ValueError as error:
         raise BadInput(f"sample: {error}") from None
-    first = [] if vocab.cls is None else [vocab.cls]
+    first, last, _ = vocab.around
     rows = []
     for text in prompts:
         before, _, behind = text.partition(HERE)
         ids = [np.array(each, np.int64) for each in ([*first, *vocab.encode(before)], vocab.encode(behind))]
-        rows.append(Blanks(ids[0], max_new, np.array([*ids[1], *_sep(vocab)], np.int64)))
+        rows.append(Blanks(ids[0], max_new, np.array([*ids[1], *last], np.int64)))
     barred = sorted({*vocab.special_ids, *range(vocab.size, model.spec.vocab_size)})
     return fill(model, rows, method, mask=vocab.mask, barred=barred, key=key(seed, "task"))
 
@@ -216,5 +233,6 @@ def _prompt(text: str, vocab: Vocab, start: int | None) -> Prompt:
     ids, sep = vocab.encode(text), _sep(vocab)
     if start is None:
         return Prompt(np.array([*sep, *ids], np.int64))
-    first = [] if vocab.cls is None or start == vocab.pad else [vocab.cls]  # T5 reads none
-    return Prompt(np.array([start], np.int64), np.array([*first, *ids, *sep], np.int64))
+    before, behind, _ = vocab.around
+    before = () if start == vocab.pad else before  # T5 reads none, whatever an older export has
+    return Prompt(np.array([start], np.int64), np.array([*before, *ids, *behind], np.int64))

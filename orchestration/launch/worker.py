@@ -262,7 +262,7 @@ def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Calla
         return lambda step: None
     from training.generation import samples
 
-    vocab = Vocab.load(Path(run.corpus) / "vocab")
+    vocab = run.sampling.reading(Vocab.load(Path(run.corpus) / "vocab"))
 
     def show(step: int) -> None:
         try:
@@ -292,7 +292,7 @@ def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] =
     save_weights(weights, spec, folder / WEIGHTS, beat=beat)
     try:
         stored = load_weights(folder / WEIGHTS, beat=beat)[1]
-        to_transformers(stored, spec, Path(run.corpus) / "vocab", folder / EXPORT, beat=beat)
+        to_transformers(stored, spec, Path(run.corpus) / "vocab", folder / EXPORT, rows=run.sampling, beat=beat)
     except BadInput as error:
         return str(error)
     return ""
@@ -314,7 +314,7 @@ def finetune_one(
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
     given = weights if start == "pretrained" else None
-    examples = made(task, corpus, min(LENGTH, spec.trunk.longest))
+    examples = made(task, corpus, min(LENGTH, spec.trunk.longest), folder)
     return finetune(spec, given, examples, budget, seed=seed, on_step=step_counter(count))
 
 
@@ -335,9 +335,14 @@ def step_counter(file: Path | None) -> Callable[[int], None]:
 
 
 @lru_cache
-def made(task: str, corpus: Path, length: int) -> Any:
-    """A task from the corpus' test split, with rows of at most `length` tokens; made once per process."""
+def made(task: str, corpus: Path, length: int, folder: Path) -> Any:
+    """A task from the corpus' test split, with rows of at most `length` tokens; made once per process.
+
+    Special tokens are those that the rows of the run in `folder` have.
+    """
+    from training.evaluation import reads
     from training.tasks import TASKS
 
     store = Store.open(corpus, "test")
-    return TASKS[task].make(store, Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]), length)
+    vocab = reads(folder, Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]))
+    return TASKS[task].make(store, vocab, length)

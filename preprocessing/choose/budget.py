@@ -26,6 +26,16 @@ def budget(row: Row, rate: float, rounding: Rounding, most: int, rng: np.random.
     return min(wanted, num_ordinary, most or num_ordinary)
 
 
+def most_runs(num_tokens: int, rate: float = 1.0, most: int = 0) -> int:
+    """Runs that a budget of such a share can be scattered into, one token each at the most.
+
+    >>> most_runs(511, 0.15), most_runs(511, 0.15, most=20), most_runs(511)
+    (77, 20, 256)
+    """
+    chosen = max(1, ceil(rate * num_tokens - 1e-9))
+    return min(chosen, most or chosen, (num_tokens + 1) // 2)
+
+
 class OrdinaryWords:
     """The O words of a stretch of text that are no special tokens, in their order.
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, Rounding
+from preprocessing.choose.budget import HITS, Rounding, most_runs
 from preprocessing.choose.tokens import Tokens
 from preprocessing.choose.words import Words
 from preprocessing.schema import Ints, Row
@@ -40,6 +40,9 @@ class Entities:
     @property
     def predicted(self) -> float:
         return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens) if self.rounding == "independent" else most_runs(num_tokens, self.rate, self.most)
 
     def describe(self) -> str:
         singly = f", or ({self.tokens:.0%} of the rows) one by one" if self.tokens else ""

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, number_runs
+from preprocessing.choose.budget import HITS, most_runs, number_runs
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 
@@ -40,6 +40,9 @@ class Fragment:
     @property
     def predicted(self) -> float:
         return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, self.rate)
 
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in one run" + (f" of each {self.block:,}" if self.block else "")

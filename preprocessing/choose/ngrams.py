@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, OrdinaryWords, Rounding, budget, check
+from preprocessing.choose.budget import HITS, OrdinaryWords, Rounding, budget, check, most_runs
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 
@@ -56,6 +56,9 @@ class Ngrams:
     @property
     def predicted(self) -> float:
         return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, self.rate, self.most)
 
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in n-grams of up to {self.longest} {self.of}"

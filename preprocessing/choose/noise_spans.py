@@ -41,6 +41,9 @@ class NoiseSpans:
     def span_mean(self) -> float:
         return self.mean
 
+    def most_runs(self, num_tokens: int) -> int:
+        return int(self({"ids": np.zeros(num_tokens)}, np.random.default_rng(0)).max(initial=0))  # any draw has as many
+
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in spans of {self.mean:g} on average"
 

@@ -22,6 +22,9 @@ class Nothing:
     wants: ClassVar[frozenset[str]] = frozenset()
     shrinks: ClassVar[Shrinks] = {}
 
+    def most_runs(self, num_tokens: int) -> int:
+        return 0
+
     def describe(self) -> str:
         return "nothing"
 

@@ -38,6 +38,9 @@ class Choice(Protocol):
     def wants(self) -> frozenset[str]:
         """What the corpus must have besides text: {"phrases"} (the column `unit_starts`), or nothing."""
 
+    def most_runs(self, num_tokens: int) -> int:
+        """Runs of chosen tokens that a row of so many tokens can have at the most, whatever its text and the draws."""
+
     def describe(self) -> str:
         """What is chosen in one line: "15% of the tokens, in whole words"."""
 

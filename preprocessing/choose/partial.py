@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, OrdinaryWords
+from preprocessing.choose.budget import HITS, OrdinaryWords, most_runs
 from preprocessing.choose.ngrams import ngram_lengths
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
@@ -46,6 +46,9 @@ class Partial:
     @property
     def predicted(self) -> float:
         return 1 / self.of
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, 1 / self.of)
 
     def describe(self) -> str:
         return f"one token in {self.of}, in n-grams of up to {self.longest}"

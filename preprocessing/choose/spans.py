@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, Rounding, budget, check, number_runs
+from preprocessing.choose.budget import HITS, Rounding, budget, check, most_runs, number_runs
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 
@@ -53,6 +53,9 @@ class Spans:
     @property
     def wants(self) -> frozenset[str]:
         return frozenset({"phrases"} if self.units else ())
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, self.rate)
 
     def describe(self) -> str:
         named = f", {self.units:.0%} of them in whole phrases" if self.units else ""

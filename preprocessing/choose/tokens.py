@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from preprocessing.choose.budget import HITS, Rounding, budget, check
+from preprocessing.choose.budget import HITS, Rounding, budget, check, most_runs
 from preprocessing.schema import Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 
@@ -53,6 +53,9 @@ class Tokens:
     @property
     def predicted(self) -> float:
         return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens) if self.rounding == "independent" else most_runs(num_tokens, self.rate, self.most)
 
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens" + (", rare ones more often" if self.alpha else "")

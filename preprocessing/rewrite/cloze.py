@@ -9,7 +9,7 @@ from preprocessing.choose import Choose
 from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -39,6 +39,7 @@ class Cloze:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = ""
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -65,6 +66,12 @@ class Cloze:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which at most `length` are read."""
         return length
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         hit_S, ids_S = row["hits"], row["ids"].copy()

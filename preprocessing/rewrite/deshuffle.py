@@ -9,7 +9,7 @@ from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -38,6 +38,7 @@ class Deshuffle:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = "the whole text"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def describe(self) -> str:
@@ -49,6 +50,12 @@ class Deshuffle:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which each side, its end included, has `length`."""
         return length - 1
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         source_U = ended(rng.permutation(row["ids"]), vocab.sep)

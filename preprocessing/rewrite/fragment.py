@@ -7,9 +7,9 @@ import numpy as np
 from preprocessing.choose import Choose
 from preprocessing.rewrite.cloze import Cloze
 from preprocessing.rewrite.part import Attention
-from preprocessing.schema import Row
+from preprocessing.schema import Ints, Row
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -49,6 +49,7 @@ class Fragment:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = "the fragment"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -71,7 +72,14 @@ class Fragment:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
 
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
+
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        row = row if row["hits"].any() else row | {"hits": _one(row, vocab, rng)}
         masked = Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng)
         ids_S, at_M = row["ids"], np.flatnonzero(row["hits"])
         before_M = np.maximum(at_M - 1, 0)
@@ -89,3 +97,11 @@ class Fragment:
         if "languages" in row:
             made |= {"languages": row["languages"][at_M], "source_languages": row["languages"]}
         return made
+
+
+def _one(row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
+    """The column `hits` with one token chosen, an ordinary one where there is one: a decoder predicts one at least."""
+    ordinary = np.flatnonzero(~np.isin(row["ids"], vocab.special_ids))
+    hit_S = np.zeros(len(row["ids"]), dtype=np.int32)
+    hit_S[rng.choice(ordinary if len(ordinary) else len(hit_S))] = 1
+    return hit_S

@@ -9,7 +9,7 @@ from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import ENDED, Frame, Vocab
 
 
 @spec
@@ -48,6 +48,9 @@ class GapSentences:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = "the gap sentences"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = (
+        "a row of one sentence is predicted from [MASK] alone: documents of one sentence teach the net no gap sentences"
+    )
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -65,6 +68,12 @@ class GapSentences:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side, its end included, is longer than `length`."""
         return length - 1
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return ENDED
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         ordinary_S = ~row["special"]

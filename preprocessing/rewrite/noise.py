@@ -11,7 +11,7 @@ from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import two_sides
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 Edit = Literal["permute", "mask", "delete", "infill", "rotate"]
 _COVERING: Final = ("mask", "delete", "infill")
@@ -70,6 +70,7 @@ class Noise:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = "the whole text"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -99,6 +100,12 @@ class Noise:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
 
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
+
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         ids_U, special_S = row["ids"], row["special"]
         starts_S = row["word_starts"] if "infill" in self.edits else None
@@ -111,6 +118,8 @@ class Noise:
         elif "mask" in self.edits or "delete" in self.edits:
             ordinary = np.flatnonzero(~special_S)
             at_M = rng.permutation(ordinary)[: ceil(self.rate * len(ordinary) - 1e-9)]
+            if "delete" in self.edits:
+                at_M = at_M[: len(ids_U) - 1]  # an encoder reads one token at least
             if "mask" in self.edits:
                 ids_U = ids_U.copy()
                 ids_U[at_M] = self._masks(len(at_M), vocab, rng)

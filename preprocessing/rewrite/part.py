@@ -7,7 +7,7 @@ import numpy as np
 from preprocessing.choose import Choose
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 Attention = Literal["trunk", "rows", "queries"]
 
@@ -30,6 +30,8 @@ class Rewriting(Protocol):
     attention: ClassVar[Attention]
     """What decides the attention mask: the trunk; the columns rank and reach of a row, each token being visible to
     itself (rows); or these columns, where a predicted token is not visible to itself (queries)."""
+    remark: ClassVar[str]
+    """What a person who trains on its rows should know, in a line; "" where nothing is unexpected."""
     shrinks: ClassVar[Shrinks]
     """What `--scale` puts into it."""
 
@@ -65,6 +67,12 @@ class Rewriting(Protocol):
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which no side that the model reads is longer than `length`."""
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        """Sentinels that a row of so many tokens can need at the most; 0 where it has none."""
+
+    def frame(self, frame: Frame) -> Frame:
+        """The special tokens around a text that is read, of rows that had this frame before."""
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         """The row as the model reads it, with the column `labels`."""

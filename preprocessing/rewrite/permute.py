@@ -8,7 +8,7 @@ from preprocessing.choose import Choose
 from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -55,6 +55,7 @@ class Permute:
     two_sided: ClassVar[bool] = False
     attention: ClassVar[Attention] = "queries"
     target: ClassVar[str] = ""
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {"tiny": {"block": 32}, "small": {"block": 64}}
 
     def __post_init__(self) -> None:
@@ -69,6 +70,12 @@ class Permute:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which `length` are read."""
         return length
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         is_target_S = row["hits"] > 0

@@ -9,7 +9,7 @@ from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -38,6 +38,7 @@ class Prefix:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = "the rest of the text"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def describe(self) -> str:
@@ -50,6 +51,12 @@ class Prefix:
         """Tokens of a row of which neither part, its end included, is longer than `length`."""
         return length
 
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame.ended()
+
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        source_U, answer_S = np.split(row["ids"], [rng.integers(1, len(row["ids"]))])
+        source_U, answer_S = np.split(row["ids"], [rng.integers(1, max(2, len(row["ids"])))])
         return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)

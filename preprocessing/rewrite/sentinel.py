@@ -17,7 +17,7 @@ from preprocessing.rewrite.part import Attention
 from preprocessing.rewrite.seq2seq import ended, two_sides
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -54,6 +54,7 @@ class Sentinel:
     two_sided: ClassVar[bool] = True
     attention: ClassVar[Attention] = "trunk"
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -107,6 +108,14 @@ class Sentinel:
         hit_S = choose({"ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
         noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse else 0
         return num_tokens - noise + sentinels + 1, noise + sentinels + 1
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        if "sentinel" not in self.specials:
+            return 0
+        return choose.most_runs(num_tokens) if self.collapse else 1
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         ids_S, is_hit_S = row["ids"], row["hits"] > 0

@@ -8,7 +8,7 @@ from preprocessing.choose import Choose
 from preprocessing.rewrite.part import Attention
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import ENDED, PLAIN, Frame, Vocab
 
 
 @spec
@@ -29,6 +29,7 @@ class Shift:
     attention: ClassVar[Attention] = "trunk"
     target: ClassVar[str] = ""
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def describe(self) -> str:
@@ -40,6 +41,12 @@ class Shift:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which `length` are read."""
         return length + self.lookahead
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return PLAIN if frame == ENDED else frame  # the end of a text is predicted, and stands before the next one
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         shortened = {name: column[:-1] if np.ndim(column) else column for name, column in row.items()}

@@ -9,7 +9,7 @@ from preprocessing.rewrite.cloze import Cloze
 from preprocessing.rewrite.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 Mode = Literal["full", "sequence", "left", "right"]
 _SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second segment, as in the released code
@@ -64,6 +64,7 @@ class Unified:
     attention: ClassVar[Attention] = "rows"
     target: ClassVar[str] = ""
     block: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
@@ -85,6 +86,12 @@ class Unified:
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which `length` are read."""
         return length
+
+    def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         mode = self._mode(rng.random(), row.get("pair_label"))

@@ -8,7 +8,7 @@ from preprocessing.schema import Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up, row_of, separators, stretch, windows
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import ENDED, PLAIN, Frame, Vocab
 
 
 @spec
@@ -50,6 +50,16 @@ class Packed:
     def specials(self) -> tuple[str, ...]:
         """Special tokens that the vocabulary must have."""
         return ("cls", "sep") if self.fill == "sentences" else ("sep",) if self.separators else ()
+
+    @property
+    def least(self) -> int:
+        return 3 if self.fill == "sentences" else 1
+
+    @property
+    def frame(self) -> Frame:
+        if self.fill == "sentences":
+            return Frame("cls A sep", "cls A sep B sep")
+        return ENDED if self.separators else PLAIN
 
     def describe(self) -> str:
         if self.fill == "tokens":

@@ -10,7 +10,7 @@ from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, count_up
 from preprocessing.segment.pool import Pool
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 Negative = Literal["random", "swap", "none", "dialogue"]
 
@@ -89,6 +89,14 @@ class Pair:
     @property
     def label_means(self) -> tuple[str, str]:
         return _LABEL_MEANS[self.negative]
+
+    @property
+    def least(self) -> int:
+        return 4 + self.separators
+
+    @property
+    def frame(self) -> Frame:
+        return Frame("cls A sep", f"cls A {' '.join(['sep'] * self.separators)} B:1 sep:1")
 
     def describe(self) -> str:
         return {

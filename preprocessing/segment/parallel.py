@@ -10,7 +10,7 @@ from preprocessing.schema import Bools, Ints, Row
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, row_of, windows
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 _MOST: Final = 127  # languages: their numbers are int8
 
@@ -79,6 +79,14 @@ class Parallel:
     @property
     def wants(self) -> frozenset[str]:
         return frozenset({"translations"} if self.pairs else ())
+
+    @property
+    def least(self) -> int:
+        return 7 if self.pairs else 2
+
+    @property
+    def frame(self) -> Frame:
+        return Frame("sep A sep", "sep A sep sep B sep")
 
     def describe(self) -> str:
         one = "running text of one language a row" if self.order == "text" else "shuffled lines of one language a row"

@@ -8,7 +8,7 @@ from preprocessing.schema import Row
 from preprocessing.segment.plan import Columns, Plan
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 class Segmentation(Protocol):
@@ -64,6 +64,14 @@ class Segmentation(Protocol):
     @property
     def partners(self) -> bool:
         """Whether rows take text from other documents, so that a shard of few documents wants more to choose from."""
+
+    @property
+    def least(self) -> int:
+        """Tokens that a row must have room for, special ones included."""
+
+    @property
+    def frame(self) -> Frame:
+        """The special tokens around a text that is a row of its own, and around two."""
 
     def describe(self) -> str:
         """The rows in one line: "pairs of segments, 50% swapped (SOP)"."""

@@ -9,7 +9,7 @@ from preprocessing.segment.parallel import Parallel
 from preprocessing.segment.plan import EMITTED, Columns, Plan, compact, row_of
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import Frame, Vocab
 
 
 @spec
@@ -42,6 +42,14 @@ class Sentence:
     @property
     def emits(self) -> Columns:
         return EMITTED | {"languages"} if self.languages else EMITTED
+
+    @property
+    def least(self) -> int:
+        return 3
+
+    @property
+    def frame(self) -> Frame:
+        return Frame("sep A sep", "sep A sep sep B sep")
 
     def describe(self) -> str:
         return "single sentences"

@@ -23,7 +23,7 @@ from preprocessing.segment.plan import (
 )
 from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, require, spec
-from preprocessing.vocab import Vocab
+from preprocessing.vocab import ENDED, Frame, Vocab
 
 
 @spec
@@ -49,6 +49,14 @@ class Stream:
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {}
+
+    @property
+    def least(self) -> int:
+        return 1
+
+    @property
+    def frame(self) -> Frame:
+        return ENDED
 
     def describe(self) -> str:
         return "streams of running text, each row going on where the last one stopped"
@@ -114,6 +122,14 @@ class StreamPair:
     def both_ways(self) -> bool:
         return self.ways == "both"
 
+    @property
+    def least(self) -> int:
+        return self.reuse + 5  # a token of either segment, and three special ones
+
+    @property
+    def frame(self) -> Frame:
+        return Frame("A sep cls:2", "A sep B:1 sep:1 cls:2")
+
     def describe(self) -> str:
         from_end = ", half of them read from the end" if self.both_ways else ""
         return f"{self.reuse:,} tokens of a stream that goes on, then a pair of segments{from_end}"
@@ -123,7 +139,7 @@ class StreamPair:
     ) -> Plan:
         """Rows of exactly length + lookahead tokens; BadInput where these leave no room for a pair."""
         room = length + lookahead - self.reuse - 3
-        if room < 2:
+        if length + lookahead < self.least:
             raise BadInput(f"segment.reuse is {self.reuse}, a row of {length} tokens has no room for a pair behind it")
         separator_at_N, sentence_at_M = separators(shard), sentences_on_line(shard)
         places = len(separator_at_N) + int(shard.offset_N1[-1])

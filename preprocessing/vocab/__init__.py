@@ -5,13 +5,15 @@ are its siblings, ended_bpe.py one that is
 only read. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
 sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
 ready to encode, training.py the way from the one to the other, folder.py that from a folder of transformers;
-template.py makes rows of one or two texts with it, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
+template.py makes rows of one or two texts with it, frame.py says what stands around them in
+pretraining, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
 takes off letters.
 A new kind is a file here and one line in the union.
 """
 
 from preprocessing.vocab.byte_bpe import ByteBPE
 from preprocessing.vocab.folder import of_folder
+from preprocessing.vocab.frame import ENDED, PLAIN, Frame, framed, with_open_sentinels
 from preprocessing.vocab.inserts import INSERTS, with_inserts
 from preprocessing.vocab.lost_marks import stripped
 from preprocessing.vocab.part import VocabKind, too_small
@@ -24,11 +26,14 @@ from preprocessing.vocab.word_level import SingleBytes, WholeWords
 from preprocessing.vocab.wordpiece import WordPiece
 
 __all__ = [
+    "ENDED",
     "INSERTS",
     "KINDS",
+    "PLAIN",
     "SPECIAL",
     "ByteBPE",
     "Encoded",
+    "Frame",
     "SentencePieceBPE",
     "SingleBytes",
     "Template",
@@ -40,6 +45,7 @@ __all__ = [
     "VocabSpec",
     "WholeWords",
     "WordPiece",
+    "framed",
     "given",
     "of_folder",
     "stripped",
@@ -48,4 +54,5 @@ __all__ = [
     "train",
     "windows",
     "with_inserts",
+    "with_open_sentinels",
 ]

@@ -16,6 +16,7 @@ from preprocessing.errors import BadInput
 from preprocessing.vocab import tokenizer_json
 from preprocessing.vocab.byte_bpe import SPECIALS, ByteBPE
 from preprocessing.vocab.ended_bpe import END
+from preprocessing.vocab.frame import with_closed_sentinels
 from preprocessing.vocab.part import from_file
 from preprocessing.vocab.sentencepiece import Unigram
 from preprocessing.vocab.specs import KINDS
@@ -41,7 +42,7 @@ def of_folder(folder: Path | str) -> Vocab:
     """
     folder = Path(folder)
     if (folder / "specials.json").is_file():
-        return Vocab.load(folder)
+        return with_closed_sentinels(Vocab.load(folder))
     settings = from_file(str(folder), lambda path: _json(path / _SETTINGS) | {"config": _json(path / "config.json")})
     if (folder / tokenizer_json.NAME).is_file():
         return _of_json(folder, settings)

@@ -42,6 +42,14 @@ class Encoded(NamedTuple):
     unit_starts: Bools | None = None
 
 
+class Around(NamedTuple):
+    """The special tokens around a text that is a row of its own, and the segment of the last of them."""
+
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+    segment: int
+
+
 @dataclass(frozen=True)
 class Vocab:
     """A vocabulary, ready to encode: equal files have an equal `hash` and give equal ids everywhere.
@@ -61,6 +69,16 @@ class Vocab:
     hash: str
     files: dict[str, bytes] = field(repr=False, compare=False)
     sentinels: int = 0
+    unread: tuple[int, ...] = ()  # special tokens that no row of its net has
+
+    @cached_property
+    def around(self) -> Around:
+        """What its tokenizer puts around a text; of one that puts nothing there, the end behind it."""
+        found = self._tokenizer.encode("a")
+        at = [place for place, of in enumerate(found.sequence_ids) if of is not None]
+        if len(at) == len(found.ids):
+            return Around((), () if self.sep is None else (self.sep,), 0)
+        return Around(tuple(found.ids[: at[0]]), tuple(found.ids[at[-1] + 1 :]), found.type_ids[-1])
 
     @property
     def sentinel(self) -> int | None:
@@ -75,7 +93,7 @@ class Vocab:
     @cached_property
     def special_ids(self) -> tuple[int, ...]:
         """Ids of the special tokens, in order, all sentinels among them."""
-        return tuple(sorted({*self.specials.values(), *range(self.size - self.sentinels, self.size)}))
+        return tuple(sorted({*self.specials.values(), *self.unread, *range(self.size - self.sentinels, self.size)}))
 
     @cached_property
     def starts_word_V(self) -> Bools:
@@ -253,9 +271,20 @@ class Vocab:
             )
         return vocab
 
+    def remade(self, special: Mapping[str, int | None], unread: tuple[int, ...], files: Mapping[str, bytes]) -> "Vocab":
+        """The vocabulary of these files, with other special tokens and the same pieces."""
+        kept = {name: content for name, content in files.items() if name != _ABOUT}
+        return Vocab.of(self.kind, self.size, special, self.sentinels, kept, unread)
+
     @classmethod
     def of(
-        cls, kind: str, size: int, special: Mapping[str, int | None], sentinels: int, files: Mapping[str, bytes]
+        cls,
+        kind: str,
+        size: int,
+        special: Mapping[str, int | None],
+        sentinels: int,
+        files: Mapping[str, bytes],
+        unread: tuple[int, ...] = (),
     ) -> "Vocab":
         """The vocabulary of these files; `special`: for each of ROLES the id of its token, None where it has none."""
         about = {
@@ -263,6 +292,7 @@ class Vocab:
             "size": size,
             **special,
             **({"sentinels": sentinels} if sentinels else {}),
+            **({"unread": list(unread)} if unread else {}),
             "sha256": {name: _sha256(content) for name, content in sorted(files.items())},
         }
         return cls._from_files({**files, _ABOUT: checked_json(about)})
@@ -271,8 +301,8 @@ class Vocab:
     def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
         about = json.loads(files[_ABOUT])
         roles = {role: about[role] for role in ROLES}
-        sentinels = about.get("sentinels", 0)
-        return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, sentinels=sentinels)
+        more = {"sentinels": about.get("sentinels", 0), "unread": tuple(about.get("unread", ()))}
+        return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more)
 
 
 def _sha256(content: bytes) -> str:

@@ -10,7 +10,7 @@ from training.evaluation.by_unit import of_constant
 from training.evaluation.cloze import fill_in
 from training.evaluation.finetuning import Budget, Outcome, finetune
 from training.evaluation.likelihoods import model_of, scored
-from training.evaluation.net import net_of
+from training.evaluation.net import net_of, reads
 from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.probe import held_out, load, masked, pairs
 from training.evaluation.tuned import finetuned
@@ -31,6 +31,7 @@ __all__ = [
     "net_of",
     "of_constant",
     "pairs",
+    "reads",
     "scored",
     "written",
 ]

@@ -73,7 +73,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tenso
 
 def _masked(vocab: Vocab, blank: Blank) -> Row:
     """The sentence as a row of its own, with a mask in the blank."""
-    first, last = ([] if one is None else [one] for one in (vocab.cls, vocab.sep))
+    first, last, _ = vocab.around
     ids_S = np.array([*first, *blank.ids_S, *last], np.int32)
     labels_S = np.full(len(ids_S), IGNORE, np.int32)
     at = blank.at + len(first)

@@ -103,7 +103,7 @@ class ReadsSource:
 
     def _source(self, question: Sequence[int]) -> list[int]:
         around = _around(self.vocab, question)
-        return around[1:] if self.plain and self.vocab.cls is not None else around
+        return around[1:] if self.plain and around[0] == self.vocab.cls else around
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def _room(room: int, how: Writing) -> int:
 
 def _around(vocab: Vocab, ids: Sequence[int]) -> list[int]:
     """A text as an encoder reads it."""
-    return [*([] if vocab.cls is None else [vocab.cls]), *ids, *([] if vocab.sep is None else [vocab.sep])]
+    return [*vocab.around.before, *ids, *vocab.around.behind]
 
 
 def _ended(ids: Sequence[int], vocab: Vocab, most: int) -> tuple[list[int], str]:

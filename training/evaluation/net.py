@@ -7,6 +7,7 @@ from typing import Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from preprocessing.sampling import Sampling
 from preprocessing.vocab import Vocab, of_folder
 from training.evaluation.outcome import Net
 from training.formats import from_transformers, load_weights, weight_files
@@ -42,7 +43,13 @@ def net_of_run(folder: Path) -> Net:
     if not (folder / _WEIGHTS / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no weights; go on with `sesame train`")
     spec, weights = load_weights(folder / _WEIGHTS)
-    return _checked(folder, spec, weights, Vocab.load(corpus / "vocab"))
+    return _checked(folder, spec, weights, reads(folder, Vocab.load(corpus / "vocab")))
+
+
+def reads(folder: Path, vocab: Vocab) -> Vocab:
+    """The vocabulary of a run's corpus as the net of this run reads texts; of another folder, as it is."""
+    rows = stored(folder).get("sampling") if (folder / RUN).is_file() else None
+    return Sampling.of(rows).reading(vocab) if rows else vocab
 
 
 def net_of_folder(folder: Path) -> Net:

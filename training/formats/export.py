@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Vocab
+from preprocessing.sampling import Sampling
+from preprocessing.vocab import Vocab, with_open_sentinels
 from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.named import Format, Pipeline
@@ -65,15 +66,18 @@ def to_transformers(
     *,
     heads: bool = True,
     shard_bytes: int = sharded.SHARD_BYTES,
+    rows: Sampling | None = None,
     beat: Callable[[], None] | None = None,
 ) -> None:
     """Write a folder for `from_pretrained`: model.safetensors (or several and an index), tokenizer, config.json.
 
     The class is the one that computes the same; a head that none has is left out (see `described`). `heads` False:
     the trunk alone, which `AutoModel` takes without a word; it has a pooler there, which begins at random where this
-    net has none. BadInput where transformers has no such net. `beat` is called before each tensor is written.
+    net has none. BadInput where transformers has no such net. `rows`: what the net was trained on, so that its
+    tokenizer puts the same around texts. `beat` is called before each tensor is written.
     """
     vocab = Vocab.load(vocab_dir)
+    vocab = rows.reading(vocab) if rows else vocab
     if vocab.size > spec.vocab_size:
         sizes = f"{vocab.size} pieces, the net's table {spec.vocab_size} rows"
         raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
@@ -86,10 +90,15 @@ def to_transformers(
     (out / "config.json").unlink(missing_ok=True)
     tensors = _by_layer(format, state, names, known, pooler)
     sharded.write(sharded.beating(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
-    vocab.save(out)
-    write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, spec.trunk))
+    save_tokenizer(vocab, spec.trunk, out)
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
     write_json(out / "config.json", config | format.config(known, vocab))
+
+
+def save_tokenizer(vocab: Vocab, trunk: Trunk, out: Path) -> None:
+    """Write the files for `AutoTokenizer`. T5's sentinels are no special tokens there: decoding would drop them."""
+    with_open_sentinels(vocab).save(out)
+    write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, trunk))
 
 
 def _by_layer(
@@ -175,7 +184,8 @@ def _common(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 def _tokenizer_config(vocab: Vocab, trunk: Trunk) -> dict[str, Any]:
     """tokenizer_config.json: whatever tokenizer.json is, with its special tokens by name."""
     ids = {"unk_token": vocab.unk, "cls_token": vocab.cls, "sep_token": vocab.sep, "mask_token": vocab.mask}
-    ids |= {"pad_token": vocab.pad, "bos_token": vocab.cls, "eos_token": vocab.sep}
+    first = vocab.sep if vocab.cls is None else vocab.cls  # as in config.json
+    ids |= {"pad_token": vocab.pad, "bos_token": first, "eos_token": vocab.sep}
     columns = ["input_ids", *(["token_type_ids"] if trunk.segments > 1 else []), "attention_mask"]
     return {name: vocab.piece(id) for name, id in ids.items() if id is not None} | {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -215,7 +215,7 @@ def no_token(request: Request) -> NoToken:
 
 def first_of(vocab: Vocab) -> int:
     """The token behind which a text begins."""
-    first = vocab.sep if vocab.cls is None else vocab.cls
+    first = vocab.around.before[-1] if vocab.around.before else vocab.sep
     if first is None:
         raise BadInput("the vocabulary has no token that a text could begin behind; give each text a context")
     return first

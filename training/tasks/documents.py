@@ -86,22 +86,21 @@ def room_of_pairs(length: int) -> int:
 
 def row(vocab: Vocab, ids_S: Ints) -> Row:
     """A text as a row without labels."""
-    return _labelless([*_first(vocab), *ids_S, vocab.sep], num_first=0)
+    before, behind, segment = vocab.around
+    return _labelless([*before, *ids_S], behind, segment, num_first=0)
 
 
 def pair_row(vocab: Vocab, first: Ints, second: Ints, length: int) -> Row:
     """Sentences before and after the seam, as many tokens of each as there is room for."""
-    room = room_of_pairs(length)
-    head = [*_first(vocab), *first[-room:], vocab.sep]
-    return _labelless([*head, *second[:room], vocab.sep], num_first=len(head))
+    room, (before, behind, segment) = room_of_pairs(length), vocab.around
+    head = [*before, *first[-room:], vocab.sep]
+    return _labelless([*head, *second[:room]], behind, segment, num_first=len(head))
 
 
-def _first(vocab: Vocab) -> list[int]:
-    """[CLS], where the vocabulary has one: a decoder's rows begin with their text and end with end-of-text."""
-    return [] if vocab.cls is None else [vocab.cls]
-
-
-def _labelless(ids: list[int | None], num_first: int) -> Row:
-    ids_S = np.array(ids, np.int32)
-    segments_S = (np.arange(len(ids)) >= num_first).astype(np.int8) if num_first else np.zeros(len(ids), np.int8)
-    return {"ids": ids_S, "segments": segments_S, "labels": np.full(len(ids), IGNORE, np.int32)}
+def _labelless(ids: list[int | None], behind: tuple[int, ...], segment: int, num_first: int) -> Row:
+    """A row that ends with special tokens, the last of them in a segment of its own where it is above 0."""
+    ids_S = np.array([*ids, *behind], np.int32)
+    segments_S = np.zeros(len(ids_S), np.int8)
+    segments_S[num_first or len(ids_S) :] = 1
+    segments_S[-1] = segment or segments_S[-1]
+    return {"ids": ids_S, "segments": segments_S, "labels": np.full(len(ids_S), IGNORE, np.int32)}

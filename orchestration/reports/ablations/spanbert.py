@@ -1,13 +1,18 @@
-"""SpanBERT's masking schemes."""
+"""SpanBERT's masking schemes, and its second objective."""
 
 from typing import Final
 
 from orchestration.reports.ablations.table import Below, Measure, Row, Table
 
+_PAPER: Final = "SpanBERT, Joshi et al. 2019, arXiv:1907.10529"
+_FOLLOWS: Final = Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?")
+_WORDS: Final = "data.vocab={kind: wordpiece, size: 400, lowercase: false}"  # a word is 1.3 pieces
+_BUDGET: Final = {"tiny": ("phases=[{length: 64, batch: 32, steps: 1_500}]",)}
+
 SPANBERT_MASKING: Final = Table(
     name="spanbert-masking",
     title="Which spans to mask",
-    paper="SpanBERT, Joshi et al. 2019, arXiv:1907.10529, table 5",
+    paper=f"{_PAPER}, table 5",
     stub="masked",
     rows={
         "subword tokens": Row(recipe="spanbert_subwords", paper={"SQuAD 2": 83.8, "MNLI": 86.7, "QNLI": 92.5}),
@@ -25,13 +30,52 @@ SPANBERT_MASKING: Final = Table(
         "tokens": Measure(
             kind="masked", of="subword tokens", means="masked-token accuracy, where tokens are masked one by one"
         ),
-        "follows": Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?"),
+        "follows": _FOLLOWS,
     },
     claims=(
         Below("spans", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
         Below("follows", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
     ),
     varies=("data.corpus", "objective.choose", "objective.rewrite.unit"),
-    vocab="data.vocab={kind: wordpiece, size: 400, lowercase: false}",  # a word is 1.3 pieces
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 1_500}]",)},
+    vocab=_WORDS,
+    budget=_BUDGET,
+    note="All rows are pairs with next sentence prediction, as the table's caption says; the task here, whether a "
+    "sentence follows another one, is what that objective trains. Half of the spans of entities and noun phrases are "
+    "such units, the other half random spans, as the authors' code draws them; the text says random whole words.",
+)
+
+SPANBERT_OBJECTIVES: Final = Table(
+    name="spanbert-objectives",
+    title="One sequence or two, with next sentence prediction or span boundaries",
+    paper=f"{_PAPER}, table 6",
+    stub="over random spans",
+    rows={
+        "2 sequences and NSP": Row(
+            recipe="spanbert_spans",
+            paper={"SQuAD 2": 85.4, "NewsQA": 73.0, "TriviaQA": 78.8, "coreference": 76.4, "MNLI": 87.0, "QNLI": 93.3},
+        ),
+        "1 sequence": Row(
+            recipe="spanbert_single",
+            paper={"SQuAD 2": 86.7, "NewsQA": 73.4, "TriviaQA": 80.0, "coreference": 76.3, "MNLI": 87.3, "QNLI": 93.8},
+        ),
+        "1 sequence and SBO": Row(
+            recipe="spanbert_single_sbo",
+            paper={"SQuAD 2": 86.8, "NewsQA": 74.1, "TriviaQA": 80.3, "coreference": 79.0, "MNLI": 87.6, "QNLI": 93.9},
+        ),
+    },
+    columns={
+        "spans": Measure(kind="masked", of="1 sequence", means="masked-token accuracy, in one sequence"),
+        "loss": Measure(kind="loss", of="1 sequence", means="loss of a masked token there"),
+        "follows": _FOLLOWS,
+    },
+    claims=(
+        Below("spans", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
+        Below("follows", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
+        Below("follows", ("1 sequence",), ("1 sequence and SBO",)),
+    ),
+    varies=("data.segment", "objective.losses"),
+    vocab=_WORDS,
+    budget=_BUDGET,
+    note="The task here, whether a sentence follows another one, is what next sentence prediction trains; the paper's "
+    "six tasks are not.",
 )

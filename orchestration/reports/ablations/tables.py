@@ -8,7 +8,7 @@ from orchestration.reports.ablations.albert import ALBERT_SHARING, ALBERT_SP
 from orchestration.reports.ablations.electra import ELECTRA_COMPUTE
 from orchestration.reports.ablations.miniatures import SIZE_LADDER
 from orchestration.reports.ablations.roberta import ADAM_EPS, ROBERTA_FORMATS
-from orchestration.reports.ablations.spanbert import SPANBERT_MASKING
+from orchestration.reports.ablations.spanbert import SPANBERT_MASKING, SPANBERT_OBJECTIVES
 from orchestration.reports.ablations.table import Table
 from preprocessing.errors import BadInput
 
@@ -17,6 +17,7 @@ TABLES: Final[Mapping[str, Table]] = {
     for table in (
         ALBERT_SP,
         SPANBERT_MASKING,
+        SPANBERT_OBJECTIVES,
         SIZE_LADDER,
         ROBERTA_FORMATS,
         ELECTRA_COMPUTE,

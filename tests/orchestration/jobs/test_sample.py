@@ -22,7 +22,7 @@ from preprocessing.segment import Packed
 from preprocessing.shards import shard_name, write_shard
 from preprocessing.vocab import Vocab
 from tests.training.encoder_decoders import BART
-from tests.training.parity import ONE_PAD, built, weights
+from tests.training.parity import ONE_PAD, built, hf, weights
 from training.formats import save_weights, to_transformers
 from training.generation import Generated
 from training.losses import MaskedTokens, NextToken
@@ -37,6 +37,7 @@ DECODER = ModelSpec(
 )
 STACKS = replace(DECODER, trunk=BART)
 SAMPLED = Sampling(segment=Packed(fill="tokens"), choose=Nothing(), rewrite=Shift())
+NOISED = Sampling(segment=Packed(fill="sentences"), choose=Nothing(), rewrite=Noise())
 
 
 def finished(spec: ModelSpec, folder: Path, **changes: Any) -> Path:
@@ -52,11 +53,12 @@ def finished(spec: ModelSpec, folder: Path, **changes: Any) -> Path:
         vocab_size=spec.vocab_size,
         folder=str(folder),
         machine=Machine(),
-        **({"sampling": SAMPLED} | changes),
+        **({"sampling": SAMPLED if spec is DECODER else NOISED} | changes),
     )
     (folder / launch.RUN).write_text(run.to_json())
     save_weights(weights(built(spec)), spec, folder / launch.WEIGHTS)
-    to_transformers(weights(built(spec)), spec, folder / "corpus" / "vocab", folder / launch.EXPORT)
+    where = folder / "corpus" / "vocab", folder / launch.EXPORT
+    to_transformers(weights(built(spec)), spec, *where, rows=run.sampling)
     return folder
 
 
@@ -196,3 +198,25 @@ def test_a_source_of_t5_has_no_token_before_it() -> None:
     begins = _prompt("The fox", pieces, pieces.sep).source_ids
     assert begins is not None
     assert begins[0] == pieces.cls
+
+
+def test_what_stands_before_a_prompt_is_said_and_a_pipeline_that_has_it_writes_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished(DECODER, tmp_path / "run")
+    prompts = ["The fox", "The quick", "lazy dog"]
+    words = ["sample", str(run), *prompts, "--max-new", "8", "--greedy", "--out", str(tmp_path)]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["samples"]
+    assert {row["begins"] for row in found} == {"<|endoftext|>"}
+    assert main(words) == 0
+    assert "<|endoftext|> stands before each prompt" in " ".join(capsys.readouterr().out.split())
+    net, tokenizer = (
+        auto.from_pretrained(run / launch.EXPORT) for auto in (hf().AutoModelForCausalLM, hf().AutoTokenizer)
+    )
+    for row in found:
+        given = tokenizer(row["begins"] + row["prompt"], return_tensors="pt")
+        made = net.generate(**given, max_new_tokens=8, do_sample=False, suppress_tokens=[*range(len(tokenizer), 320)])[
+            0, given["input_ids"].shape[1] :
+        ]
+        assert tokenizer.decode(made, skip_special_tokens=True) == row["text"]

@@ -108,7 +108,8 @@ SPANBERT = Published(
     eps=1e-8,
     decays="all",
 )
-SPANBERT_SCHEMES = replace(SPANBERT, source="arXiv:1907.10529, 6: 1.2 million steps", steps=1_200_000)
+# Of 2.4 million steps, which the decay is of; the run ends after 1.2 million
+SPANBERT_SCHEMES = replace(SPANBERT, source="arXiv:1907.10529, 6: the checkpoints at 1.2 million steps")
 ELECTRA = Published(
     "arXiv:2003.10555, table 6; google-research/electra: optimization.py, modeling.py, run_pretraining.py",
     rule="adam",
@@ -357,7 +358,9 @@ PUBLISHED: Final[dict[str, Published]] = {
     **dict.fromkeys(("roberta_segment_pair", "roberta_sentence_pair"), ROBERTA_AS_BERT),
     **dict.fromkeys(("spanbert_base", "spanbert_large"), SPANBERT),
     **dict.fromkeys(("spanbert_entities", "spanbert_noun_phrases", "spanbert_spans"), SPANBERT_SCHEMES),
-    **dict.fromkeys(("spanbert_subwords", "spanbert_words"), SPANBERT_SCHEMES),
+    **dict.fromkeys(
+        ("spanbert_single", "spanbert_single_sbo", "spanbert_subwords", "spanbert_words"), SPANBERT_SCHEMES
+    ),
     **dict.fromkeys((f"t5_{name}" for name in ("11b", "3b", "base", "bert_style", "deshuffling", "drop", "iid")), T5),
     **dict.fromkeys((f"t5_{name}" for name in ("large", "mass_style", "prefix_lm", "small")), T5),
     "transformer_xl_base": TRANSFORMER_XL,

@@ -25,6 +25,7 @@ from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
 from tests import family
 from training import meter
+from training.optim import schedule
 from training.specs import Work
 
 SMALL = Table(
@@ -137,11 +138,32 @@ def test_rows_and_columns_can_be_names_in_mlflow(one: Table) -> None:
     assert [name for name in (*one.rows, *one.columns) if not re.fullmatch(r"[\w\-. :/]+", name, re.ASCII)] == []
 
 
-@pytest.mark.parametrize("name", ["size-ladder", "roberta-formats"])
+def test_spanberts_schemes_are_compared_on_pairs_with_next_sentence_prediction() -> None:
+    """The caption of table 5: all models are trained on two segments with NSP. Table 6 has one sequence besides."""
+    segments = {
+        (name, label): (row.data.segment.segments, tuple(loss.kind for loss in row.objective.losses))
+        for name in ("spanbert-masking", "spanbert-objectives")
+        for label, row in ((label, load(row.recipe)) for label, row in TABLES[name].rows.items())
+    }
+    of_one = {("spanbert-objectives", "1 sequence"): (1, ("masked_tokens",))}
+    of_one[("spanbert-objectives", "1 sequence and SBO")] = (1, ("masked_tokens", "span_boundary"))
+    assert {at: found for at, found in segments.items() if found != (2, ("masked_tokens", "pair_label"))} == of_one
+
+
+@pytest.mark.parametrize("name", ["spanbert-masking", "spanbert-objectives"])
+def test_spanberts_ablation_stops_half_way_of_its_decay(name: str) -> None:
+    """Section 6: the checkpoints at 1.2 million of 2.4 million steps; the rate has fallen to a half, and not to 0."""
+    for row in TABLES[name].rows.values():
+        one = load(row.recipe)
+        assert schedule.rate(one.optim, one.num_steps, one.num_steps) == pytest.approx(one.optim.peak / 2)
+
+
+@pytest.mark.parametrize("name", ["size-ladder", "roberta-formats", "spanbert-masking", "spanbert-objectives"])
 def test_figures_of_a_table_are_those_that_its_recipes_expect(name: str) -> None:
     """They were typed in twice, here and in the recipes."""
     keys = {"GLUE": "glue.average", "SQuAD 1.1": "squad.f1", "SQuAD 2": "squad2.f1", "MNLI-m": "glue.mnli_m"}
-    keys |= {"SST-2": "glue.sst2", "RACE": "race.accuracy"}
+    keys |= {"SST-2": "glue.sst2", "RACE": "race.accuracy", "MNLI": "glue.mnli_m", "QNLI": "glue.qnli"}
+    keys |= {"NewsQA": "newsqa.f1", "TriviaQA": "triviaqa.f1", "coreference": "coreference.f1"}
     for row in TABLES[name].rows.values():
         expected = dict(flat(load(row.recipe).expected))
         shared = {key for key in row.paper if keys.get(key) in expected}

@@ -1,0 +1,103 @@
+"""Lengths and objectives that cannot go together are refused before anything is made; what is unexpected is said."""
+
+import numpy as np
+import pytest
+
+from orchestration.cli import main
+from orchestration.config import check, load, load_cluster, remarks
+from preprocessing.choose import Choose, Entities, Fragment, Ngrams, NoiseSpans, Partial, Spans, Tokens, Words
+
+CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "said"),
+    [
+        ("t5_iid", ["phases.0.length=1024"], "a row can have 154 spans"),
+        ("t5_iid", ["phases.0.length=700"], "or the length to 667"),  # 3 rows in 10,000 have more than 100
+        ("t5_iid", ["objective.choose.rounding=independent"], "a row can have 256 spans"),
+        ("t5_iid", ["objective.choose={kind: words, rate: 0.3}"], "raise that to 154"),
+        ("t5_iid", ["objective.choose={kind: spans, rate: 0.3}"], "data.vocab.sentinels is 100"),
+        ("t5_base", ["phases.0.length=2048"], "or the length to 1809"),  # each row has 114
+        ("t5_base", ["data.vocab.sentinels=20"], "raise that to 28"),
+        (
+            "xlnet_base",
+            ["phases.0.length=260"],
+            "rows of segment stream_pair have 261 tokens at least; raise it to 261",
+        ),
+    ],
+)
+def test_a_length_that_the_objective_cannot_have_is_refused(recipe: str, overrides: list[str], said: str) -> None:
+    (line,) = [line for line in check(load(recipe, overrides), GPU) if "phases.0.length" in line]
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("t5_iid", []),
+        ("t5_iid", ["phases.0.length=667"]),
+        ("t5_iid", ["phases.0.length=1024", "data.vocab.sentinels=154"]),
+        ("t5_base", ["phases.0.length=1809"]),
+        ("t5_bert_style", ["phases.0.length=2048"]),  # one sentinel for all
+        ("t5_drop", ["phases.0.length=2048"]),  # none
+        ("xlnet_base", ["phases.0.length=261", "objective.rewrite.block=8"]),
+    ],
+)
+def test_a_length_that_it_can_have_is_not(recipe: str, overrides: list[str]) -> None:
+    assert check(load(recipe, overrides), GPU) == []
+
+
+CHOICES: tuple[Choose, ...] = (
+    Tokens(rate=0.5),
+    Tokens(rounding="independent", rate=0.5),
+    Tokens(rounding="stochastic"),
+    Tokens(most=3),
+    Words(rate=0.4),
+    Ngrams(rate=0.4, of="tokens"),
+    Entities(rate=0.3, tokens=0.5),
+    Entities(rounding="independent"),
+    Spans(rate=0.6, longest=1),
+    Partial(of=2, longest=1),
+    Fragment(rate=0.5, block=4),
+    NoiseSpans(mean=1.0),
+)
+
+
+@pytest.mark.parametrize("choose", CHOICES, ids=repr)
+def test_no_row_has_more_runs_than_its_choice_says(choose: Choose) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        num_tokens = int(rng.integers(1, 40))
+        row = {"ids": np.arange(num_tokens), "special": np.zeros(num_tokens, bool)}
+        row["special"][rng.integers(num_tokens)] = num_tokens > 1
+        for name in ("word_starts", "unit_starts"):
+            row[name] = rng.random(num_tokens) < 0.8
+            row[name][0] = True
+            row[name] |= row["special"] | np.append(False, row["special"][:-1])
+        is_hit_S = choose(row, rng) > 0
+        runs = int((np.diff(is_hit_S.astype(int), prepend=0) == 1).sum())
+        assert runs <= choose.most_runs(num_tokens)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "cluster", "said"),
+    [
+        ("bert_base", [], CPU, "the first update has learning rate 0"),
+        ("gpt2", [], GPU, "the first weights are rounded to bf16 once"),
+        ("pegasus_base", [], CPU, "a row of one sentence is predicted from [MASK] alone"),
+        ("bert_base", ["optim.warmup=0"], CPU, ""),
+        ("t5_base", [], CPU, ""),  # its rate begins at the peak
+    ],
+)
+def test_what_is_unexpected_is_said(recipe: str, overrides: list[str], cluster: object, said: str) -> None:
+    found = remarks(load(recipe, overrides), cluster)  # type: ignore[arg-type]
+    assert bool(found) == bool(said)
+    assert said in "\n".join(found)
+
+
+def test_check_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "pegasus_base", "--on", "one_gpu"]) == 0
+    told = capsys.readouterr().err
+    assert "a row of one sentence is predicted from [MASK] alone" in told
+    assert "the first weights are rounded to bf16 once" in told

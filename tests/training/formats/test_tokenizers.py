@@ -1,0 +1,151 @@
+"""The tokenizer that is exported beside a net reads a text as the net's rows have it, for every recipe."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestration.config import Recipe
+from orchestration.jobs.sample import _prompt
+from preprocessing.rows import Rows
+from preprocessing.schema import Ints, Row
+from preprocessing.vocab import Template, Vocab, of_folder, train
+from tests.family import RECIPES, recipe
+from tests.preprocessing.toy import ToyShard, ToyStore
+from tests.training.parity import hf
+from training.formats.export import save_tokenizer
+from training.generation import Prompt
+from training.tasks.documents import pair_row, row
+
+TEXT = ["the cat sat on the mat", "a dog ran to the park", "it was in the town that he met her", "they sat down"] * 30
+SMALL = {"wordpiece": 60, "byte_bpe": 300, "unigram": 32, "sentencepiece_bpe": 50, "words": 40, "bytes": 300}
+
+
+@cache
+def vocabulary(kind: str, keys: tuple[tuple[str, object], ...]) -> Vocab:
+    """A small vocabulary of this kind."""
+    spec = next(one.data.vocab for one in map(recipe, RECIPES) if one.data.vocab.kind == kind)
+    sentinels = 20 if dict(keys).get("sentinels") else 0
+    made = {"size": SMALL[kind] + sentinels, "rows": 0, "sentinels": sentinels, "specials": dict(keys).get("specials")}
+    fields = type(spec).__dataclass_fields__
+    return train(type(spec)(**{name: value for name, value in made.items() if name in fields and value}), TEXT)
+
+
+def of(one: Recipe) -> Vocab:
+    spec = one.data.vocab
+    return vocabulary(spec.kind, (("sentinels", spec.sentinels), ("specials", getattr(spec, "specials", ""))))
+
+
+def store(vocab: Vocab, num_sentences: int, num_documents: int = 40) -> ToyStore:
+    """Documents of so many sentences, each of which is a unit, so that one of two is a translation."""
+    documents = vocab.encode_documents([TEXT[:num_sentences]] * num_documents)
+    ids_T = np.concatenate([document.ids for document in documents])
+    starts_T = np.concatenate([document.sentence_starts for document in documents])
+    return ToyStore(
+        (
+            ToyShard(
+                ids_T=ids_T.astype(np.uint16),
+                offset_N1=np.append(0, np.cumsum([len(document.ids) for document in documents])),
+                sentence_at_M=np.flatnonzero(starts_T),
+                starts_T=np.concatenate([document.word_starts for document in documents]),
+                units_T=starts_T,
+                source_names=("toy.en-fr.en",) * num_documents,
+            ),
+        )
+    )
+
+
+def ends(ids: Ints, vocab: Vocab) -> tuple[list[int], list[int]]:
+    """The special tokens that a row begins and ends with; masks and sentinels stand for text."""
+    text = {vocab.mask, *range(vocab.size - vocab.sentinels, vocab.size)}
+    is_text = [id in text or id not in vocab.special_ids for id in ids.tolist()]
+    first, last = is_text.index(True), len(is_text) - is_text[::-1].index(True)
+    return ids[:first].tolist(), ids[last:].tolist()
+
+
+def kinds() -> list[str]:
+    """A recipe of each kind of rows and vocabulary."""
+    found: dict[object, str] = {}
+    for name in RECIPES:
+        one = recipe(name)
+        spec, segment = one.data.vocab, one.data.segment
+        layout = getattr(spec, "specials", ""), spec.sentinels > 0, getattr(segment, "fill", ""), segment.frame
+        found.setdefault((spec.kind, segment.kind, one.objective.rewrite.kind, *layout), name)
+    return sorted(found.values())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_texts_begin_and_end_as_the_rows_of_the_recipe_do(name: str) -> None:
+    """Of a row that is whole: a document that begins with it, or all of a source."""
+    tiny = recipe(name, "tiny")
+    vocab = of(tiny)
+    segment = tiny.data.segment
+    rows = Rows(store(vocab, 2 if segment.kind == "parallel" else 4), vocab, tiny.sampling, 64)  # type: ignore[arg-type]
+    made = next(row for row in (rows.row(0, at) for at in range(rows.count(0))) if is_forward(row))
+    before, behind = ends(made.get("source_ids", made["ids"]), vocab)
+    read = tiny.sampling.reading(vocab).around
+    assert list(read.before) == before
+    if segment.kind in ("pair", "stream_pair", "sentence") or "source_ids" in made or vocab.cls in before:
+        assert list(read.behind) == behind
+    else:  # running text, which is cut anywhere: each document or sentence ends so
+        assert read.behind == (vocab.sep,)
+    if segment.kind == "stream_pair":
+        assert read.segment == made["segments"][-1] == 2
+
+
+def is_forward(row: Row) -> bool:
+    """Whether a row is read from its beginning; XLNet reads half of them from their end."""
+    return "positions" not in row or row["positions"][0] <= row["positions"][-1]
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path: Path) -> None:
+    """And of the tasks on held-out documents; of a decoder, whose texts end when it says so, all but that end."""
+    tiny = recipe(name, "tiny")
+    vocab = tiny.sampling.reading(of(tiny))
+    save_tokenizer(vocab, tiny.trunk, tmp_path)
+    theirs = hf().AutoTokenizer.from_pretrained(tmp_path)
+    template, (first, second) = Template(vocab), TEXT[:2]
+    plain = [vocab.encode(text) for text in (first, second)]
+    ids, tuned = theirs(first)["input_ids"], template.row(first).ids.tolist()
+    end = [vocab.sep] if ids == plain[0] else []  # it puts nothing around a text
+    assert [*ids, *end] == tuned == row(vocab, np.array(plain[0]))["ids"].tolist()
+    pair, ours = theirs(first, second), template.row(first, second)
+    if not end:
+        assert pair["input_ids"] == ours.ids.tolist()
+        if "token_type_ids" in pair:
+            assert pair["token_type_ids"] == ours.segments.tolist()
+    if recipe(name).data.segment.segments == 2 and getattr(recipe(name).data.segment, "separators", 1) == 1:
+        made = pair_row(vocab, *(np.array(part) for part in plain), 64)
+        assert (made["ids"].tolist(), made["segments"].tolist()) == (ours.ids.tolist(), ours.segments.tolist())
+    assert of_folder(tmp_path).around == vocab.around
+    assert of_folder(tmp_path).special_ids == vocab.special_ids
+
+
+def test_a_t5_reads_no_cls_and_its_sentinels_are_kept_when_ids_are_decoded(tmp_path: Path) -> None:
+    tiny = recipe("t5_base", "tiny")
+    vocab = tiny.sampling.reading(of(tiny))
+    save_tokenizer(vocab, tiny.trunk, tmp_path)
+    theirs = hf().AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.cls_token is None
+    ids = theirs("the cat sat <extra_id_0> mat")["input_ids"]
+    assert ids.count(vocab.size - 1) == 1
+    assert "[CLS]" not in theirs.convert_ids_to_tokens(ids)
+    assert "<extra_id_0>" in theirs.decode(ids, skip_special_tokens=True)
+    assert "</s>" not in theirs.decode(ids, skip_special_tokens=True)
+    again = of_folder(tmp_path)  # where a text that says so is no sentinel
+    assert vocab.size - 1 not in again.encode("the <extra_id_0> mat")
+    assert vocab.size - 1 not in Template(again).row("the <extra_id_0> mat").ids.tolist()
+    assert again.cls is None
+    assert of(tiny).cls in again.special_ids  # which is never written
+
+
+def test_what_a_prompt_of_a_decoder_begins_with(tmp_path: Path) -> None:
+    """The end of the text before it, as in running text; `transformers` puts it there where it is asked to."""
+    for name in ("gpt2", "gpt1"):
+        vocab = recipe(name, "tiny").sampling.reading(of(recipe(name, "tiny")))
+        save_tokenizer(vocab, recipe(name, "tiny").trunk, tmp_path / name)
+        theirs = hf().AutoTokenizer.from_pretrained(tmp_path / name)
+        prompt: Prompt = _prompt("the cat", vocab, None)
+        assert theirs(theirs.bos_token + "the cat")["input_ids"] == prompt.ids.tolist()
