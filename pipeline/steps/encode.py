@@ -18,7 +18,7 @@ from preprocessing.shards import write_shard
 from preprocessing.text import Gazetteer, implausible, lines_as_sentences, sentences, unmarked
 from preprocessing.vocab import Encoded, Vocab, stripped
 
-ENCODER_VERSION: Final = 3  # one more whenever the same text gives other shards: finished shards are made again
+ENCODER_VERSION: Final = 4  # one more whenever the same text gives other shards: finished shards are made again
 _AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %

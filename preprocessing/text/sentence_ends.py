@@ -59,8 +59,7 @@ _COMMON: Final = {code: frozenset(words.split()) for code, words in COMMON_WORDS
 def sentences(text: str, language: str = "") -> list[str]:
     """The sentences of a normalised text, each with the white space before it: joined they are the text again.
 
-    Cuts lie before white space or after a mark, which is where GPT-2's pattern cuts too, unless an opening quotation
-    mark follows a CJK one: but for that, byte BPE of the sentences is byte BPE of the text. Blank lines always cut, and
+    Cuts lie before white space or after a mark. Blank lines always cut, and
     line ends after headings and items of lists; abbreviations, initials and list numbers do not. Thai, Lao and Khmer
     have no marks: there blanks between letters cut. What runs on for more than 10,000 characters is cut before the last
     white space that there is, else anywhere. `language` is a code (ISO 639-1); "": guessed by frequent words.
