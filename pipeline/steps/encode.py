@@ -100,6 +100,8 @@ def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **ident
         "words": sum(int(encoded.word_starts.sum()) for encoded in columns),
         "unknown": sum(int((encoded.ids == vocab.unk).sum()) for encoded in columns) if vocab.unk is not None else 0,
     }
+    if marks.units:
+        statistics["phrases_without_token"] = sum(encoded.num_lost for encoded in columns)
     seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **identity)
 
 

@@ -37,10 +37,11 @@ from pipeline.steps.plan import (
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
-from preprocessing.text import ngram_hashes, normalise, repaired
+from preprocessing.text import ngram_hashes
 
 _MOST_REASONS: Final = 5  # that a message names
 _MOST_FILES: Final = 3
+_MOST_INDENTED: Final = 0.2  # share of the lines of prose, poems among them
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
 
 def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     """The parts of our text, then those of the text that it is deduplicated against."""
-    clean = {name: value for name, value in asdict(corpus.clean).items() if name != "max_rejects"}
+    clean = {name: value for name, value in corpus.clean.causes.items() if name != "max_rejects"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
     against = _compared_with([path for path in corpus.dedup.against if not _is_corpus(path)])
     parts = list[Part]()
@@ -239,7 +240,7 @@ def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
     if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
         unread = Counter[str]()
         found = _texts_of(_compared_with(decontaminate.paths), cleaner.clean.max_chars, unread)
-        texts = (normalise(repaired(text) if cleaner.clean.repair else text) for text in found)
+        texts = map(cleaner.tidied, found)
         hashes = ngram_hashes(texts, decontaminate.ngram)
         if not len(hashes):
             raise BadInput(
@@ -269,6 +270,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     if encodings:
         said = "; ".join(f"{name}, {files}" for name, files in encodings.items())
         log.warning("text of %s: not in UTF-8, but in %s (`encoding` of a source says it otherwise)", corpus.name, said)
+    _say_what_is_lost_of_indentation(corpus, seals)
     _check_rejects(out, corpus, seals, ledger)
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
@@ -289,7 +291,8 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
         "sequences": sum(facts["repaired"][1] for facts in seals),
     }
     masked = sum(facts["masked"] for facts in seals)
-    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings)
+    phrases = _phrases(corpus, seals, [seal_of(out / name) for name in finals])
+    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings, phrases)
     plan_N = texts.plan_N
     assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
     assert len(plan_N) == ledger.kept.documents, "the plan and the ledger disagree"
@@ -300,6 +303,32 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
             "out); give more of its text, or leave the group out of the corpus file"
         )
     return replace(texts, hash=text_hash(plan_N), shards=shards)
+
+
+def _say_what_is_lost_of_indentation(corpus: Corpus, seals: list[dict[str, Any]]) -> None:
+    """A warning where as many lines are indented as in source code, whose white space means something."""
+    lines, indented = (sum(facts["lines"][number] for facts in seals) for number in (0, 1))
+    if corpus.clean.whitespace == "collapse" and indented > _MOST_INDENTED * lines:
+        log.warning(
+            "text of %s: %.0f %% of the lines are indented, as in source code, and cleaning takes that away; "
+            "clean.whitespace: keep, in a corpus file, keeps it", corpus.name, 100 * indented / lines,
+        )  # fmt: skip
+
+
+def _phrases(corpus: Corpus, seals: list[dict[str, Any]], finals: list[dict[str, Any]]) -> dict[str, int]:
+    """The phrases that sources mark in documents that are kept, and why some are lost; a warning where any are."""
+    if corpus.units != "given":
+        return {}
+    given, left = (sum(facts["phrases"][number] for facts in seals) for number in (0, 1))
+    lost = {"changed": given - left}
+    if corpus.dedup.lines:
+        lost[line_dedup.REASON] = sum(facts["lost_phrases"] for facts in finals)
+    if why := ", ".join(f"{count:,} {reason}" for reason, count in lost.items() if count):
+        log.warning(
+            "phrases of %s: of %s that its sources mark %s are lost (%s: cleaning left nothing of one, or it lay in "
+            "another; masked as words)", corpus.name, f"{given:,}", f"{sum(lost.values()):,}", why,
+        )  # fmt: skip
+    return {"given": given, **lost}
 
 
 def _encodings(seals: list[dict[str, Any]]) -> dict[str, str]:

@@ -6,7 +6,7 @@ of the input nor on its cuts nor on the workers; and only keys travel between wo
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -216,10 +216,12 @@ class Texts:
     repaired: dict[str, int]
     masked: int  # e-mail addresses and the like that placeholders replaced
     encodings: dict[str, str]  # other than UTF-8: how many files, and the first of them
+    phrases: dict[str, int] = field(default_factory=dict)  # that sources mark, and why some are lost; where given
 
     def save(self) -> None:
         """Write text.json, last: it makes the folder a text."""
         facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked", "encodings")}
+        facts |= {"phrases": self.phrases} if self.phrases else {}
         facts |= {"shards": [_without_empty(vars(shard)) for shard in self.shards], "ledger": self.ledger.to_dict()}
         write_atomic(self.folder / TEXT, checked_json(facts))
 

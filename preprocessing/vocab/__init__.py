@@ -13,7 +13,7 @@ A new kind is a file here and one line in the union.
 from preprocessing.vocab.byte_bpe import ByteBPE
 from preprocessing.vocab.folder import of_folder
 from preprocessing.vocab.inserts import INSERTS, with_inserts
-from preprocessing.vocab.lost_marks import stripped
+from preprocessing.vocab.lost_marks import keeps_whitespace, stripped, without_whitespace
 from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
@@ -41,6 +41,7 @@ __all__ = [
     "WholeWords",
     "WordPiece",
     "given",
+    "keeps_whitespace",
     "of_folder",
     "stripped",
     "table_rows",
@@ -48,4 +49,5 @@ __all__ = [
     "train",
     "windows",
     "with_inserts",
+    "without_whitespace",
 ]

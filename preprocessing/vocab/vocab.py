@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json, write_atomic
 from preprocessing.schema import Bools, Ints
-from preprocessing.text import Spans, chinese_word_starts, phrase_starts
+from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
 from preprocessing.vocab.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, parts, together
 from preprocessing.vocab.part import VocabKind
 from preprocessing.vocab.specs import KINDS
@@ -37,12 +37,16 @@ _Placed = tuple[list[int], list[tuple[int, int]]]  # the ids of a text, and wher
 
 
 class Encoded(NamedTuple):
-    """A document: its ids, int32 [S], and whether a sentence, a word and (where asked) a unit begins at each, bool."""
+    """A document: its ids, int32 [S], and whether a sentence, a word and (where asked) a unit begins at each, bool.
+
+    `num_lost`: phrases that are no units, as no token begins in them.
+    """
 
     ids: Ints
     sentence_starts: Bools
     word_starts: Bools
     unit_starts: Bools | None = None
+    num_lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,11 @@ class Vocab:
     def _ends_word_V(self) -> Bools:
         """Whether a word begins after each piece, whatever follows, bool [V]."""
         return np.array([self._kind.ends_word(piece) for piece in self._pieces], np.bool_)
+
+    @cached_property
+    def is_of_bytes(self) -> bool:
+        """Whether its pieces are of the bytes of a text as it is."""
+        return self._kind.is_of_bytes and self._tokenizer.normalizer is None
 
     @property
     def _kind(self) -> type[VocabKind]:
@@ -144,7 +153,10 @@ class Vocab:
             ]
         if spans is not None:
             encoded = [
-                document._replace(unit_starts=phrase_starts(begin_S, document.word_starts, ranges))
+                document._replace(
+                    unit_starts=phrase_starts(begin_S, document.word_starts, ranges),
+                    num_lost=num_without_token(begin_S, ranges),
+                )
                 for document, ranges, begin_S in zip(encoded, spans, begins, strict=True)
             ]
         return encoded
@@ -196,7 +208,7 @@ class Vocab:
     @cached_property
     def _bytes_V(self) -> Ints | None:
         """How many bytes of a text each piece stands for, int64 [V]; None where pieces are not of bytes as they are."""
-        if not self._kind.is_of_bytes or self._tokenizer.normalizer is not None:
+        if not self.is_of_bytes:
             return None
         added = self._tokenizer.get_added_tokens_decoder()
         lengths_V = np.array([len(piece) for piece in self._pieces], np.int64)  # a character for each byte
