@@ -236,6 +236,7 @@ def _manifest(
         statistics=statistics
         | {"repaired": texts.repaired, "masked": texts.masked}
         | ({"encodings": texts.encodings} if texts.encodings else {})
+        | ({"evaluation_texts": texts.evaluation_texts} if texts.evaluation_texts else {})
         | ({"phrases": _phrases(texts, seals)} if corpus.units else {})
         | doubts,
     )
@@ -261,6 +262,7 @@ def _mixture(corpus: Corpus, texts: Texts, shards: Sequence[ShardInfo]) -> dict[
             tokens=tokens,
             epochs=share * total / tokens,
             shards=tuple(shard.name for shard in mine),
+            **texts.groups.get(group.name, {}),
         )
     return groups
 

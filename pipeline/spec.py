@@ -101,7 +101,8 @@ class Corpus:
     """Named text: its sources, what is kept of them, and what is held out.
 
     With a `mixture`, training reads its groups by their weights, whatever their sizes, and `sources` are those of all
-    groups. The splits that are held out are not weighted: they have each document as often as any other, so that the
+    groups. Of what several groups have, a document or a line, the first of them as listed keeps it. The splits that are
+    held out are not weighted: they have each document as often as any other, so that the
     figures of two mixtures of the same text compare.
     """
 

@@ -14,6 +14,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import xxhash
 
 from pipeline.readers import EXPECTED, Source, Split, left_out, plan_splits, recognise, records
@@ -37,8 +38,10 @@ from pipeline.steps.plan import (
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
-from preprocessing.text import ngram_hashes
+from preprocessing.schema import SPLITS
+from preprocessing.text import fewest_words, ngram_hashes
 
+_NGRAMS_VERSION: Final = 2  # one more whenever the same evaluation sets give other n-grams, or are told of otherwise
 _MOST_REASONS: Final = 5  # that a message names
 _MOST_FILES: Final = 3
 _MOST_INDENTED: Final = 0.2  # share of the lines of prose, poems among them
@@ -48,11 +51,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Part:
-    """A file of cleaned documents to be, and the split it is made of; `number` is from ELSEWHERE up if not ours."""
+    """A file of cleaned documents to be, and the split it is made of; `number` is from ELSEWHERE up if not ours.
+
+    `mixed` is the number of its group, as the corpus file lists them; None where there is no mixture.
+    """
 
     number: int
     name: str
     split: Split
+    mixed: int | None = None
 
 
 def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None) -> Texts:
@@ -77,7 +84,9 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     known = [path for path in corpus.dedup.against if _is_corpus(path)]
     mixed = _mixed(corpus, ours)
     made_of = [sorted(part.name for part in parts), _planning(corpus), [Manifest.load(k).digest for k in known]]
-    identity = _digest([*made_of, sorted(zip([part.name for part in ours], mixed, strict=True))] if mixed else made_of)
+    if mixed:  # the order of the groups says which of them keeps a document that several have
+        made_of += [sorted(zip([part.name for part in ours], mixed, strict=True)), [g.name for g in corpus.mixture]]
+    identity = _digest(made_of)
     numbers = [sorted(set(mixed)).index(name) for name in mixed]
     plan = partial(write_plan, mixed_P=numbers)
     names = [part.name for part in parts]
@@ -137,10 +146,11 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     against = _compared_with([path for path in corpus.dedup.against if not _is_corpus(path)])
     parts = list[Part]()
     splits = plan_splits(corpus.sources)
-    if corpus.mixture:  # of equal documents the first may be kept: that is not to depend on where the text lies
+    if corpus.mixture:  # of a group's equal documents the first may be kept, wherever the text lies
         splits = sorted(splits, key=lambda split: _group_of(corpus, split))
     for number, split in enumerate(splits):
-        parts.append(Part(number, _name("text", split.name, how), split))
+        mixed = [group.name for group in corpus.mixture].index(_group_of(corpus, split)) if corpus.mixture else None
+        parts.append(Part(number, _name("text", split.name, how), split, mixed))
     for number, split in enumerate(plan_splits(against), ELSEWHERE):
         parts.append(Part(number, _name("text", split.name, how), split))
     return parts
@@ -191,7 +201,7 @@ def _clean(part: Part, out: str, cleaner: Cleaner) -> Part:
 
 
 def _addresses(part: Part, out: str) -> Iterator[tuple[int, bytes]]:
-    return addresses(Path(out) / part.name, part.number)
+    return addresses(Path(out) / part.name, part.number, part.mixed or 0)
 
 
 def _bands(part: Part, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
@@ -216,7 +226,8 @@ def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str
 
 def _line_hashes(part: Part, out: str, least: int) -> Iterator[tuple[int, bytes]]:
     folder = Path(out)
-    return line_dedup.line_hashes(folder / part.name, part.number, rows_kept(folder, part.number), least)
+    rows = rows_kept(folder, part.number)
+    return line_dedup.line_hashes(folder / part.name, part.number, rows, least, part.mixed)
 
 
 def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> Part:
@@ -233,33 +244,45 @@ def _ngram_file(corpus: Corpus) -> str:
     if not decontaminate.paths:
         return ""
     splits = [split.name for path in decontaminate.paths for split in plan_splits(recognise(path))]
-    return _name("ngrams", sorted(splits), decontaminate.ngram, corpus.clean.repair).replace(".arrow", ".npy")
+    made_of = [sorted(splits), decontaminate.ngram, corpus.clean.repair, _NGRAMS_VERSION]
+    return _name("ngrams", *made_of).replace(".arrow", ".npy")
 
 
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
     if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
-        unread = Counter[str]()
+        unread, num = Counter[str](), Counter[str]()
         found = _texts_of(_compared_with(decontaminate.paths), cleaner.clean.max_chars, unread)
         texts = map(cleaner.tidied, found)
-        hashes = ngram_hashes(texts, decontaminate.ngram)
+        hashes = ngram_hashes(texts, decontaminate.ngram, num)
+        least = fewest_words(decontaminate.ngram)
         if not len(hashes):
             raise BadInput(
-                f"decontaminate.paths: no text of {decontaminate.ngram} words in {', '.join(decontaminate.paths)}; "
+                f"decontaminate.paths: no text of {least} words in {', '.join(decontaminate.paths)}; "
                 "name evaluation sets that can be read, or none"
             )
+        if num["too_short"]:
+            smaller = ", or write a smaller decontaminate.ngram" if least > 1 else ""
+            log.warning(
+                "decontaminate.paths: %s of %s evaluation texts have fewer than %s words, and no document is searched "
+                "for them; put their questions and answers together in one text each%s",
+                f"{num['too_short']:,}", f"{num['texts']:,}", least, smaller,
+            )  # fmt: skip
         if why := ", ".join(f"{count:,} {fault}" for fault, count in unread.items()):
             log.warning("decontaminate.paths: not compared with what cannot be read of the evaluation sets: %s", why)
         write_atomic(path, npy(hashes))
-        seal(path)
+        seal(path, texts={name: num[name] for name in ("texts", "too_short")})
 
 
 def _texts_of(sources: Sequence[Source], max_chars: int, unread: Counter[str]) -> Iterator[str]:
     """The documents of sources; those that cannot be read are counted by their faults."""
     for split in plan_splits(sources):
         for record in records(split, max_chars):
-            if record.fault and record.fault not in EXPECTED:
+            if record.fault in EXPECTED:
+                continue
+            if record.fault:
                 unread[record.fault] += 1
-            yield record.text
+            else:
+                yield record.text
 
 
 def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str], mixed: list[str]) -> Texts:
@@ -276,10 +299,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     if corpus.dedup.lines:
         lost = [seal_of(out / name)["lost"] for name in finals]
         repeats[line_dedup.REASON] = [sum(documents for documents, _ in lost), sum(size for _, size in lost)]
-    for reason, (documents, size) in repeats.items():
-        if documents or size:
-            ledger.drop(reason, documents, bytes=size)
-            ledger.kept -= Count(documents, size)
+    _drop(ledger, repeats)
     if not ledger.kept.documents:
         sweep(out, ())
         for name in (PLAN, REPEATS):
@@ -294,6 +314,8 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     phrases = _phrases(corpus, seals, [seal_of(out / name) for name in finals])
     texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings, phrases)
     plan_N = texts.plan_N
+    groups = _groups(out, corpus, parts, finals, plan_N)
+    texts = replace(texts, evaluation_texts=_evaluation_texts(out, corpus), groups=groups)
     assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
     assert len(plan_N) == ledger.kept.documents, "the plan and the ledger disagree"
     shards = planned_shards(plan_N, mixed)
@@ -303,6 +325,42 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
             "out); give more of its text, or leave the group out of the corpus file"
         )
     return replace(texts, hash=text_hash(plan_N), shards=shards)
+
+
+def _evaluation_texts(out: Path, corpus: Corpus) -> dict[str, int]:
+    """How many texts of evaluation sets were looked for, and how many are too short for that."""
+    return dict(seal_of(out / ngrams)["texts"]) if (ngrams := _ngram_file(corpus)) else {}
+
+
+def _groups(
+    out: Path, corpus: Corpus, parts: Sequence[Part], finals: Sequence[str], plan_N: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Of each group of a mixture what it gave and what it lost, as a ledger, and the documents that it holds out."""
+    found = dict[str, dict[str, Any]]()
+    repeats = seal_of(out / PLAN)["repeats_of_groups"] if corpus.mixture else []
+    for number, group in enumerate(corpus.mixture):
+        mine = [(part, final) for part, final in zip(parts, finals, strict=True) if part.mixed == number]
+        ledgers = (Ledger.from_dict(seal_of(out / part.name)["ledger"]) for part, _ in mine)
+        ledger = reduce(Ledger.merge, ledgers, Ledger())
+        lost = dict(repeats[number]) if number < len(repeats) else {}
+        if corpus.dedup.lines:
+            struck = [seal_of(out / final)["lost"] for _, final in mine]
+            lost[line_dedup.REASON] = [sum(each[0] for each in struck), sum(each[1] for each in struck)]
+        _drop(ledger, lost)
+        fold_K = plan_N["fold"][plan_N["group"] == number]
+        assert ledger.balanced(), f"group {group.name} is not accounted for: {ledger.unexplained}"
+        assert len(fold_K) == ledger.kept.documents, f"the plan and the ledger of {group.name} disagree"
+        held_out = {split: int((fold_K == fold).sum()) for fold, split in enumerate(SPLITS) if fold}
+        found[group.name] = {"ledger": ledger.to_dict(), "held_out": held_out}
+    return found
+
+
+def _drop(ledger: Ledger, repeats: dict[str, list[int]]) -> None:
+    """Documents and bytes that were kept before are dropped, by their reasons."""
+    for reason, (documents, size) in repeats.items():
+        if documents or size:
+            ledger.drop(reason, documents, bytes=size)
+            ledger.kept -= Count(documents, size)
 
 
 def _say_what_is_lost_of_indentation(corpus: Corpus, seals: list[dict[str, Any]]) -> None:

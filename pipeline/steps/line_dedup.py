@@ -1,8 +1,8 @@
 """Removal of lines that repeat, in the same document or in another (C4, arXiv:1910.10683, section 2.2).
 
-Repeated documents are removed before. Of equal lines the one in the document with the smallest rank stays, a
-hash of its text and source: what is kept depends neither on the order of the input nor on its cuts. Only
-hashes of lines travel between workers.
+Repeated documents are removed before. Of equal lines the one in the document with the smallest rank stays: its group
+of a mixture, then a hash of its text and source. What is kept depends neither on the order of the input nor on its
+cuts. Only hashes of lines travel between workers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,14 +22,20 @@ from preprocessing.text import Edits, Whitespace, move_spans, normalise, relocat
 
 REASON: Final = "repeated_line"
 _GROUPS: Final = 64
+_GROUP_BITS: Final = 16  # of a rank, in a mixture
 _LINE: Final = np.dtype([("hash", "<u8"), ("rank", "<u8"), ("part", "<u4"), ("row", "<u4"), ("line", "<u4")])
 _STRUCK: Final = np.dtype([("row", "<u4"), ("line", "<u4")])
 
 
-def line_hashes(part: Path, number: int, row_K: np.ndarray, least: int) -> Iterator[tuple[int, bytes]]:
-    """(group, hashes) of the lines of at least `least` characters in the rows of a part that are kept."""
+def line_hashes(
+    part: Path, number: int, row_K: np.ndarray, least: int, mixed: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """(group, hashes) of the lines of at least `least` characters in the rows of a part that are kept.
+
+    `mixed`: the number of the group of a mixture that the part belongs to.
+    """
     found = [
-        (xxhash.xxh3_64_intdigest(line.encode()), _rank(document), number, row, at)
+        (xxhash.xxh3_64_intdigest(line.encode()), _rank(document, mixed), number, row, at)
         for row, document in _kept(part, row_K)
         for at, line in enumerate(document.text.split("\n"))
         if len(line) >= least
@@ -46,8 +52,9 @@ def _kept(part: Path, row_K: np.ndarray) -> Iterator[tuple[int, Document]]:
     return ((row, document) for row, document in rows if row in wanted)
 
 
-def _rank(document: Document) -> int:
-    return xxhash.xxh3_64_intdigest(document.key + document.source.encode())
+def _rank(document: Document, mixed: int | None) -> int:
+    digest = xxhash.xxh3_64_intdigest(document.key + document.source.encode())
+    return digest if mixed is None else mixed << (64 - _GROUP_BITS) | digest >> _GROUP_BITS
 
 
 def repeated(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:

@@ -6,7 +6,7 @@ twice: ngrams.py, minhash.py, decontaminate.py. What belongs together: phrases.p
 """
 
 from preprocessing.text.chinese_words import chinese_word_starts
-from preprocessing.text.decontaminate import ngram_hashes, shared_ngrams
+from preprocessing.text.decontaminate import fewest_words, ngram_hashes, shared_ngrams
 from preprocessing.text.filters import apply_rules
 from preprocessing.text.language_id import language
 from preprocessing.text.minhash import bands_of, components, shingles, signature
@@ -27,6 +27,7 @@ __all__ = [
     "chinese_word_starts",
     "components",
     "decode",
+    "fewest_words",
     "implausible",
     "language",
     "lines_as_sentences",
