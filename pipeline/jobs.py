@@ -39,10 +39,11 @@ from pipeline.steps import (
     stripped_marks,
     sweep,
 )
+from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import FILE_NAME, Group, Ledger, Manifest, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION
-from preprocessing.vocab import Vocab, VocabSpec, train
+from preprocessing.vocab import Vocab, VocabSpec, keeps_whitespace, train, without_whitespace
 
 __all__ = ["encode", "read_text", "require_room", "train_vocab"]
 
@@ -189,6 +190,8 @@ def encode(
         due = [name for name in names if sealed(out / name, **identity) is None]
         if due:
             check_fit(vocab, texts)
+            if corpus.clean.whitespace == "keep" and not keeps_whitespace(vocab):
+                raise BadInput(without_whitespace(vocab.kind))
         vocab.save(out / "vocab")  # also where only that was damaged
         if due:
             (out / FILE_NAME).unlink(missing_ok=True)
@@ -233,8 +236,15 @@ def _manifest(
         statistics=statistics
         | {"repaired": texts.repaired, "masked": texts.masked}
         | ({"encodings": texts.encodings} if texts.encodings else {})
+        | ({"evaluation_texts": texts.evaluation_texts} if texts.evaluation_texts else {})
+        | ({"phrases": _phrases(texts, seals)} if corpus.units else {})
         | doubts,
     )
+
+
+def _phrases(texts: Texts, seals: list[dict[str, Any]]) -> dict[str, int]:
+    """The phrases that sources mark, and how many are lost in cleaning, or are no units as no token begins in them."""
+    return texts.phrases | {"without_token": sum(seal["statistics"]["phrases_without_token"] for seal in seals)}
 
 
 def _mixture(corpus: Corpus, texts: Texts, shards: Sequence[ShardInfo]) -> dict[str, Group]:
@@ -252,6 +262,7 @@ def _mixture(corpus: Corpus, texts: Texts, shards: Sequence[ShardInfo]) -> dict[
             tokens=tokens,
             epochs=share * total / tokens,
             shards=tuple(shard.name for shard in mine),
+            **texts.groups.get(group.name, {}),
         )
     return groups
 
@@ -259,6 +270,7 @@ def _mixture(corpus: Corpus, texts: Texts, shards: Sequence[ShardInfo]) -> dict[
 def _portable(corpus: Corpus) -> dict[str, Any]:
     """A corpus without the paths of this machine and the order of its sources."""
     plain = asdict(corpus) | {"sources": _sorted(corpus.sources), "units": corpus.units and "units"}
+    plain["clean"] = corpus.clean.causes
     mixture = {group.name: [group.weight, _sorted(group.sources)] for group in corpus.mixture}
     del plain["mixture"]
     plain |= {"mixture": mixture} if mixture else {}

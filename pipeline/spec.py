@@ -7,12 +7,13 @@ ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.p
 import json
 import math
 import re
-from dataclasses import field
+from dataclasses import asdict, field
 from typing import Any, Final, Literal
 
 from pipeline.readers import Source
 from preprocessing.credentials import has_credential, is_credential
 from preprocessing.spec import require, require_name, spec
+from preprocessing.text import Whitespace
 
 
 @spec
@@ -20,6 +21,7 @@ class Clean:
     """How documents are repaired, and which of them are kept."""
 
     repair: bool = True  # mojibake and the like, by ftfy
+    whitespace: Whitespace = "collapse"  # runs of it are one blank, lines begin without; keep: all stays, as in code
     mask: tuple[Literal["email", "ip", "phone"], ...] = ()  # private data that placeholders replace
     languages: tuple[str, ...] = ()  # ISO 639-1 codes of those that are kept; none named: all
     rules: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # text/filters.py cites them
@@ -28,11 +30,23 @@ class Clean:
     max_lost: float = 0.001  # share of the characters of a document that may be U+FFFD: what could not be decoded
     max_rejects: float = 0.05  # share of the documents that may be unreadable before the job fails
 
+    @property
+    def causes(self) -> dict[str, Any]:
+        """What a cleaned text depends on, without what is as it was before there was a key for it."""
+        plain = asdict(self)
+        if self.whitespace == "collapse":
+            del plain["whitespace"]
+        return plain
+
     def __post_init__(self) -> None:
         require(self.min_chars >= 1, "clean.min_chars", self.min_chars, "a number of characters from 1 up")
         most = 100_000_000  # a document is held in memory
         holds = self.min_chars <= self.max_chars <= most
         require(holds, "clean.max_chars", self.max_chars, f"a number of characters from min_chars up to {most:,}")
+        if self.whitespace == "keep" and "c4" in self.rules:
+            raise ValueError(
+                "clean.whitespace is 'keep', and the rule c4 of clean.rules strips lines; leave one of the two out"
+            )
         require(0 <= self.max_lost <= 1, "clean.max_lost", self.max_lost, "a share from 0 to 1")
         require(0 <= self.max_rejects <= 1, "clean.max_rejects", self.max_rejects, "a share from 0 to 1")
 
@@ -87,7 +101,8 @@ class Corpus:
     """Named text: its sources, what is kept of them, and what is held out.
 
     With a `mixture`, training reads its groups by their weights, whatever their sizes, and `sources` are those of all
-    groups. The splits that are held out are not weighted: they have each document as often as any other, so that the
+    groups. Of what several groups have, a document or a line, the first of them as listed keeps it. The splits that are
+    held out are not weighted: they have each document as often as any other, so that the
     figures of two mixtures of the same text compare.
     """
 

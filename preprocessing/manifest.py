@@ -103,7 +103,8 @@ class Group:
     """A source, or several, with a share of the training tokens; `documents` and `tokens` are those of its shards.
 
     `share` is its weight over the sum of all weights. `epochs` is how often it is read while as many tokens are trained
-    on as the training split has: a run of twice as many reads it twice as often.
+    on as the training split has: a run of twice as many reads it twice as often. `ledger` is of all that the group
+    gave, before it is encoded, and `held_out` how many of its documents are in the other splits.
     """
 
     weight: float
@@ -112,6 +113,8 @@ class Group:
     tokens: int
     epochs: float
     shards: tuple[str, ...]
+    ledger: dict[str, Any] = field(default_factory=dict)
+    held_out: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
-from preprocessing.vocab import table_rows
+from preprocessing.vocab import VocabSpec, given, keeps_whitespace, table_rows, without_whitespace
 from training.run import Resume, Run
 
 LONGEST_NAME = 80  # characters of the name of a corpus that has its file's
@@ -161,9 +161,15 @@ def open_job(flags: Flags) -> Job:
         raise BadInput(f"start is {recipe.start}: {why}; give one that `sesame export` or transformers made")
     start = str(Path(recipe.start).absolute()) if recipe.start else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
+    if corpus.clean.whitespace == "keep" and not _keeps_whitespace(recipe.data.vocab):
+        raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.vocab.kind)}")
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
     return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line, own_text=own)
+
+
+def _keeps_whitespace(spec: VocabSpec) -> bool:
+    return keeps_whitespace(given(spec)) if spec.file else spec.is_of_bytes
 
 
 def inputs_of(corpus: Corpus) -> str:

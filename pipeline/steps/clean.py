@@ -18,9 +18,12 @@ from pipeline.steps.output_folder import REJECTS, seal, sealed
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.text import (
+    Edits,
+    Spans,
     apply_rules,
     language,
     mask_pii,
+    move_spans,
     normalise,
     relocate_spans,
     repaired,
@@ -29,6 +32,7 @@ from preprocessing.text import (
 )
 
 CLEANER_VERSION: Final = 6  # one more whenever the same records give other documents
+_INDENTS: Final = ("\n  ", "\n\t")  # how indented lines begin, and the line end before them
 BAD_ENCODING: Final = "bad_encoding"
 _MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
 _NO_DAMAGE: Final = ("too_long", "timeout")  # rejects that are sound, and more than a document
@@ -50,16 +54,28 @@ class Cleaner:
             return None, "too_long", 0
         if record.text.count("\ufffd") > clean.max_lost * len(record.text):
             return None, BAD_ENCODING, 0
-        text = normalise(repaired(record.text) if clean.repair else record.text)
-        text, masked = mask_pii(text, clean.mask) if clean.mask else (text, 0)
+        tidied = self.tidied(record.text)
+        edits = list[Edits]()
+        text, masked = mask_pii(tidied, clean.mask, edits) if clean.mask else (tidied, 0)
         if reason := unfit(text, clean):
             return None, reason, masked
+        masked_text = text
         text, reason = apply_rules(text, clean.rules)
         reason = reason or unfit(text, clean) or self._other_language(text) or self._contaminated(text)
         if reason:
             return None, reason, masked
-        spans = relocate_spans(record.text, record.spans, text) if self.with_spans else ()
+        spans: Spans = ()
+        if self.with_spans and record.spans:
+            spans = relocate_spans(record.text, record.spans, tidied, self.tidied)
+            for replaced in edits:
+                spans = move_spans(spans, replaced)
+            if text is not masked_text and text != masked_text:
+                spans = relocate_spans(masked_text, spans, text)
         return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), "", masked
+
+    def tidied(self, text: str) -> str:
+        """A text as all steps after it read it: mended, and normalised."""
+        return normalise(repaired(text) if self.clean.repair else text, self.clean.whitespace)
 
     def _other_language(self, text: str) -> str:
         wanted = self.clean.languages
@@ -88,6 +104,8 @@ class Tally:
     ledger: Ledger = field(default_factory=Ledger)
     repaired: list[int] = field(default_factory=lambda: [0, 0])  # documents, UTF-8 sequences
     masked: int = 0
+    lines: list[int] = field(default_factory=lambda: [0, 0])  # of what is kept, as read; those that are indented
+    phrases: list[int] = field(default_factory=lambda: [0, 0])  # that sources mark in documents that are kept; left
     rejected: Counter[str] = field(default_factory=Counter)
     encodings: dict[str, set[str]] = field(default_factory=dict)  # other than UTF-8: the files that were in them
     shown: list[dict[str, Any]] = field(default_factory=list)
@@ -135,6 +153,9 @@ def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
         write_atomic(part.parent / REJECTS / f"{part.stem}.jsonl", lines.encode())
     facts: dict[str, Any] = {"repaired": tally.repaired, "masked": tally.masked, "rejected": dict(tally.rejected)}
     facts["damaged"] = tally.damaged
+    if cleaner.with_spans:
+        facts["phrases"] = tally.phrases
+    facts["lines"] = tally.lines
     facts["encodings"] = {name: sorted(files) for name, files in sorted(tally.encodings.items())}
     seal(part, ledger=tally.ledger.to_dict(), **facts)
 
@@ -175,6 +196,11 @@ def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterat
         tally.repaired[0] += record.repaired > 0
         tally.repaired[1] += record.repaired
         tally.masked += masked
+        tally.lines[0] += record.text.count("\n") + 1
+        tally.lines[1] += sum(map(record.text.count, _INDENTS))
+        if cleaner.with_spans:
+            tally.phrases[0] += len(record.spans)
+            tally.phrases[1] += len(document.spans) // 2
         yield document
 
 

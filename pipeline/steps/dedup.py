@@ -2,7 +2,8 @@
 
 Only keys and band hashes travel between workers, never text. What is kept follows from the keys and the sources alone:
 of equal documents the one whose source has the smallest hash, of near ones the one with the smallest key, and none
-where a text that the corpus is deduplicated against has it.
+where a text that the corpus is deduplicated against has it. In a mixture a document stays in the first of the groups,
+as the corpus file lists them, that has it, or one like it.
 """
 
 import io
@@ -27,8 +28,11 @@ ELSEWHERE: Final = 1 << 31  # parts from this number on are not ours: what the c
 REASONS: Final = ("duplicate", "near_duplicate", "known", "near_known")  # known: from elsewhere
 REPEATS: Final = "duplicates.arrow"
 _GROUPS: Final = 64  # of keys, by their first bits: what is grouped at a time
-ADDRESS: Final = np.dtype(  # of a document, 36 bytes
-    [("high", ">u8"), ("low", ">u8"), ("source", ">u8"), ("part", "<u4"), ("row", "<u4"), ("bytes", "<u4")]
+ADDRESS: Final = np.dtype(  # of a document, 38 bytes
+    [
+        *(("high", ">u8"), ("low", ">u8"), ("group", "<u2"), ("source", ">u8")),
+        *(("part", "<u4"), ("row", "<u4"), ("bytes", "<u4")),
+    ]
 )
 REPEAT: Final = np.dtype(
     [*ADDRESS.descr, ("kept_high", ">u8"), ("kept_low", ">u8"), ("kept_source", ">u8"), ("reason", "u1")]
@@ -57,14 +61,15 @@ class Kept(NamedTuple):
             return cls(**arrays)
 
 
-def addresses(part: Path, number: int) -> Iterator[tuple[int, bytes]]:
-    """(group, addresses) of the documents in one file of cleaned text, for each group of keys that occurs."""
+def addresses(part: Path, number: int, group: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(group of keys, addresses) of the documents in one file of cleaned text; `group` is that of the mixture."""
     first = 0
     for batch in batches(part):
         address_N = np.zeros(batch.num_rows, ADDRESS)
         address_N["high"], address_N["low"] = _keys(batch.column("key"))
         if number < ELSEWHERE:
             address_N["source"] = source_hashes(batch.column("source"))
+        address_N["group"] = group
         address_N["part"], address_N["row"] = number, np.arange(first, first + batch.num_rows)
         address_N["bytes"] = pc.binary_length(batch.column("text")).to_numpy()
         first += batch.num_rows
@@ -102,7 +107,8 @@ def _grouped(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, byte
 
 
 def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> Kept:
-    """Of the documents with one key the first by the hash of its source, then by place; none that is elsewhere."""
+    """Of the documents with one key the first by its group of a mixture, by the hash of its source, then by place; none
+    that is elsewhere."""
     address_N = in_order(np.frombuffer(b"".join(group[1]), ADDRESS))
     is_ours_N = address_N["part"] < ELSEWHERE
     is_new_N = np.ones(len(address_N), bool)
@@ -132,10 +138,10 @@ def _repeats(address_K: np.ndarray, kept_K: np.ndarray) -> np.ndarray:
 
 
 def in_order(address_N: np.ndarray) -> np.ndarray:
-    """Addresses sorted by key; of one key those from elsewhere come first, then by source and place."""
+    """Addresses sorted by key; of one key those from elsewhere come first, then by group, source and place."""
     is_ours_N = address_N["part"] < ELSEWHERE
-    by = [address_N["row"], address_N["part"], address_N["source"], is_ours_N, address_N["low"], address_N["high"]]
-    return address_N[np.lexsort(by)]
+    place = [address_N[name] for name in ("row", "part", "source", "group")]
+    return address_N[np.lexsort([*place, is_ours_N, address_N["low"], address_N["high"]])]
 
 
 def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
@@ -218,15 +224,16 @@ def _signatures(part_E: np.ndarray, row_E: np.ndarray, parts: Mapping[int, Path]
 
 
 def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each cluster of near duplicates the document with the smallest key; the others as repeats of it.
+    """Of each cluster of near duplicates the document of the first group and with the smallest key; the others as
+    repeats of it.
 
     A key that no address has is from elsewhere, or repeats such a document: then all of its cluster is known.
     """
     ends = [(address_N["high"], address_N["low"]), (edge_E["high"], edge_E["low"])]
     ends.append((edge_E["other_high"], edge_E["other_low"]))
     key_2K = np.concatenate([np.stack([high, low]).astype(np.uint64) for high, low in ends], axis=1)
-    node_K, nodes = _numbered(key_2K)
     num = len(address_N)
+    node_K, nodes = _numbered(key_2K, address_N["group"])
     node_N, edge_2E = node_K[:num], node_K[num:].reshape(2, -1)
     is_elsewhere_V = np.ones(nodes, bool)
     is_elsewhere_V[node_N] = False
@@ -250,15 +257,25 @@ def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray,
     return address_N[~repeats_N], repeat_K
 
 
-def _numbered(key_2K: np.ndarray) -> tuple[np.ndarray, int]:
-    """The number of each key among the distinct ones in order, and how many these are."""
+def _numbered(key_2K: np.ndarray, group_N: np.ndarray) -> tuple[np.ndarray, int]:
+    """The number of each key among the distinct ones in order, and how many these are.
+
+    Keys are in order of the groups of a mixture that have them, those of the first N; of one group by themselves.
+    """
     order_K = np.lexsort([key_2K[1], key_2K[0]])
     sorted_2K = key_2K[:, order_K]
     is_new_K = np.ones(key_2K.shape[1], bool)
     is_new_K[1:] = (np.diff(sorted_2K) != 0).any(axis=0)
     node_K = np.empty(key_2K.shape[1], np.int64)
     node_K[order_K] = np.cumsum(is_new_K) - 1
-    return node_K, int(is_new_K.sum())
+    nodes = int(is_new_K.sum())
+    if group_N.any():
+        group_V = np.full(nodes, np.iinfo(np.int64).max)
+        np.minimum.at(group_V, node_K[: len(group_N)], group_N.astype(np.int64))
+        place_V = np.empty(nodes, np.int64)
+        place_V[np.argsort(group_V, kind="stable")] = np.arange(nodes)
+        node_K = place_V[node_K]
+    return node_K, nodes
 
 
 def write_repeats(path: Path, repeat_K: np.ndarray, parts: Iterable[Path]) -> None:

@@ -19,7 +19,7 @@ from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, implausible, lines_as_sentences, sentences, unmarked
 from preprocessing.vocab import Encoded, Vocab, stripped
 
-ENCODER_VERSION: Final = 3  # one more whenever the same text gives other shards: finished shards are made again
+ENCODER_VERSION: Final = 4  # one more whenever the same text gives other shards: finished shards are made again
 _AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
@@ -101,6 +101,8 @@ def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **ident
         "words": sum(int(encoded.word_starts.sum()) for encoded in columns),
         "unknown": sum(int((encoded.ids == vocab.unk).sum()) for encoded in columns) if vocab.unk is not None else 0,
     }
+    if marks.units:
+        statistics["phrases_without_token"] = sum(encoded.num_lost for encoded in columns)
     seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **identity)
 
 

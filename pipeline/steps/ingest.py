@@ -15,6 +15,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import xxhash
 
 from pipeline.readers import (
@@ -50,21 +51,28 @@ from pipeline.steps.plan import (
 from preprocessing.errors import BadInput, DataError, Preempted
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
-from preprocessing.text import ngram_hashes, normalise, repaired
+from preprocessing.schema import SPLITS
+from preprocessing.text import fewest_words, ngram_hashes
 
+_NGRAMS_VERSION: Final = 2  # one more whenever the same evaluation sets give other n-grams, or are told of otherwise
 _MOST_REASONS: Final = 5  # that a message names
 _MOST_FILES: Final = 3
+_MOST_INDENTED: Final = 0.2  # share of the lines of prose, poems among them
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A file of cleaned documents to be, and the split it is made of; `number` is from ELSEWHERE up if not ours."""
+    """A file of cleaned documents to be, and the split it is made of; `number` is from ELSEWHERE up if not ours.
+
+    `mixed` is the number of its group, as the corpus file lists them; None where there is no mixture.
+    """
 
     number: int
     name: str
     split: Split
+    mixed: int | None = None
 
 
 def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None) -> Texts:
@@ -90,7 +98,9 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     known = [path for path in corpus.dedup.against if _is_corpus(path)]
     mixed = _mixed(corpus, ours)
     made_of = [sorted(part.name for part in parts), _planning(corpus), [Manifest.load(k).digest for k in known]]
-    identity = _digest([*made_of, sorted(zip([part.name for part in ours], mixed, strict=True))] if mixed else made_of)
+    if mixed:  # the order of the groups says which of them keeps a document that several have
+        made_of += [sorted(zip([part.name for part in ours], mixed, strict=True)), [g.name for g in corpus.mixture]]
+    identity = _digest(made_of)
     numbers = [sorted(set(mixed)).index(name) for name in mixed]
     plan = partial(write_plan, mixed_P=numbers)
     names = [part.name for part in parts]
@@ -183,15 +193,16 @@ def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
 
 def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     """The parts of our text, then those of the text that it is deduplicated against."""
-    clean = {name: value for name, value in asdict(corpus.clean).items() if name != "max_rejects"}
+    clean = {name: value for name, value in corpus.clean.causes.items() if name != "max_rejects"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
     against = _compared_with([path for path in corpus.dedup.against if not _is_corpus(path)])
     parts = list[Part]()
     splits = plan_splits(corpus.sources)
-    if corpus.mixture:  # of equal documents the first may be kept: that is not to depend on where the text lies
+    if corpus.mixture:  # of a group's equal documents the first may be kept, wherever the text lies
         splits = sorted(splits, key=lambda split: _group_of(corpus, split))
     for number, split in enumerate(splits):
-        parts.append(Part(number, _name("text", split.name, how), split))
+        mixed = [group.name for group in corpus.mixture].index(_group_of(corpus, split)) if corpus.mixture else None
+        parts.append(Part(number, _name("text", split.name, how), split, mixed))
     for number, split in enumerate(plan_splits(against), ELSEWHERE):
         parts.append(Part(number, _name("text", split.name, how), split))
     return parts
@@ -242,7 +253,7 @@ def _clean(part: Part, out: str, cleaner: Cleaner) -> Part:
 
 
 def _addresses(part: Part, out: str) -> Iterator[tuple[int, bytes]]:
-    return addresses(Path(out) / part.name, part.number)
+    return addresses(Path(out) / part.name, part.number, part.mixed or 0)
 
 
 def _bands(part: Part, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
@@ -267,7 +278,8 @@ def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str
 
 def _line_hashes(part: Part, out: str, least: int) -> Iterator[tuple[int, bytes]]:
     folder = Path(out)
-    return line_dedup.line_hashes(folder / part.name, part.number, rows_kept(folder, part.number), least)
+    rows = rows_kept(folder, part.number)
+    return line_dedup.line_hashes(folder / part.name, part.number, rows, least, part.mixed)
 
 
 def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> Part:
@@ -284,33 +296,45 @@ def _ngram_file(corpus: Corpus) -> str:
     if not decontaminate.paths:
         return ""
     splits = [split.name for path in decontaminate.paths for split in plan_splits(recognise(path))]
-    return _name("ngrams", sorted(splits), decontaminate.ngram, corpus.clean.repair).replace(".arrow", ".npy")
+    made_of = [sorted(splits), decontaminate.ngram, corpus.clean.repair, _NGRAMS_VERSION]
+    return _name("ngrams", *made_of).replace(".arrow", ".npy")
 
 
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
     if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
-        unread = Counter[str]()
+        unread, num = Counter[str](), Counter[str]()
         found = _texts_of(_compared_with(decontaminate.paths), cleaner.clean.max_chars, unread)
-        texts = (normalise(repaired(text) if cleaner.clean.repair else text) for text in found)
-        hashes = ngram_hashes(texts, decontaminate.ngram)
+        texts = map(cleaner.tidied, found)
+        hashes = ngram_hashes(texts, decontaminate.ngram, num)
+        least = fewest_words(decontaminate.ngram)
         if not len(hashes):
             raise BadInput(
-                f"decontaminate.paths: no text of {decontaminate.ngram} words in {', '.join(decontaminate.paths)}; "
+                f"decontaminate.paths: no text of {least} words in {', '.join(decontaminate.paths)}; "
                 "name evaluation sets that can be read, or none"
             )
+        if num["too_short"]:
+            smaller = ", or write a smaller decontaminate.ngram" if least > 1 else ""
+            log.warning(
+                "decontaminate.paths: %s of %s evaluation texts have fewer than %s words, and no document is searched "
+                "for them; put their questions and answers together in one text each%s",
+                f"{num['too_short']:,}", f"{num['texts']:,}", least, smaller,
+            )  # fmt: skip
         if why := ", ".join(f"{count:,} {fault}" for fault, count in unread.items()):
             log.warning("decontaminate.paths: not compared with what cannot be read of the evaluation sets: %s", why)
         write_atomic(path, npy(hashes))
-        seal(path)
+        seal(path, texts={name: num[name] for name in ("texts", "too_short")})
 
 
 def _texts_of(sources: Sequence[Source], max_chars: int, unread: Counter[str]) -> Iterator[str]:
     """The documents of sources; those that cannot be read are counted by their faults."""
     for split in plan_splits(sources):
         for record in records(split, max_chars):
-            if record.fault and record.fault not in EXPECTED:
+            if record.fault in EXPECTED:
+                continue
+            if record.fault:
                 unread[record.fault] += 1
-            yield record.text
+            else:
+                yield record.text
 
 
 def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str], mixed: list[str]) -> Texts:
@@ -321,16 +345,14 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     if encodings:
         said = "; ".join(f"{name}, {files}" for name, files in encodings.items())
         log.warning("text of %s: not in UTF-8, but in %s (`encoding` of a source says it otherwise)", corpus.name, said)
+    _say_what_is_lost_of_indentation(corpus, seals)
     _check_rejects(out, corpus, seals, ledger)
     _check_damage(out, corpus, Damaged.of([part.split for part in parts], seals))
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.lines:
         lost = [seal_of(out / name)["lost"] for name in finals]
         repeats[line_dedup.REASON] = [sum(documents for documents, _ in lost), sum(size for _, size in lost)]
-    for reason, (documents, size) in repeats.items():
-        if documents or size:
-            ledger.drop(reason, documents, bytes=size)
-            ledger.kept -= Count(documents, size)
+    _drop(ledger, repeats)
     if not ledger.kept.documents:
         sweep(out, ())
         for name in (PLAN, REPEATS):
@@ -342,8 +364,11 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
         "sequences": sum(facts["repaired"][1] for facts in seals),
     }
     masked = sum(facts["masked"] for facts in seals)
-    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings)
+    phrases = _phrases(corpus, seals, [seal_of(out / name) for name in finals])
+    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings, phrases)
     plan_N = texts.plan_N
+    groups = _groups(out, corpus, parts, finals, plan_N)
+    texts = replace(texts, evaluation_texts=_evaluation_texts(out, corpus), groups=groups)
     assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
     assert len(plan_N) == ledger.kept.documents, "the plan and the ledger disagree"
     shards = planned_shards(plan_N, mixed)
@@ -353,6 +378,68 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
             "out); give more of its text, or leave the group out of the corpus file"
         )
     return replace(texts, hash=text_hash(plan_N), shards=shards)
+
+
+def _evaluation_texts(out: Path, corpus: Corpus) -> dict[str, int]:
+    """How many texts of evaluation sets were looked for, and how many are too short for that."""
+    return dict(seal_of(out / ngrams)["texts"]) if (ngrams := _ngram_file(corpus)) else {}
+
+
+def _groups(
+    out: Path, corpus: Corpus, parts: Sequence[Part], finals: Sequence[str], plan_N: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Of each group of a mixture what it gave and what it lost, as a ledger, and the documents that it holds out."""
+    found = dict[str, dict[str, Any]]()
+    repeats = seal_of(out / PLAN)["repeats_of_groups"] if corpus.mixture else []
+    for number, group in enumerate(corpus.mixture):
+        mine = [(part, final) for part, final in zip(parts, finals, strict=True) if part.mixed == number]
+        ledgers = (Ledger.from_dict(seal_of(out / part.name)["ledger"]) for part, _ in mine)
+        ledger = reduce(Ledger.merge, ledgers, Ledger())
+        lost = dict(repeats[number]) if number < len(repeats) else {}
+        if corpus.dedup.lines:
+            struck = [seal_of(out / final)["lost"] for _, final in mine]
+            lost[line_dedup.REASON] = [sum(each[0] for each in struck), sum(each[1] for each in struck)]
+        _drop(ledger, lost)
+        fold_K = plan_N["fold"][plan_N["group"] == number]
+        assert ledger.balanced(), f"group {group.name} is not accounted for: {ledger.unexplained}"
+        assert len(fold_K) == ledger.kept.documents, f"the plan and the ledger of {group.name} disagree"
+        held_out = {split: int((fold_K == fold).sum()) for fold, split in enumerate(SPLITS) if fold}
+        found[group.name] = {"ledger": ledger.to_dict(), "held_out": held_out}
+    return found
+
+
+def _drop(ledger: Ledger, repeats: dict[str, list[int]]) -> None:
+    """Documents and bytes that were kept before are dropped, by their reasons."""
+    for reason, (documents, size) in repeats.items():
+        if documents or size:
+            ledger.drop(reason, documents, bytes=size)
+            ledger.kept -= Count(documents, size)
+
+
+def _say_what_is_lost_of_indentation(corpus: Corpus, seals: list[dict[str, Any]]) -> None:
+    """A warning where as many lines are indented as in source code, whose white space means something."""
+    lines, indented = (sum(facts["lines"][number] for facts in seals) for number in (0, 1))
+    if corpus.clean.whitespace == "collapse" and indented > _MOST_INDENTED * lines:
+        log.warning(
+            "text of %s: %.0f %% of the lines are indented, as in source code, and cleaning takes that away; "
+            "clean.whitespace: keep, in a corpus file, keeps it", corpus.name, 100 * indented / lines,
+        )  # fmt: skip
+
+
+def _phrases(corpus: Corpus, seals: list[dict[str, Any]], finals: list[dict[str, Any]]) -> dict[str, int]:
+    """The phrases that sources mark in documents that are kept, and why some are lost; a warning where any are."""
+    if corpus.units != "given":
+        return {}
+    given, left = (sum(facts["phrases"][number] for facts in seals) for number in (0, 1))
+    lost = {"changed": given - left}
+    if corpus.dedup.lines:
+        lost[line_dedup.REASON] = sum(facts["lost_phrases"] for facts in finals)
+    if why := ", ".join(f"{count:,} {reason}" for reason, count in lost.items() if count):
+        log.warning(
+            "phrases of %s: of %s that its sources mark %s are lost (%s: cleaning left nothing of one, or it lay in "
+            "another; masked as words)", corpus.name, f"{given:,}", f"{sum(lost.values()):,}", why,
+        )  # fmt: skip
+    return {"given": given, **lost}
 
 
 def _encodings(seals: list[dict[str, Any]]) -> dict[str, str]:

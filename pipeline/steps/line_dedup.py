@@ -1,11 +1,13 @@
 """Removal of lines that repeat, in the same document or in another (C4, arXiv:1910.10683, section 2.2).
 
-Repeated documents are removed before. Of equal lines the one in the document with the smallest rank stays, a
-hash of its text and source: what is kept depends neither on the order of the input nor on its cuts. Only
-hashes of lines travel between workers.
+Repeated documents are removed before. Of equal lines the one in the document with the smallest rank stays: its group
+of a mixture, then a hash of its text and source. What is kept depends neither on the order of the input nor on its
+cuts. Only hashes of lines travel between workers.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -16,18 +18,24 @@ from pipeline.spec import Clean
 from pipeline.steps.clean import unfit
 from pipeline.steps.documents import Document, batches, documents, write_documents
 from pipeline.steps.output_folder import seal, sealed
-from preprocessing.text import normalise, text_key
+from preprocessing.text import Edits, Whitespace, move_spans, normalise, relocate_spans, text_key
 
 REASON: Final = "repeated_line"
 _GROUPS: Final = 64
+_GROUP_BITS: Final = 16  # of a rank, in a mixture
 _LINE: Final = np.dtype([("hash", "<u8"), ("rank", "<u8"), ("part", "<u4"), ("row", "<u4"), ("line", "<u4")])
 _STRUCK: Final = np.dtype([("row", "<u4"), ("line", "<u4")])
 
 
-def line_hashes(part: Path, number: int, row_K: np.ndarray, least: int) -> Iterator[tuple[int, bytes]]:
-    """(group, hashes) of the lines of at least `least` characters in the rows of a part that are kept."""
+def line_hashes(
+    part: Path, number: int, row_K: np.ndarray, least: int, mixed: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """(group, hashes) of the lines of at least `least` characters in the rows of a part that are kept.
+
+    `mixed`: the number of the group of a mixture that the part belongs to.
+    """
     found = [
-        (xxhash.xxh3_64_intdigest(line.encode()), _rank(document), number, row, at)
+        (xxhash.xxh3_64_intdigest(line.encode()), _rank(document, mixed), number, row, at)
         for row, document in _kept(part, row_K)
         for at, line in enumerate(document.text.split("\n"))
         if len(line) >= least
@@ -44,8 +52,9 @@ def _kept(part: Path, row_K: np.ndarray) -> Iterator[tuple[int, Document]]:
     return ((row, document) for row, document in rows if row in wanted)
 
 
-def _rank(document: Document) -> int:
-    return xxhash.xxh3_64_intdigest(document.key + document.source.encode())
+def _rank(document: Document, mixed: int | None) -> int:
+    digest = xxhash.xxh3_64_intdigest(document.key + document.source.encode())
+    return digest if mixed is None else mixed << (64 - _GROUP_BITS) | digest >> _GROUP_BITS
 
 
 def repeated(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
@@ -63,7 +72,7 @@ def repeated(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
 def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
     """Write the kept rows of a part without the lines that are struck, unless they are there and whole.
 
-    A document of which too little is left is dropped; one that loses lines loses the phrases that its source marked.
+    A document of which too little is left is dropped; of the phrases that its source marked, those in lines that go.
     """
     if sealed(out, identity=identity) is not None:
         return
@@ -71,19 +80,41 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
     for row, line in np.frombuffer(b"".join(struck), _STRUCK).tolist():
         lines.setdefault(row, set()).add(line)
     lost = [0, 0]  # documents, bytes
+    phrases = 0  # that go with their lines
 
     def left() -> Iterator[Document]:
+        nonlocal phrases
         for row, document in _kept(part, row_K):
             if row not in lines:
                 yield document
                 continue
-            kept = [line for at, line in enumerate(document.text.split("\n")) if at not in lines[row]]
-            text = normalise("\n".join(kept))
+            all_lines = document.text.split("\n")
+            kept = [line for at, line in enumerate(all_lines) if at not in lines[row]]
+            text = normalise("\n".join(kept), clean.whitespace)
             goes = unfit(text, clean) != ""
             lost[0] += goes
             lost[1] += len(document.text.encode()) - (0 if goes else len(text.encode()))
             if not goes:
-                yield Document(text, document.source, text_key(text))
+                spans = _left_spans(document, all_lines, lines[row], text, clean.whitespace)
+                phrases += len(document.spans) // 2 - len(spans)
+                yield Document(text, document.source, text_key(text), tuple(at for span in spans for at in span))
 
     write_documents(out, left())
-    seal(out, identity=identity, lost=lost)
+    seal(out, identity=identity, lost=lost, lost_phrases=phrases)
+
+
+def _left_spans(
+    document: Document, lines: list[str], struck: set[int], text: str, whitespace: Whitespace
+) -> tuple[tuple[int, int], ...]:
+    """Where the phrases of a document are without its struck lines; those that touch one are gone."""
+    if not document.spans:
+        return ()
+    edits, at = Edits(), 0
+    for number, line in enumerate(lines):
+        if number in struck:
+            edits.append((at, at + len(line), 0))
+        at += len(line) + 1
+    spans = list(pairwise(document.spans))[::2]
+    whole = [span for span in spans if not any(start < span[1] and span[0] < stop for start, stop, _ in edits)]
+    joined = "\n".join("" if number in struck else line for number, line in enumerate(lines))
+    return relocate_spans(joined, move_spans(whole, edits), text, partial(normalise, whitespace=whitespace))

@@ -6,7 +6,7 @@ of the input nor on its cuts nor on the workers; and only keys travel between wo
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +46,7 @@ _FEWEST: Final = 2  # documents in a held-out split, where there are three times
 _SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
 _LEAST_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 1 << 14  # documents whose keys are hashed together
+_IF_ANY: Final = ("phrases", "evaluation_texts", "groups")
 _PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
 
 
@@ -140,12 +141,18 @@ def _write(
     path = folder / PLAN
     write_repeats(folder / REPEATS, repeat_K, [folder / part for part in parts])
     write_atomic(path, npy(planned_N))
+    groups = range(1 + int(repeat_K["group"].max(initial=0)))
+    of_groups = [_counts(repeat_K[repeat_K["group"] == group]) for group in groups]
+    seal(path, repeats=_counts(repeat_K), repeats_of_groups=of_groups)
+
+
+def _counts(repeat_K: np.ndarray) -> dict[str, list[int]]:
+    """Documents and bytes of repeats, by their reasons."""
     bytes_K = repeat_K["bytes"].astype(np.int64)
-    counts = {
+    return {
         reason: [int((mine_K := repeat_K["reason"] == number).sum()), int(bytes_K[mine_K].sum())]
         for number, reason in enumerate(REASONS)
     }
-    seal(path, repeats=counts)
 
 
 def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
@@ -216,10 +223,14 @@ class Texts:
     repaired: dict[str, int]
     masked: int  # e-mail addresses and the like that placeholders replaced
     encodings: dict[str, str]  # other than UTF-8: how many files, and the first of them
+    phrases: dict[str, int] = field(default_factory=dict)  # that sources mark, and why some are lost; where given
+    evaluation_texts: dict[str, int] = field(default_factory=dict)  # that no document may share n-grams with
+    groups: dict[str, Any] = field(default_factory=dict)  # of a mixture: the ledger of each, and what it holds out
 
     def save(self) -> None:
         """Write text.json, last: it makes the folder a text."""
         facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked", "encodings")}
+        facts |= {name: value for name in _IF_ANY if (value := getattr(self, name))}
         facts |= {"shards": [_without_empty(vars(shard)) for shard in self.shards], "ledger": self.ledger.to_dict()}
         write_atomic(self.folder / TEXT, checked_json(facts))
 

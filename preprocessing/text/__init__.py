@@ -6,32 +6,37 @@ twice: ngrams.py, minhash.py, decontaminate.py. What belongs together: phrases.p
 """
 
 from preprocessing.text.chinese_words import chinese_word_starts
-from preprocessing.text.decontaminate import ngram_hashes, shared_ngrams
+from preprocessing.text.decontaminate import fewest_words, ngram_hashes, shared_ngrams
 from preprocessing.text.filters import apply_rules
 from preprocessing.text.language_id import language
 from preprocessing.text.minhash import bands_of, components, shingles, signature
-from preprocessing.text.phrases import Gazetteer, Spans, phrase_starts, relocate_spans
-from preprocessing.text.pii import mask_pii
+from preprocessing.text.phrases import Gazetteer, Spans, move_spans, num_without_token, phrase_starts, relocate_spans
+from preprocessing.text.pii import Edits, mask_pii
 from preprocessing.text.repair import repaired
 from preprocessing.text.sentence_ends import lines_as_sentences, sentences
 from preprocessing.text.sentence_lengths import implausible, unmarked
-from preprocessing.text.tidy import decode, from_cesu8, normalise, text_key
+from preprocessing.text.tidy import Whitespace, decode, from_cesu8, normalise, text_key
 
 __all__ = [
+    "Edits",
     "Gazetteer",
     "Spans",
+    "Whitespace",
     "apply_rules",
     "bands_of",
     "chinese_word_starts",
     "components",
     "decode",
+    "fewest_words",
     "from_cesu8",
     "implausible",
     "language",
     "lines_as_sentences",
     "mask_pii",
+    "move_spans",
     "ngram_hashes",
     "normalise",
+    "num_without_token",
     "phrase_starts",
     "relocate_spans",
     "repaired",

@@ -6,6 +6,7 @@ its n-grams; one that is shorter than an n-gram counts as a whole from 8 words u
 What a word is: preprocessing/text/ngrams.py.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -17,8 +18,19 @@ _FEWEST: Final = 8  # words of a whole short text: GPT-3's least N
 _LENGTH_BITS: Final = 58  # the number of words, up to 63 + 1, is in the upper bits: each length is a range when sorted
 
 
-def ngram_hashes(texts: Iterable[str], ngram: int) -> Hashes:
+def fewest_words(ngram: int) -> int:
+    """Words that a text of evaluation has at least, or it is not searched for.
+
+    >>> fewest_words(13), fewest_words(5)
+    (8, 5)
+    """
+    return min(ngram, _FEWEST)
+
+
+def ngram_hashes(texts: Iterable[str], ngram: int, num: Counter[str] | None = None) -> Hashes:
     """uint64 [K], sorted, each once: the hashes by which the texts are found in others.
+
+    `num` counts the "texts", and those that are "too_short" to be searched for.
 
     >>> sets = ["What is the capital of the country that lies between Spain and the sea?", "Too short."]
     >>> len(ngram_hashes(sets, ngram=13)), len(ngram_hashes(sets, ngram=8))
@@ -28,8 +40,11 @@ def ngram_hashes(texts: Iterable[str], ngram: int) -> Hashes:
     for text in texts:
         word_W = hashed_words(text)
         length = ngram if len(word_W) >= ngram else len(word_W)
-        if length >= min(ngram, _FEWEST):
+        is_long = length >= fewest_words(ngram)
+        if is_long:
             known.update(_tagged(word_W, length).tolist())
+        if num is not None:
+            num.update({"texts": 1, "too_short": not is_long})
     return np.array(sorted(known), np.uint64)
 
 
@@ -42,7 +57,7 @@ def shared_ngrams(text: str, known_K: Hashes, ngram: int) -> int:
     """
     word_W = hashed_words(text)
     num_shared = 0
-    for length in range(min(ngram, _FEWEST), ngram + 1):
+    for length in range(fewest_words(ngram), ngram + 1):
         least, greatest = _range(length)
         first, stop = np.searchsorted(known_K, least), np.searchsorted(known_K, greatest, side="right")
         if first < stop:

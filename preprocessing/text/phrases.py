@@ -1,18 +1,23 @@
 """Phrases in a text (names, terms), to be masked as one: found by a list, carried along, or given by the source."""
 
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Final
 
 import ahocorasick
 import numpy as np
 
 from preprocessing.schema import Bools, Ints
-from preprocessing.text.tidy import normalise
+from preprocessing.text.pii import Edits
+from preprocessing.text.repair import repaired
+from preprocessing.text.tidy import normalise, squeezed
 
 Spans = Sequence[tuple[int, int]]
 """Ranges [start, stop) of the characters of a text."""
 
+_RUN: Final = re.compile(r"\S+")
 _FAR: Final = 20_000  # characters that cleaning may take away between two spans
 # A letter or digit of a script that puts spaces between words. Chinese, Japanese, Thai and their kin do not, and Korean
 # hangs its particles on a word.
@@ -30,7 +35,9 @@ class Gazetteer:
 
     def __init__(self, phrases: Iterable[str]) -> None:
         self._automaton = ahocorasick.Automaton()
-        for phrase in sorted({normalise(phrase).replace("\n", " ") for phrase in phrases} - {""}):
+        given = list(phrases)
+        also = map(repaired, given)  # as cleaning mends the text that they are looked for in
+        for phrase in sorted({normalise(phrase).replace("\n", " ") for phrase in (*given, *also)} - {""}):
             self._automaton.add_word(phrase, len(phrase))
         self._automaton.make_automaton()
 
@@ -49,32 +56,85 @@ class Gazetteer:
         return found
 
 
-def relocate_spans(raw: str, spans: Spans, text: str) -> tuple[tuple[int, int], ...]:
+def relocate_spans(
+    raw: str, spans: Spans, text: str, clean: Callable[[str], str] = normalise
+) -> tuple[tuple[int, int], ...]:
     """The spans of a raw text found again in its cleaned form `text`, in order; those that are gone are left out.
 
-    Of several places with the same words the nearest to where the span before lets expect it is taken. A span that is
-    no range of characters of the raw text is left out as well.
+    `clean` is what made the text of the raw one. Where it makes the same of the parts between the ends of spans, white
+    space aside, places follow from that. Else each is looked for: of several places with the same words the nearest to
+    where the span before lets expect it is taken. A span that is no range of characters of the raw text, or overlaps
+    the one before, is left out as well.
 
     >>> relocate_spans("A  cat.\\t<b> The cat sat.", [(16, 19)], "A cat. The cat sat.")
     ((11, 14),)
     """
+    whole = list[tuple[int, int]]()
+    for start, stop in sorted(spans):
+        if (whole[-1][1] if whole else 0) <= start < stop <= len(raw):
+            whole.append((start, stop))
+    found = _followed(raw, whole, text, clean)
+    return tuple(_searched(raw, whole, text, clean) if found is None else found)
+
+
+def _followed(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> list[tuple[int, int]] | None:
+    """Where spans are, by what becomes of the parts between their ends; None where that is not what became of all."""
+    cuts = [0, *(at for span in spans for at in span), len(raw)]
+    parts = [squeezed(clean(raw[start:stop])) for start, stop in pairwise(cuts)]
+    if "".join(parts) != squeezed(text):
+        return None
+    place_C = [at for run in _RUN.finditer(text) for at in range(*run.span())]  # of all that is no white space
+    ends = list(accumulate(map(len, parts)))
+    pairs = zip(ends[0::2], ends[1::2], strict=False)
+    return [(place_C[start], place_C[stop - 1] + 1) for start, stop in pairs if start < stop]
+
+
+def move_spans(spans: Spans, edits: Edits) -> tuple[tuple[int, int], ...]:
+    """The spans of a text in which ranges were replaced: one that reaches into a range has all that it became.
+
+    >>> move_spans([(0, 2), (4, 9), (12, 14)], [(3, 6, 10)])
+    ((0, 2), (3, 16), (19, 21))
+    """
+    begins, moved = [start for start, _, _ in edits], list[tuple[int, int]]()
+    grown = [0, *accumulate(size - (stop - start) for start, stop, size in edits)]
+    for start, stop in spans:
+        first, last = bisect_right(begins, start), bisect_left(begins, stop)  # edits that begin before
+        begin, end = start + grown[first], stop + grown[last]
+        if first and start < edits[first - 1][1]:
+            begin = begins[first - 1] + grown[first - 1]
+        if last and stop < edits[last - 1][1]:
+            end = begins[last - 1] + grown[last - 1] + edits[last - 1][2]
+        begin = max(begin, moved[-1][1] if moved else 0)
+        if begin < end:
+            moved.append((begin, end))
+    return tuple(moved)
+
+
+def _searched(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     read, expected, behind = 0, 0, 0  # how far the raw text is read, where that is in the other, end of the last span
-    for start, stop in sorted(spans):
-        if not read <= start < stop <= len(raw):
-            continue
-        expected += len(normalise(raw[read:start]))
+    for start, stop in spans:
+        expected += len(clean(raw[read:start]))
         read = start
-        phrase = normalise(raw[start:stop])
-        before = text.rfind(phrase, max(behind, expected - _FAR), expected + len(phrase))
-        after = text.find(phrase, max(behind, expected), expected + _FAR)
-        places = [place for place in (before, after) if place >= 0]
-        if phrase and places:
-            place = min(places, key=lambda place: abs(place - expected))
-            read, expected = stop, place + len(phrase)
+        places = [
+            (place, len(phrase))
+            for phrase in dict.fromkeys((clean(raw[start:stop]), normalise(raw[start:stop]), raw[start:stop]))
+            for place in _places(text, phrase, behind, expected)
+        ]
+        if places:
+            place, size = min(places, key=lambda found: (abs(found[0] - expected), -found[1]))
+            read, expected = stop, place + size
             behind = expected
             found.append((place, behind))
-    return tuple(found)
+    return found
+
+
+def _places(text: str, phrase: str, behind: int, expected: int) -> Iterator[int]:
+    """The nearest place of a phrase before the expected one, and the nearest after it."""
+    if phrase:
+        before = text.rfind(phrase, max(behind, expected - _FAR), expected + len(phrase))
+        after = text.find(phrase, max(behind, expected), expected + _FAR)
+        yield from (place for place in (before, after) if place >= 0)
 
 
 def phrase_starts(begin_S: Ints, word_starts_S: Bools, spans: Spans) -> Bools:
@@ -92,6 +152,15 @@ def phrase_starts(begin_S: Ints, word_starts_S: Bools, spans: Spans) -> Bools:
             starts_S[first : last + 1] = True  # the first token, and the one behind the last if there is one
             starts_S[first + 1 : last] = False
     return starts_S
+
+
+def num_without_token(begin_S: Ints, spans: Spans) -> int:
+    """How many of the phrases no token begins in, so that they are no units.
+
+    >>> num_without_token(np.array([0, 4, 8, 13]), [(4, 8), (5, 7)])
+    1
+    """
+    return sum(int(np.searchsorted(begin_S, start) == np.searchsorted(begin_S, stop)) for start, stop in spans)
 
 
 def _inside(text: str, at: int) -> bool:

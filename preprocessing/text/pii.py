@@ -15,6 +15,9 @@ EMAIL: Final = "name@example.com"  # RFC 2606, section 3
 IP: Final = "192.0.2.1"  # RFC 5737, section 3
 PHONE: Final = "+1 202 555 0100"  # 555-0100 to 555-0199 are kept for fiction
 
+Edits = list[tuple[int, int, int]]
+"""Ranges [start, stop) of a text that are replaced, in order, and how many characters each of them becomes."""
+
 
 class _Mask(NamedTuple):
     placeholder: str
@@ -23,8 +26,10 @@ class _Mask(NamedTuple):
     span: Callable[[re.Match[str]], tuple[int, int] | None]  # what the placeholder replaces, of a match
 
 
-def mask_pii(text: str, kinds: Sequence[str]) -> tuple[str, int]:
+def mask_pii(text: str, kinds: Sequence[str], edits: list[Edits] | None = None) -> tuple[str, int]:
     """The text with placeholders for the kinds ("email", "ip", "phone") that are asked for, and how many.
+
+    `edits` gets what each pass over the text replaces (phrases.py moves spans along).
 
     email: as people write them, in any script. ip: global addresses only, since private, local and reserved ones point
     at nobody; four numbers behind a word such as "version" are none. phone: international numbers with a +, numbers
@@ -36,19 +41,22 @@ def mask_pii(text: str, kinds: Sequence[str]) -> tuple[str, int]:
     count = 0
     for mask in (mask for kind in kinds for mask in _MASKS[kind]):
         if mask.hint.search(text):
-            text, more = _put(mask, text)
-            count += more
+            text, replaced = _put(mask, text)
+            count += len(replaced)
+            if edits is not None and replaced:
+                edits.append(replaced)
     return text, count
 
 
-def _put(mask: _Mask, text: str) -> tuple[str, int]:
-    parts, done, count = list[str](), 0, 0
+def _put(mask: _Mask, text: str) -> tuple[str, Edits]:
+    parts, done, replaced = list[str](), 0, Edits()
     for match in mask.pattern.finditer(text):
         start, stop = mask.span(match) or (done, done)
         if start < stop and text[start:stop] != mask.placeholder:
             parts += (text[done:start], mask.placeholder)
-            done, count = stop, count + 1
-    return "".join((*parts, text[done:])), count
+            done = stop
+            replaced.append((start, stop, len(mask.placeholder)))
+    return "".join((*parts, text[done:])), replaced
 
 
 def _if_global(match: re.Match[str]) -> tuple[int, int] | None:

@@ -12,8 +12,10 @@ from itertools import accumulate, groupby
 from typing import Final
 
 from preprocessing.text.abbreviations import ANYWHERE, BEFORE_NUMBERS, COMMON_WORDS, ONLY_IN, ORDINALS, WITHOUT_MARKS
+from preprocessing.text.tidy import single_blanks
 
 _LINE_END: Final = re.compile(r"(?<!\n)(?=\n)")
+_LAYOUT: Final = ("  ", "\t", "\n ", " \n", "\n\n\n", "\x0b", "\x0c", "\xa0", "\u3000")
 _LONGEST: Final = 10_000  # characters of a sentence; tables and program code can go on for ever
 
 # The classes of marks: all that has Sentence_Break = STerm in Unicode, less the commas of Burmese, and full stops.
@@ -59,8 +61,9 @@ _COMMON: Final = {code: frozenset(words.split()) for code, words in COMMON_WORDS
 def sentences(text: str, language: str = "") -> list[str]:
     """The sentences of a normalised text, each with the white space before it: joined they are the text again.
 
-    Cuts lie before white space or after a mark, which is where GPT-2's pattern cuts too, unless an opening quotation
-    mark follows a CJK one: but for that, byte BPE of the sentences is byte BPE of the text. Blank lines always cut, and
+    Where white space was kept, runs of it count as the one blank or line end that they stand for.
+
+    Cuts lie before white space or after a mark. Blank lines always cut, and
     line ends after headings and items of lists; abbreviations, initials and list numbers do not. Thai, Lao and Khmer
     have no marks: there blanks between letters cut. What runs on for more than 10,000 characters is cut before the last
     white space that there is, else anywhere. `language` is a code (ISO 639-1); "": guessed by frequent words.
@@ -68,6 +71,8 @@ def sentences(text: str, language: str = "") -> list[str]:
     >>> sentences('Dr. Who saw J. R. Smith. "Why?" he said.\\n\\nNo. 5 lives')
     ['Dr. Who saw J. R. Smith.', ' "Why?" he said.', '\\n\\nNo. 5 lives']
     """
+    if _has_layout(text):
+        return _bounded(_with_layout(text, sentences(single_blanks(text), language)))
     ends = _ends(text, _end(language or guessed(text)))
     return _bounded([text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end])
 
@@ -78,7 +83,26 @@ def lines_as_sentences(text: str) -> list[str]:
     >>> lines_as_sentences("One.\\nTwo? Still two.\\n\\nThree.")
     ['One.', '\\nTwo? Still two.', '\\n\\nThree.']
     """
-    return _bounded([line for line in _LINE_END.split(text) if line])
+    lines = [line for line in _LINE_END.split(text) if line]
+    return _bounded(_with_layout(text, [line for line in lines if line.strip()]) if _has_layout(text) else lines)
+
+
+def _has_layout(text: str) -> bool:
+    """Whether a text has white space other than `single_blanks` leaves it: tabs, runs of blanks, at its start."""
+    return any(blank in text for blank in _LAYOUT) or text[:1].isspace()
+
+
+def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
+    """The text, cut before the white space before each of these pieces of it, which have other white space."""
+    found, start, stop = list[str](), 0, 0
+    for piece in pieces:
+        for run in piece.split():
+            stop = text.index(run, stop) + len(run)
+        found.append(text[start:stop])
+        start = stop
+    if found:
+        found[-1] += text[start:]
+    return [piece for piece in found if piece] or [text]
 
 
 def guessed(text: str) -> str:

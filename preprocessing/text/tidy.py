@@ -2,15 +2,19 @@
 
 import re
 import unicodedata
-from typing import Final
+from typing import Final, Literal
 
 import xxhash
+
+Whitespace = Literal["collapse", "keep"]
+"""What becomes of white space: runs of it are one blank and lines begin without, or all of it stays."""
 
 # No vocabulary should spend a piece on these: controls, lone surrogates (JSON can hold them, UTF-8 cannot), soft
 # hyphen, zero-width space, byte order mark. Joiners stay: scripts and emoji need them. Python calls none of these
 # printable.
 _UNWANTED: Final = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\ufeff\ud800-\udfff]+")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
+_FIRST_LINE: Final = re.compile(r"\A(?:[^\S\n]*\n)+")  # and the blank ones before it
 
 
 # A character beyond U+FFFF as two halves, each in three bytes: CESU-8, and the modified UTF-8 of Java, where a NUL is
@@ -49,15 +53,35 @@ def decode(data: bytes) -> tuple[str, int]:
         return text, text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
 
 
-def normalise(text: str) -> str:
+def normalise(text: str, whitespace: Whitespace = "collapse") -> str:
     """NFC, no control characters, single spaces, nothing at the ends of lines, paragraphs one blank line apart.
+
+    "keep" leaves white space as it is: indentation, tabs, runs of blanks and of lines, as in source code. Line ends are
+    LF, and there are no blank lines before the first line and no white space behind the last.
 
     Applying it twice changes nothing.
 
     >>> normalise("  One\\x00\\tline.\\r\\nSame  paragraph. \\n \\n\\n\\nNext. ")
     'One line.\\nSame paragraph.\\n\\nNext.'
+    >>> normalise("\\n  if a:\\r\\n\\tb  = 1\\n\\n\\n", "keep")
+    '  if a:\\n\\tb  = 1'
     """
-    text = "\n".join(map(_tidy, text.splitlines()))
+    if whitespace == "keep":
+        text = _UNWANTED.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).rstrip()
+        return unicodedata.normalize("NFC", _FIRST_LINE.sub("", text))
+    return _few_lines("\n".join(map(_tidy, text.splitlines())))
+
+
+def single_blanks(text: str) -> str:
+    """The text with its white space as `normalise` leaves it, and nothing else changed.
+
+    >>> single_blanks(" a\\t b \\n\\n\\n\\x00c ")
+    'a b\\n\\n\\x00c'
+    """
+    return _few_lines("\n".join(" ".join(line.split()) for line in text.splitlines()))
+
+
+def _few_lines(text: str) -> str:
     if "\n\n\n" in text:
         text = _BLANK_LINES.sub("\n\n", text)
     return text.strip()
@@ -70,6 +94,15 @@ def _tidy(line: str) -> str:
     elif "  " in line or line[:1] == " " or line[-1:] == " ":
         line = " ".join(line.split())
     return line if line.isascii() else unicodedata.normalize("NFC", line)
+
+
+def squeezed(text: str) -> str:
+    """A text without white space.
+
+    >>> squeezed(" a\\n\\tb ")
+    'ab'
+    """
+    return "".join(text.split())
 
 
 def text_key(text: str) -> bytes:

@@ -15,7 +15,7 @@ from preprocessing.vocab.byte_bpe import ByteBPE
 from preprocessing.vocab.folder import of_folder
 from preprocessing.vocab.frame import ENDED, PLAIN, Frame, framed, with_open_sentinels
 from preprocessing.vocab.inserts import INSERTS, with_inserts
-from preprocessing.vocab.lost_marks import stripped
+from preprocessing.vocab.lost_marks import keeps_whitespace, stripped, without_whitespace
 from preprocessing.vocab.part import VocabKind, too_small
 from preprocessing.vocab.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.vocab.specs import KINDS, VocabSpec, table_rows
@@ -47,6 +47,7 @@ __all__ = [
     "WordPiece",
     "framed",
     "given",
+    "keeps_whitespace",
     "of_folder",
     "stripped",
     "table_rows",
@@ -55,4 +56,5 @@ __all__ = [
     "windows",
     "with_inserts",
     "with_open_sentinels",
+    "without_whitespace",
 ]

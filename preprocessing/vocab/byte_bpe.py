@@ -41,6 +41,7 @@ class ByteBPE:
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = True
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 

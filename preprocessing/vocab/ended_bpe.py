@@ -27,6 +27,7 @@ class EndedBPE:
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {}
 

@@ -1,4 +1,4 @@
-"""text, vocabulary -> what its normaliser takes off the letters: accents, which in other scripts are vowels.
+"""text, vocabulary -> what it does not keep: accents, which in other scripts are vowels; white space of source code.
 
 BERT's lower-casing also removes each combining mark (google-research/bert, tokenization.py, `_run_strip_accents`); its
 authors advise against that for languages of other scripts (multilingual.md there).
@@ -14,7 +14,22 @@ from preprocessing.vocab.vocab import Vocab
 
 _WORD: Final = re.compile(r"\S{1,20}")  # words of some scripts have no blanks between them
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_LAYOUTS: Final = ("a b", "a  b", "a\tb", "a\nb", "a\n\nb", "a\n\n\nb", "a\n  b")
 _SHARE: Final = 0.005  # of the characters; English text has a tenth of that in foreign names
+
+
+def keeps_whitespace(vocab: Vocab) -> bool:
+    """Whether the ids of a text have its white space: indentation, tabs, runs of blanks and of lines."""
+    return vocab.is_of_bytes or len({tuple(vocab.encode(text)) for text in _LAYOUTS}) == len(_LAYOUTS)
+
+
+def without_whitespace(kind: str) -> str:
+    """The error for a text whose white space is kept, and a vocabulary that does not keep it."""
+    kinds = " or ".join(name for name, each in KINDS.items() if each.is_of_bytes)
+    return (
+        f"clean.whitespace is 'keep', and a vocabulary of kind {kind} reads runs of white space as one blank; take one "
+        f"of kind {kinds} (data.vocab.kind), or leave clean.whitespace out"
+    )
 
 
 def stripped(texts: Iterable[str], vocab: Vocab) -> str:

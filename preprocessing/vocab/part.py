@@ -48,6 +48,8 @@ class VocabKind(Protocol):
     """Roles of the special tokens that one of its kind can have, and the keys it takes ("" none): "sentinels 100"."""
     strips_marks: ClassVar[str]
     """The key with which one takes accents and other combining marks off the text; "" where there is none."""
+    is_of_bytes: ClassVar[bool]
+    """Whether each character of a piece stands for a byte of the text."""
     sample_mb: ClassVar[int]
     """MB of text that one is trained on, at most."""
     shrinks: ClassVar[Shrinks]

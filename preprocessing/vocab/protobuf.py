@@ -1,5 +1,15 @@
 """As much of the protocol buffer format as it takes to read and write models of sentencepiece."""
 
+from typing import Final
+
+FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}  # of sentencepiece_model.proto
+_BPE: Final = 2  # TrainerSpec.ModelType; 1 is unigram
+
+
+def is_bpe(model: bytes) -> bool:
+    """Whether a model of sentencepiece is BPE; else it is a unigram language model."""
+    return number_at(message_at(model, FIELDS["trainer"]), FIELDS["model_type"], default=1) == _BPE
+
 
 def message_at(content: bytes, number: int) -> bytes:
     """The last length-delimited field `number` of a protocol buffer message, or nothing.

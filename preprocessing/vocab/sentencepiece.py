@@ -7,7 +7,7 @@ import struct
 from base64 import b64decode
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -19,8 +19,9 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
 from preprocessing.vocab import folding, tokenizer_json
+from preprocessing.vocab.cuts import LONGEST, together
 from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes, too_small
-from preprocessing.vocab.protobuf import field, message_at, number_at
+from preprocessing.vocab.protobuf import FIELDS, field, is_bpe, message_at
 
 Model = Literal["unigram", "bpe"]
 # Names of special tokens in published models (ALBERT, XLNet, T5, CamemBERT, ...); the first of each is trained here
@@ -38,8 +39,6 @@ _TOO_SMALL: Final = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")  #
 _TOO_LARGE: Final = re.compile(r"too high \(\d+\)\. Please set it to a value <= (\d+)")
 _THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
 _LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
-_FIELDS: Final = {"trainer": 2, "normalizer": 3, "model_type": 3, "charsmap": 2}  # of sentencepiece_model.proto
-_BPE: Final = 2  # TrainerSpec.ModelType; 1 is unigram
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece.Type
 _ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "sentinels 100"}  # T5 has 100
 
@@ -64,6 +63,7 @@ class Unigram:
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = 25  # its trainer takes 20 bytes for each
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
@@ -118,6 +118,7 @@ class SentencePieceBPE:
     roles: ClassVar[Mapping[str, str]] = _ROLES
     order: ClassVar[str] = "training"
     strips_marks: ClassVar[str] = "strip_accents"
+    is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"size": 4_096, "rows": 0, "languages": []},
@@ -179,7 +180,7 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
     """A model with exactly as many pieces as asked for, specials first; BadInput where the text gives no such model."""
     model, size = io.BytesIO(), spec.size - spec.sentinels
     pad, unk, *others = (names[0] for names in NAMES.values())
-    lines: Iterable[str] = (line.strip() for text in texts for line in sentences(text))
+    lines: Iterable[str] = (line for text in texts for line in _lines(text))
     wanted = {"lowercase": spec.lowercase, "strip_accents": spec.strip_accents}
     if spec.strip_accents:  # the trainer takes such a table from a file only, whose path it would remember
         lines = map(folding.plain(**wanted).normalize, lines)
@@ -206,6 +207,23 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
     return model.getvalue() + (folding.normaliser(**wanted) if spec.strip_accents else b"")
 
 
+def _lines(text: str) -> Iterator[str]:
+    """What the trainer takes for lines: sentences, those without a blank between them together, as blanks begin words.
+
+    So pieces are trained on the words that they will be cut from. A line has up to 10,000 characters, as the trainer
+    of BPE bears 65,535 without a blank; a longer one is cut between sentences.
+    """
+    for group in together(sentences(text), "blanks"):
+        line, size = list[str](), 0
+        for sentence in group:
+            if line and size + len(sentence) > LONGEST:
+                yield "".join(line).strip()
+                line, size = [], 0
+            line.append(sentence)
+            size += len(sentence)
+        yield "".join(line).strip()
+
+
 def _refusal(error: str, size: int, num_sentinels: int) -> BadInput:
     """What the trainer says, with the size to ask for."""
     reason = error.splitlines()[0].split("] ")[-1].rstrip(".")
@@ -225,8 +243,8 @@ def _least_size(texts: Iterable[str], lowercase: bool, strip_accents: bool) -> i
     normalizer = folding.plain(lowercase=lowercase, strip_accents=strip_accents)
     counted: Counter[str] = Counter()
     for text in texts:
-        for line in sentences(text):
-            counted.update(normalizer.normalize(line.strip()))
+        for line in _lines(text):
+            counted.update(normalizer.normalize(line))
     most = sorted(counted.values(), reverse=True)
     return len(NAMES) + bisect_left(list(accumulate(most)), _COVERAGE * sum(most)) + bool(most)
 
@@ -257,8 +275,8 @@ def _read_model(path: Path, model_type: Model) -> bytes:
         SentencePieceProcessor().LoadFromSerializedProto(content)
     except RuntimeError:
         raise BadInput(f"vocab.file: {path}: is no sentencepiece model; change the kind or the file") from None
-    if _is_bpe(content) != (model_type == "bpe"):
-        kind = "sentencepiece_bpe" if _is_bpe(content) else "unigram"
+    if is_bpe(content) != (model_type == "bpe"):
+        kind = "sentencepiece_bpe" if is_bpe(content) else "unigram"
         raise BadInput(f"vocab.file: {path}: is a model for vocab.kind {kind}; change the kind or the file")
     return content
 
@@ -288,8 +306,8 @@ def _from_json(about: dict[str, Any]) -> bytes:
     for id, (piece, score) in enumerate(about["model"]["vocab"]):
         entry = field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + field(3, types.get(id, _NORMAL))
         model += field(1, entry)
-    model += field(_FIELDS["trainer"], field(40, about["model"]["unk_id"]))
-    return model + field(_FIELDS["normalizer"], field(_FIELDS["charsmap"], b64decode(charsmap)))
+    model += field(FIELDS["trainer"], field(40, about["model"]["unk_id"]))
+    return model + field(FIELDS["normalizer"], field(FIELDS["charsmap"], b64decode(charsmap)))
 
 
 def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
@@ -297,7 +315,7 @@ def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
     processor = SentencePieceProcessor(model_proto=model)
     pieces = [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
     uses_bytes = any(map(processor.is_byte, range(len(pieces))))
-    if _is_bpe(model):
+    if is_bpe(model):
         ids = {piece: id for id, piece in enumerate(pieces)}
         unk = pieces[processor.unk_id()]
         merges = _merges(processor, ids)
@@ -360,8 +378,4 @@ def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tupl
 
 def _charsmap(model: bytes) -> bytes:
     """The table by which a model normalises text."""
-    return message_at(message_at(model, _FIELDS["normalizer"]), _FIELDS["charsmap"])
-
-
-def _is_bpe(model: bytes) -> bool:
-    return number_at(message_at(model, _FIELDS["trainer"]), _FIELDS["model_type"], default=1) == _BPE
+    return message_at(message_at(model, FIELDS["normalizer"]), FIELDS["charsmap"])

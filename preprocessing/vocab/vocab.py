@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -20,7 +20,8 @@ from tokenizers import Tokenizer
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json, write_atomic
 from preprocessing.schema import Bools, Ints
-from preprocessing.text import Spans, chinese_word_starts, phrase_starts
+from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
+from preprocessing.vocab.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, parts, together
 from preprocessing.vocab.part import VocabKind
 from preprocessing.vocab.specs import KINDS
 
@@ -31,15 +32,21 @@ _ABOUT: Final = "specials.json"
 _AGAIN: Final = (
     "delete specials.json there (and manifest.json, where the vocabulary is in a corpus), then repeat `sesame corpus`"
 )
+_Counted = tuple[list[int], list[int]]  # the ids of a document, and how many of them each of its sentences has
+_Placed = tuple[list[int], list[tuple[int, int]]]  # the ids of a text, and where each begins
 
 
 class Encoded(NamedTuple):
-    """A document: its ids, int32 [S], and whether a sentence, a word and (where asked) a unit begins at each, bool."""
+    """A document: its ids, int32 [S], and whether a sentence, a word and (where asked) a unit begins at each, bool.
+
+    `num_lost`: phrases that are no units, as no token begins in them.
+    """
 
     ids: Ints
     sentence_starts: Bools
     word_starts: Bools
     unit_starts: Bools | None = None
+    num_lost: int = 0
 
 
 class Around(NamedTuple):
@@ -107,6 +114,11 @@ class Vocab:
         """Whether a word begins after each piece, whatever follows, bool [V]."""
         return np.array([self._kind.ends_word(piece) for piece in self._pieces], np.bool_)
 
+    @cached_property
+    def is_of_bytes(self) -> bool:
+        """Whether its pieces are of the bytes of a text as it is."""
+        return self._kind.is_of_bytes and self._tokenizer.normalizer is None
+
     @property
     def _kind(self) -> type[VocabKind]:
         return KINDS[self.kind]
@@ -138,17 +150,17 @@ class Vocab:
     ) -> list[Encoded]:
         """Encode documents, each given as its sentences (text.sentences), all in one call to the library.
 
+        The ids are those of the whole text: a sentence is a mark in it, at the first token that begins in it, and one
+        that lies inside of a token has none.
+
         `words`: a word begins where the pieces say, or in Chinese where jieba says. `spans`: the phrases of each
         document, ranges of characters of its joined sentences. Both need to know where tokens are, which is slower.
         """
-        flat = [sentence for document in texts for sentence in document]
         if words == "pieces" and spans is None:
-            return self._documents(texts, self._encode(flat))
-        placed = self._encode_with_places(flat)
-        encoded = self._documents(texts, [ids for ids, _ in placed])
-        bases = chain.from_iterable(list(accumulate(map(len, document), initial=0))[:-1] for document in texts)
-        begin_T = np.array([base + at for (_, places), base in zip(placed, bases, strict=True) for at in places], int)
-        begins = np.split(begin_T, np.cumsum([len(document.ids) for document in encoded])[:-1])
+            return self._documents(self._cut_up(texts))
+        placed = self._encode_with_places(["".join(document) for document in texts])
+        encoded = self._documents([_counted(each, document) for each, document in zip(placed, texts, strict=True)])
+        begins = [np.array([begin for _, begin in places], np.int64) for _, places in placed]
         if words == "jieba":
             encoded = [
                 document._replace(
@@ -159,21 +171,87 @@ class Vocab:
             ]
         if spans is not None:
             encoded = [
-                document._replace(unit_starts=phrase_starts(begin_S, document.word_starts, ranges))
+                document._replace(
+                    unit_starts=phrase_starts(begin_S, document.word_starts, ranges),
+                    num_lost=num_without_token(begin_S, ranges),
+                )
                 for document, ranges, begin_S in zip(encoded, spans, begins, strict=True)
             ]
         return encoded
 
-    def _documents(self, texts: Sequence[Sequence[str]], lists: list[list[int]]) -> list[Encoded]:
-        """The documents whose sentences have these ids."""
-        num_tokens = np.array([len(ids) for ids in lists], np.int64)  # of each sentence
+    def _cut_up(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
+        """The ids of each document, and how many of them each of its sentences has, without a look at places where the
+        lengths of pieces, or blanks between sentences, tell it."""
+        if self._bytes_V is not None:
+            return self._cut_up_bytes(texts, self._bytes_V)
+        found = self._cut_up_blanks(texts)
+        if self._cut == "rounding":
+            whole = ["".join(document) for document in texts]
+            odd = [k for k, ids in enumerate(self._encode(whole)) if ids != found[k][0]]
+            for k, placed in zip(odd, self._encode_with_places([whole[k] for k in odd]), strict=True):
+                found[k] = _counted(placed, texts[k])
+        return found
+
+    def _cut_up_blanks(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
+        """The same, of the parts between which a text can be cut."""
+        grouped = [together(document, self._cut) for document in texts]
+        groups = [group for document in grouped for group in document]
+        alone = iter(self._encode([group[0] for group in groups if len(group) == 1]))
+        placed = iter(self._encode_with_places(["".join(group) for group in groups if len(group) > 1]))
+        found = list[_Counted]()
+        for document in grouped:
+            ids, num_tokens = list[int](), list[int]()
+            for group in document:
+                if len(group) == 1:
+                    some = next(alone)
+                    num_some = [len(some)]
+                else:
+                    some, num_some = _counted(next(placed), group)
+                ids += some
+                num_tokens += num_some
+            found.append((ids, num_tokens))
+        return found
+
+    def _cut_up_bytes(self, texts: Sequence[Sequence[str]], bytes_V: Ints) -> list[_Counted]:
+        """The same by how many bytes of the text each piece stands for; by places where these do not add up."""
+        whole, found = ["".join(document) for document in texts], list[_Counted]()
+        for text, document, ids in zip(whole, texts, self._encode(whole), strict=True):
+            lengths, bytes_S = [len(sentence.encode()) for sentence in document], bytes_V[np.array(ids, np.int64)]
+            if bytes_S.sum() == sum(lengths):
+                found.append((ids, counts(np.cumsum(bytes_S) - bytes_S, lengths)))
+            else:
+                found.append(_counted(self._encode_with_places([text])[0], document))
+        return found
+
+    @cached_property
+    def _bytes_V(self) -> Ints | None:
+        """How many bytes of a text each piece stands for, int64 [V]; None where pieces are not of bytes as they are."""
+        if not self.is_of_bytes:
+            return None
+        added = self._tokenizer.get_added_tokens_decoder()
+        lengths_V = np.array([len(piece) for piece in self._pieces], np.int64)  # a character for each byte
+        for id, token in added.items():
+            lengths_V[id] = len(token.content.encode())
+        if self.unk is not None:
+            lengths_V[self.unk] = 1
+        return lengths_V
+
+    @cached_property
+    def _cut(self) -> Cut:
+        if "spiece.model" in self.files:
+            return cuts_of_sentencepiece(self.files["spiece.model"], self._sentencepiece, self._pieces)
+        return cuts_of(self._tokenizer)
+
+    def _documents(self, found: Sequence[_Counted]) -> list[Encoded]:
+        """The documents of these ids, of which each sentence has so many."""
+        num_tokens = np.array([num for _, each in found for num in each], np.int64)  # of each sentence
         stop = np.concatenate([[0], np.cumsum(num_tokens)])
-        ids_T = np.fromiter(chain.from_iterable(lists), np.int32, stop[-1])
+        ids_T = np.fromiter(chain.from_iterable(ids for ids, _ in found), np.int32, stop[-1])
         sentence_starts_T = np.zeros(len(ids_T), np.bool_)
         sentence_starts_T[stop[:-1][num_tokens > 0]] = True
         word_starts_T = self.starts_word_V[ids_T] | sentence_starts_T
         word_starts_T[1:] |= self._ends_word_V[ids_T[:-1]]
-        cuts = stop[np.cumsum([0, *(len(document) for document in texts)])].tolist()
+        cuts = stop[np.cumsum([0, *(len(each) for _, each in found)])].tolist()
         return [
             Encoded(ids_T[start:end], sentence_starts_T[start:end], word_starts_T[start:end])
             for start, end in pairwise(cuts)
@@ -192,7 +270,9 @@ class Vocab:
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         if "spiece.model" in self.files:  # it is the truth there, and several times faster
-            return self._sentencepiece.encode(texts, out_type=int)
+            cut_up = [parts(text, self._cut) for text in texts]
+            found = iter(self._sentencepiece.encode(list(chain.from_iterable(cut_up)), out_type=int))
+            return [list(chain.from_iterable(islice(found, len(each)))) for each in cut_up]
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [self._ordinary(encoding.ids) for encoding in encodings]
 
@@ -224,15 +304,17 @@ class Vocab:
 
     def _encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         if "spiece.model" in self.files:
-            found = self._sentencepiece.encode(texts, return_type="offset_mapping")
-            return [(one["ids"], one["offsets"]) for one in found]
+            cut_up = [parts(text, self._cut) for text in texts]
+            found = iter(self._sentencepiece.encode(list(chain.from_iterable(cut_up)), return_type="offset_mapping"))
+            return [_joined(each, islice(found, len(each))) for each in cut_up]
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [(self._ordinary(encoding.ids), encoding.offsets) for encoding in encodings]
 
-    def _encode_with_places(self, texts: list[str]) -> list[tuple[list[int], list[int]]]:
-        """Ids of each text, and the character with which each begins, the space before a word left aside."""
+    def _encode_with_places(self, texts: list[str]) -> list[_Placed]:
+        """Ids of each text, and for each the character with which it begins: with the space before a word, and
+        without."""
         return [
-            (ids, [start + (stop - start > 1 and text[start].isspace()) for start, stop in offsets])
+            (ids, [(start, start + (stop - start > 1 and text[start].isspace())) for start, stop in offsets])
             for text, (ids, offsets) in zip(texts, self._encode_with_offsets(texts), strict=True)
         ]
 
@@ -303,6 +385,22 @@ class Vocab:
         roles = {role: about[role] for role in ROLES}
         more = {"sentinels": about.get("sentinels", 0), "unread": tuple(about.get("unread", ()))}
         return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more)
+
+
+def _counted(placed: _Placed, sentences: Sequence[str]) -> _Counted:
+    """The ids of a text, and how many of them each of its sentences has."""
+    ids, places = placed
+    return ids, counts(np.array([start for start, _ in places], np.int64), list(map(len, sentences)))
+
+
+def _joined(parts: Sequence[str], found: Iterable[Mapping[str, Any]]) -> _Placed:
+    """The ids of a text that was encoded in parts, and which characters each stands for."""
+    ids, offsets, base = list[int](), list[tuple[int, int]](), 0
+    for part, one in zip(parts, found, strict=True):
+        ids += one["ids"]
+        offsets += [(base + start, base + stop) for start, stop in one["offsets"]] if base else one["offsets"]
+        base += len(part)
+    return ids, offsets
 
 
 def _sha256(content: bytes) -> str:

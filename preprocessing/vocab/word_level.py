@@ -8,7 +8,6 @@ from typing import ClassVar, Final, Literal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from preprocessing.spec import Shrinks, spec
-from preprocessing.text import sentences
 from preprocessing.vocab.byte_bpe import LINE_ENDS, WHITE
 from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes
 
@@ -33,6 +32,7 @@ class WholeWords:
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = 1 << 20  # all: its trainer counts, and rare words are most of its pieces
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"size": 16_384, "rows": 0},  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
@@ -80,6 +80,7 @@ class SingleBytes:
     languages: ClassVar[tuple[str, ...]] = ()
     alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = True
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
 
@@ -117,7 +118,7 @@ def _train(texts: Iterable[str], size: int, unit: Unit) -> dict[str, int]:
     """Ids of at most `size` pieces, specials first, then by falling frequency; equal ones by code point."""
     tokenizer = _tokenizer({}, unit)
     trainer = trainers.WordLevelTrainer(vocab_size=size, min_frequency=0, special_tokens=[], show_progress=False)
-    tokenizer.train_from_iterator((sentence for text in texts for sentence in sentences(text)), trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     found = json.loads(tokenizer.to_str())["model"]["vocab"]
     # a text may have words that it calls <unk>, as WikiText does
     pieces = dict.fromkeys([*SPECIALS.values(), *sorted(found, key=found.__getitem__)])

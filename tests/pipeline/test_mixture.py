@@ -17,7 +17,7 @@ from pipeline.steps import Static, Texts, encode_shard, materialise, plan, read_
 from pipeline.steps import encode as encode_module
 from preprocessing.choose import Nothing
 from preprocessing.errors import BadInput
-from preprocessing.manifest import Manifest
+from preprocessing.manifest import Ledger, Manifest
 from preprocessing.rewrite import Shift
 from preprocessing.rows import Rows
 from preprocessing.sampling import Sampling
@@ -90,7 +90,7 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
         names = [list(SIZES)[int(np.searchsorted(begins, number, side="right")) - 1] for number in stories]
         if shard.group:
             assert shard.name in manifest.mixture[shard.group].shards
-            twice = SIZES["books"]  # the one that two groups have: the first of them by name keeps it
+            twice = SIZES["books"]  # the one that two groups have: the first of them that is listed keeps it
             assert {name for name, number in zip(names, stories, strict=True) if number != twice} <= {shard.group}
         found.setdefault(shard.name.split("-")[0], set()).update(names)
     assert all(shard.group for shard in texts.shards if shard.name.startswith("train"))
@@ -118,10 +118,10 @@ class TestTheSameBytes:
         build(mixture, tmp_path / "first", *HERE)
         return content(tmp_path / "first" / "corpus")
 
-    def test_when_the_groups_are_listed_in_another_order(
+    def test_when_the_sources_of_a_group_are_listed_in_another_order(
         self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes]
     ) -> None:
-        turned = [replace(group, sources=group.sources[::-1]) for group in mixture.mixture[::-1]]
+        turned = [replace(group, sources=group.sources[::-1]) for group in mixture.mixture]
         build(replace(mixture, sources=(), mixture=tuple(turned)), tmp_path / "second", *HERE)
         assert content(tmp_path / "second" / "corpus") == first
 
@@ -168,6 +168,74 @@ class TestTheSameBytes:
         assert "mixture" not in json.loads((tmp_path / "plain/corpus/manifest.json").read_text())
         assert "group" not in (tmp_path / "plain/text/text.json").read_text()
         assert Store.open(tmp_path / "plain/corpus", "train").groups == ()
+
+
+SHARED = 5  # documents that two groups have
+
+
+@pytest.fixture(params=[("crawl", "books"), ("web", "wiki"), ("a", "b"), ("b", "a")], ids="-".join)
+def twins(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> dict[str, Group]:
+    """Two groups that share documents, a line and near duplicates, in files of various names."""
+    ends = [f"The very same line stands at the end of number {number}, and it is long." for number in range(9)]
+    one = [story(number) for number in range(20)] + [story(100) + "\n" + ends[number] for number in range(1)]
+    two = [story(number) for number in range(SHARED)] + [story(number) for number in range(40, 50)]
+    two += [story(101) + "\n" + ends[number] for number in range(1)]
+    two += [story(number) + " One word more." for number in range(15, 18)]
+    groups = {}
+    for name, file, texts in zip(("big", "small"), request.param, (one, two), strict=True):
+        path = write_jsonl(texts, f"{file}.jsonl")
+        groups[name] = Group(name=name, weight=1, sources=(Jsonl(path=str(path)),))
+    return groups
+
+
+@pytest.mark.parametrize("order", [("big", "small"), ("small", "big")], ids="-".join)
+def test_what_two_groups_have_stays_in_the_first_that_is_listed(
+    twins: dict[str, Group], order: tuple[str, str], tmp_path: Path
+) -> None:
+    """Equal documents, near ones and lines: whatever the files are called, and however large the groups are."""
+    mixed = tuple(twins[name] for name in order)
+    corpus = Corpus(name="m", mixture=mixed, dedup=Dedup(near=True, lines=60), validation=0.1, test=0)
+    texts = read_text(corpus, tmp_path / "text", HERE)
+    ledgers = {name: group["ledger"] for name, group in texts.groups.items()}
+    lost = {
+        name: {reason: count["documents"] or count["bytes"] for reason, count in ledger["dropped"].items()}
+        for name, ledger in ledgers.items()
+    }
+    first, last = order
+    assert {name: ledger["seen"]["documents"] for name, ledger in ledgers.items()} == {"big": 21, "small": 19}
+    assert not {"duplicate", "near_duplicate", "repeated_line"} & {name for name, num in lost[first].items() if num}
+    assert lost[last]["duplicate"] == SHARED
+    assert lost[last]["near_duplicate"] == 3
+    assert lost[last]["repeated_line"] > 60
+    for group in texts.groups.values():
+        ledger = Ledger.from_dict(group["ledger"])
+        assert ledger.balanced()
+        trained = sum(
+            shard.stop - shard.start for shard in texts.shards if shard.group and group is texts.groups[shard.group]
+        )
+        assert ledger.kept.documents == trained + sum(group["held_out"].values())
+    assert sum(sum(group["held_out"].values()) for group in texts.groups.values()) >= 2
+
+
+def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, Group], tmp_path: Path) -> None:
+    (tmp_path / "known.txt").write_text("\n\n".join(story(number) for number in (0, 7, 41)) + "\n")
+    known = Dedup(against=(f"paragraphs:{tmp_path / 'known.txt'}",))
+    corpus = Corpus(name="m", mixture=tuple(twins.values()), dedup=known, validation=0, test=0)
+    texts = read_text(corpus, tmp_path / "text", HERE)
+    dropped = {name: group["ledger"]["dropped"] for name, group in texts.groups.items()}
+    assert (dropped["big"]["known"]["documents"], dropped["small"]["known"]["documents"]) == (2, 2)
+    assert dropped["small"]["duplicate"]["documents"] == SHARED - 1
+
+
+def test_the_manifest_says_what_each_group_gave_and_lost(twins: dict[str, Group], tmp_path: Path) -> None:
+    manifest = build(Corpus(name="m", mixture=tuple(twins.values()), validation=0.1, test=0.1), tmp_path, *HERE)
+    assert Manifest.load(tmp_path / "corpus") == manifest
+    both = [Ledger.from_dict(group.ledger) for group in manifest.mixture.values()]
+    merged = both[0].merge(both[1])
+    assert merged.seen.documents == manifest.ledger.seen.documents
+    assert merged.kept.documents == manifest.ledger.kept.documents
+    for name in ("validation", "test"):
+        assert sum(group.held_out[name] for group in manifest.mixture.values()) == manifest.splits[name]["rows"]
 
 
 def test_training_reads_the_groups_by_their_weights(mixture: Corpus, tmp_path: Path) -> None:

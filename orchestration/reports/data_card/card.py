@@ -18,6 +18,7 @@ from orchestration.reports.data_card.facts import Facts, Lengths, Pieces, facts_
 from orchestration.reports.data_card.page import Part, Picture, Quote, Sample, Section, Table
 from pipeline.spec import Corpus
 from preprocessing.files import write_atomic
+from preprocessing.manifest import Count
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -136,7 +137,8 @@ def _mixture(known: Facts) -> Section:
         f"Training reads each group by its weight, whatever its size: {known.recipe} takes {trained:,} tokens of text. "
         "A group is read in an order of its own until each of its rows was there once, then again in another order. "
         f"Shares differ from the weights by {100 * off:.4f} % at most: rows are counted, and tokens are those rows at "
-        "the mean length of their group's. Held-out splits are not weighted."
+        "the mean length of their group's. Held-out splits are not weighted. What several groups have stays in the first "
+        "of them that the corpus file lists."
     )
     rows = tuple(
         (
@@ -151,7 +153,30 @@ def _mixture(known: Facts) -> Section:
         for group in sorted(known.mixture, key=lambda group: -group.weight)
     )
     head = ("group", "documents", "tokens", "weight", "asked", "of training", "epochs")
-    return Section("Mixture", said, (Table(head, rows),))
+    given = [_given(known)] if known.mixture[0].ledger.seen.documents else []  # none in a corpus of an older version
+    return Section("Mixture", said, (Table(head, rows), *given))
+
+
+def _given(known: Facts) -> Table:
+    """What each group gave, and what became of it, in documents."""
+    reasons = [
+        reason
+        for reason in known.dropped
+        if any(group.ledger.dropped.get(reason, Count()).documents for group in known.mixture)
+    ]
+    splits = list(dict.fromkeys(split for group in known.mixture for split in group.held_out))
+    rows = tuple(
+        (
+            group.name,
+            f"{group.ledger.seen.documents:,}",
+            *(f"{group.ledger.dropped.get(reason, Count()).documents:,}" for reason in reasons),
+            f"{group.ledger.kept.documents:,}",
+            *(f"{group.held_out[split]:,}" for split in splits),
+            f"{group.documents:,}",
+        )
+        for group in sorted(known.mixture, key=lambda group: -group.weight)
+    )
+    return Table(("group", "gave", *map(_words, reasons), "kept", *splits, "train"), rows)
 
 
 def _funnel(known: Facts) -> Section:

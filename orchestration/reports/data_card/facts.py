@@ -16,7 +16,7 @@ from orchestration.config import Recipe, flat
 from orchestration.reports.data_card.examples import Example, examples
 from pipeline.readers import Reader, portable
 from pipeline.spec import Corpus
-from preprocessing.manifest import Count, Manifest
+from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.rows import Rows
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, Store
@@ -87,6 +87,8 @@ class MixedGroup:
     tokens: int
     trained: int  # tokens, without special ones
     epochs: float
+    ledger: Ledger  # of the documents that it gave
+    held_out: dict[str, int]  # documents in the other splits
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ def _mixture(store: Store, vocab: Vocab, recipe: Recipe) -> Iterator[MixedGroup]
             tokens=group.tokens,
             trained=sum(part.tokens for part in parts),
             epochs=sum(part.epochs for part in parts),
+            ledger=Ledger.from_dict(group.ledger) if group.ledger else Ledger(),
+            held_out=group.held_out,
         )
 
 

@@ -257,9 +257,24 @@ class TestDecontaminate:
         assert left.startswith(f"{tmp_path / 'eval'}: left out: b.pdf (PDF; ")
         assert unread.endswith("evaluation sets: 1 bad_json, 1 no_field")
 
+    def test_evaluation_texts_that_are_too_short_are_said_and_counted(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lines = ["Who is she?", "", story(9), "Yes.", "\x00"]
+        (tmp_path / "eval.txt").write_text("\n".join(lines) + "\n")
+        wanted = Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",))
+        texts = read(tmp_path / "new", [story(1), story(9), f"Who is she? {story(2)}"], decontaminate=wanted)
+        assert len(kept(texts)) == 2
+        assert texts.evaluation_texts == {"texts": 5, "too_short": 4}
+        assert [line for line in caplog.messages if "fewer than 8 words" in line] == [
+            "decontaminate.paths: 4 of 5 evaluation texts have fewer than 8 words, and no document is searched for "
+            "them; put their questions and answers together in one text each, or write a smaller decontaminate.ngram"
+        ]
+        assert Texts.load(texts.folder).evaluation_texts == texts.evaluation_texts
+
     def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "eval.txt").write_text("Too short.\n")
-        with pytest.raises(BadInput, match=r"no text of 13 words in line:.*eval\.txt"):
+        with pytest.raises(BadInput, match=r"no text of 8 words in line:.*eval\.txt"):
             read(tmp_path / "new", [story(1)], decontaminate=Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",)))
 
 

@@ -1,11 +1,12 @@
 """What a text shares with evaluation sets, against sets of spelled-out n-grams."""
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from preprocessing.text import ngram_hashes, shared_ngrams
+from preprocessing.text import fewest_words, ngram_hashes, shared_ngrams
 
 QUESTION = "What is the capital of the country that lies between Spain and the western sea?"  # 15 words
 
@@ -72,3 +73,11 @@ def test_the_count_is_that_of_spelled_out_ngrams(ngram: int) -> None:
         expected = sum(tuple(text[i : i + n]) in known for n in lengths for i in range(len(text) - n + 1))
         found = shared_ngrams(" ".join(text), ngram_hashes(map(" ".join, texts), ngram), ngram)
         assert found == expected
+
+
+@pytest.mark.parametrize(("ngram", "short"), [(13, 2), (8, 2), (5, 1), (1, 0)])
+def test_texts_that_are_too_short_are_counted(ngram: int, short: int) -> None:
+    num = Counter[str]()
+    ngram_hashes(["one two three four", "a b c d e f g", " ".join("abcdefghi"), "word " * 30], ngram, num)
+    assert (num["texts"], num["too_short"]) == (4, short)
+    assert fewest_words(ngram) == min(ngram, 8)

@@ -3,7 +3,15 @@ import pickle
 import numpy as np
 import pytest
 
-from preprocessing.text import Gazetteer, normalise, phrase_starts, relocate_spans
+from preprocessing.text import (
+    Gazetteer,
+    move_spans,
+    normalise,
+    num_without_token,
+    phrase_starts,
+    relocate_spans,
+    repaired,
+)
 
 
 def found(phrases: list[str], text: str) -> list[str]:
@@ -89,3 +97,67 @@ def test_units_begin_at_phrases_and_at_words_outside(spans: list[tuple[int, int]
     begin_S = np.array([0, 3, 6, 8, 11])
     words_S = np.array([True, True, False, True, True])
     assert np.flatnonzero(phrase_starts(begin_S, words_S, spans)).tolist() == units
+
+
+DAMAGED = (
+    "The \ufb01ne  caf\xe9 AT&amp;T wrote. caf\xc3\xa9 Noir is\x00 here.\r\n\r\n\r\n  New\tYork City! e\u0301cole  Z"
+)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "becomes"),
+    [
+        ("\ufb01ne", "fine"),
+        ("AT&amp;T", "AT&T"),
+        ("caf\xc3\xa9 Noir", "caf\xe9 Noir"),
+        ("New\tYork City", "New York City"),
+        ("e\u0301cole", "\xe9cole"),
+        ("is\x00 here", "is here"),
+        ("Z", "Z"),
+    ],
+)
+def test_spans_follow_what_cleaning_makes_of_them(phrase: str, becomes: str) -> None:
+    """A ligature, an entity, mojibake, marks and white space: other characters, the same phrase."""
+    text = normalise(repaired(DAMAGED))
+    start = DAMAGED.index(phrase)
+    ((first, stop),) = relocate_spans(
+        DAMAGED, [(start, start + len(phrase))], text, lambda raw: normalise(repaired(raw))
+    )
+    assert text[first:stop] == becomes
+
+
+def test_a_span_in_a_line_that_is_mended_otherwise_than_its_parts_is_searched() -> None:
+    """Entities stay in a line with a tag, so that the parts of it alone tell nothing."""
+    raw = "<b>A &amp; B</b> or AT&amp;T"
+    start = raw.index("AT&")
+    text = normalise(repaired(raw))
+    ((first, stop),) = relocate_spans(raw, [(start, len(raw))], text, lambda part: normalise(repaired(part)))
+    assert text[first:stop] == "AT&amp;T"
+
+
+@pytest.mark.parametrize(
+    ("spans", "moved"),
+    [
+        ([(0, 3)], ((0, 3),)),
+        ([(3, 6)], ((3, 13),)),  # the range itself
+        ([(4, 5)], ((3, 13),)),  # inside of it
+        ([(2, 4)], ((2, 13),)),
+        ([(5, 9)], ((3, 16),)),
+        ([(6, 9)], ((13, 16),)),
+        ([(3, 5), (5, 6), (7, 8)], ((3, 13), (14, 15))),
+        ([(9, 12), (13, 14)], ((16, 17), (18, 19))),  # two of three characters are taken away
+        ([(10, 12)], ()),
+    ],
+)
+def test_spans_move_along_with_what_is_replaced(
+    spans: list[tuple[int, int]], moved: tuple[tuple[int, int], ...]
+) -> None:
+    assert move_spans(spans, [(3, 6, 10), (10, 12, 0)]) == moved
+
+
+def test_phrases_of_a_list_are_mended_as_the_text_is() -> None:
+    assert found(["The \ufb01le", "AT&amp;T"], "The file of AT&T") == ["The file", "AT&T"]
+
+
+def test_phrases_without_a_token_are_counted() -> None:
+    assert num_without_token(np.array([0, 4, 8, 13]), [(0, 4), (1, 3), (5, 8), (8, 20)]) == 2

@@ -145,7 +145,7 @@ def test_no_sentence_is_white_space(text: str) -> None:
 def test_joined_lines_are_the_text(text: str) -> None:
     pieces = lines_as_sentences(text)
     assert "".join(pieces) == text
-    assert all("\n" not in piece.lstrip("\n") for piece in pieces)
+    assert all("\n" not in piece.strip() for piece in pieces)
 
 
 @pytest.mark.parametrize("split", [sentences, lines_as_sentences])

@@ -148,7 +148,7 @@ def test_special_tokens_are_named_when_decoded(vocab: Vocab) -> None:
         assert vocab.piece(id) in vocab.decode([id, *vocab.encode("cat")])
 
 
-def test_documents_are_encoded_sentence_by_sentence(vocab: Vocab) -> None:
+def test_english_is_encoded_as_its_sentences_are(vocab: Vocab) -> None:
     texts = [sentences(SAMPLE), [], sentences(TEXTS[0]), ["cat"]]
     encoded = vocab.encode_documents(texts)
     for document, (ids, sentence_starts, word_starts, _) in zip(texts, encoded, strict=True):
@@ -162,7 +162,7 @@ def test_documents_are_encoded_sentence_by_sentence(vocab: Vocab) -> None:
 
 
 def test_a_sentence_without_tokens_starts_nothing(vocabs: dict[VocabSpec, Vocab]) -> None:
-    ids, sentence_starts, *_ = vocabs[SPECS[0]].encode_documents([["\x07", "cat", "\x07", "mat", "\x07"]])[0]
+    ids, sentence_starts, *_ = vocabs[SPECS[0]].encode_documents([["\x07", "cat", "\x07", " mat", "\x07"]])[0]
     assert (len(ids), sentence_starts.tolist()) == (2, [True, True])
     assert len(vocabs[SPECS[0]].encode_documents([["\x07"]])[0].ids) == 0
 

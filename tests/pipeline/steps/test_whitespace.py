@@ -1,0 +1,157 @@
+"""Source code from its file to its ids: nothing of its white space is lost, or it is said."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.jobs import encode, train_vocab
+from pipeline.readers import Jsonl, Source, Text
+from pipeline.spec import Clean, Corpus, Dedup
+from pipeline.steps import read_text
+from preprocessing.errors import BadInput
+from preprocessing.manifest import Manifest
+from preprocessing.shards import Store
+from preprocessing.vocab import ByteBPE, SentencePieceBPE, SingleBytes, Unigram, Vocab, VocabSpec, WholeWords, WordPiece
+
+HERE = ("--direct_running_mode=in_memory",)
+CODE = "def f(a):\n\tif a:\n\n\n        return  [\n            a,\n        ]\n    # One.  Two.\n\treturn\tNone\n"
+KEPT = Clean(min_chars=1, whitespace="keep")
+
+
+def build(folder: Path, vocab: VocabSpec, source: Source, clean: Clean = KEPT, **keys: Any) -> tuple[Store, Vocab]:
+    corpus = Corpus(name="code", sources=(source,), clean=clean, validation=0, test=0, **keys)
+    read_text(corpus, folder / "text", HERE)
+    train_vocab(folder / "text", vocab, folder / "vocab", HERE)
+    encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
+    store = Store.open(folder / "corpus", "train")
+    return store, Vocab.load(store.vocab_dir)
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "code").mkdir()
+    for number in range(4):
+        (tmp_path / "code" / f"{number}.py").write_text(f"\n{CODE * (number + 1)}\n\n")
+    return tmp_path / "code"
+
+
+@pytest.mark.parametrize("vocab", [ByteBPE(size=300), SingleBytes()], ids=lambda vocab: vocab.kind)
+@pytest.mark.parametrize("sentences", ["found", "lines"])
+def test_source_code_keeps_its_whitespace(vocab: VocabSpec, sentences: str, code: Path, tmp_path: Path) -> None:
+    store, made = build(tmp_path, vocab, Text(path=str(code)), sentences=sentences)
+    texts = {made.decode(store.shards[0].document(row)["ids"]) for row in range(4)}
+    assert texts == {(CODE * times).strip("\n") for times in range(1, 5)}
+    assert store.manifest.ledger.balanced()
+    assert store.manifest.ledger.dropped["trimmed"].bytes == 4 * 4  # line ends around each text
+
+
+@pytest.mark.parametrize(
+    "vocab",
+    [WordPiece(size=60), Unigram(size=31), SentencePieceBPE(size=40), WholeWords(size=40)],
+    ids=lambda vocab: vocab.kind,
+)
+def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(vocab: VocabSpec, code: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"whitespace is 'keep', and a vocabulary of kind {vocab.kind}") as error:
+        build(tmp_path, vocab, Text(path=str(code)))
+    assert "\n" not in str(error.value)
+
+
+def test_the_rule_that_strips_lines_is_refused_beside_it() -> None:
+    with pytest.raises(ValueError, match=r"clean\.whitespace is 'keep', and the rule c4"):
+        Clean(whitespace="keep", rules=("c4",))
+
+
+def test_indentation_that_is_lost_is_said(code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    build(tmp_path, ByteBPE(size=300), Text(path=str(code)), Clean(min_chars=1))
+    said = [record.getMessage() for record in caplog.records if "indented" in record.getMessage()]
+    assert len(said) == 1
+    assert "clean.whitespace: keep" in said[0]
+
+
+def test_indentation_of_prose_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "prose.txt").write_text(
+        "  A chapter begins.\nAnd here it goes on.\nAnd on.\nAnd on.\nTo the end.\n" * 3
+    )
+    build(tmp_path, ByteBPE(size=300), Text(path=str(tmp_path / "prose.txt")), Clean(min_chars=1))
+    assert not any("indented" in record.getMessage() for record in caplog.records)
+
+
+def test_what_cleaning_was_before_there_was_a_key_keeps_its_name() -> None:
+    assert "whitespace" not in Clean().causes
+    assert Clean(whitespace="keep").causes["whitespace"] == "keep"
+
+
+def _marked(folder: Path, lines: list[tuple[str, list[str]]]) -> Jsonl:
+    """Texts, and phrases of each, as a source that marks them."""
+    documents = []
+    for text, phrases in lines:
+        spans, at = [], 0
+        for phrase in phrases:
+            at = text.index(phrase, at)
+            spans.append([at, at + len(phrase)])
+            at += len(phrase)
+        documents.append(json.dumps({"text": text, "phrases": spans}))
+    (folder / "in.jsonl").write_text("\n".join(documents) + "\n")
+    return Jsonl(path=str(folder / "in.jsonl"), spans="phrases")
+
+
+def _units(store: Store, vocab: Vocab) -> list[str]:
+    found = list[str]()
+    for shard in store.shards:
+        for row in range(len(shard)):
+            document = shard.document(row)
+            at = [*(start for start, begins in enumerate(document["unit_starts"]) if begins), len(document["ids"])]
+            found += [vocab.decode(document["ids"][start:stop]) for start, stop in pairwise(at)]
+    return [unit.replace(" ", "").replace("##", "") for unit in found]
+
+
+def test_phrases_follow_what_cleaning_changes_and_what_is_lost_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "The \ufb01ne day. AT&amp;T wrote to jo@mail.org, \x07 and caf\xc3\xa9 Noir  opened."
+    marked = ["\ufb01ne day", "AT&amp;T", "to jo@mail.org", "\x07", "caf\xc3\xa9 Noir"]
+    clean = Clean(min_chars=1, mask=("email",))
+    store, vocab = build(tmp_path, WordPiece(size=300), _marked(tmp_path, [(text, marked)]), clean, units="given")
+    assert {"fineday", "at&t", "toname@example.com", "cafenoir"} <= set(_units(store, vocab))
+    assert store.manifest.statistics["phrases"] == {"given": 5, "changed": 1, "without_token": 0}
+    assert "of 5 that its sources mark 1 are lost (1 changed" in caplog.text
+
+
+def test_phrases_beside_a_line_that_repeats_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    again = "This line stands in each of the documents. New York"
+    lines = [
+        (f"Hello Old  Town number {n}.\n\n{again}\nFar New York {n} ends.", ["Old  Town", "New York"]) for n in (1, 2)
+    ]
+    lines = [(text, [*phrases, f"New York {n}"]) for n, (text, phrases) in enumerate(lines, 1)]
+    store, vocab = build(
+        tmp_path,
+        WordPiece(size=300),
+        _marked(tmp_path, lines),
+        Clean(min_chars=1),
+        units="given",
+        dedup=Dedup(lines=40),
+    )
+    units = _units(store, vocab)
+    assert (units.count("oldtown"), units.count("newyork")) == (2, 1)
+    assert {"newyork1", "newyork2"} <= set(units)
+    assert store.manifest.statistics["phrases"] == {"given": 6, "changed": 0, "repeated_line": 1, "without_token": 0}
+    assert "1 repeated_line" in caplog.text
+
+
+def test_phrases_of_lines_that_a_rule_takes_are_counted(tmp_path: Path) -> None:
+    text = (
+        "Menu Home\nOld Town has a long market street today.\nIt has [1] many people in New York.\n"
+        "Three more words end it."
+    )
+    store, vocab = build(
+        tmp_path,
+        WordPiece(size=300),
+        _marked(tmp_path, [(text, ["Menu Home", "Old Town", "has [1] many", "New York"])]),
+        Clean(min_chars=1, rules=("c4",)),
+        units="given",
+    )
+    assert {"oldtown", "newyork"} <= set(_units(store, vocab))
+    assert Manifest.load(store.folder).statistics["phrases"]["changed"] == 2
