@@ -107,13 +107,16 @@ def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
     """Give MLflow what it lacks of a finished run; where it still does not answer, that is said, and stays kept."""
     report({"stage": "mirroring metrics"})
     tracked, at = tracking.known(folder), tracking.hidden(place.uri)
-    if tracked is None or not tracking.answers(tracked):
-        logging.getLogger(__name__).warning("MLflow at %s does not answer: it lacks parts of %s", at, folder)
+    if tracked is None or (reason := tracking.unanswered(tracked)):
+        why = f"does not answer ({reason})" if tracked else "has no run of this folder"
+        logging.getLogger(__name__).warning("MLflow at %s %s: it lacks parts of %s", at, why, folder)
         return
     tracking.catch_up(tracked, folder)
-    tracking.MetricLog(folder, tracked, system=False).close()
     if "results" in tracking.behind(folder):
-        launch.log_results(folder, tracked, finished=True)
+        launch.log_results(folder, tracked, finished=True, report=report)
+    else:
+        tracking.MetricLog(folder, tracked, system=False).close(report)
+    tracking.complete(tracked, folder)
 
 
 def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:

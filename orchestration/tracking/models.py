@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlsplit
 
 from orchestration.reports.model_card import model_card
 from orchestration.tracking.metadata import LONGEST, NOTE
-from orchestration.tracking.patience import hidden, in_a_line, without_password
+from orchestration.tracking.patience import database_file, folder_of, hidden, in_a_line, without_password
 from orchestration.tracking.runs import UNFINISHED, Tracked, client_of, known
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab
@@ -253,11 +253,10 @@ def _card(run: Any, export: Path, what: "Pipeline") -> str:
 
 def _publish(client: Any, model: Any, folder: Path) -> None:
     """Put the files where the store has its artifacts: as links on the same disk, by upload to a server."""
-    place = urlparse(model.artifact_location)
-    if place.scheme not in ("", "file"):
+    if urlsplit(model.artifact_location).scheme not in ("", "file"):
         client.log_model_artifacts(model.model_id, str(folder))
         return
-    shutil.copytree(folder, unquote(place.path), copy_function=_link, dirs_exist_ok=True)
+    shutil.copytree(folder, folder_of(model.artifact_location), copy_function=_link, dirs_exist_ok=True)
 
 
 def _link(source: "str | Path", target: "str | Path") -> None:
@@ -298,8 +297,7 @@ def register(folder: Path, export: Path, name: str) -> Version:
 @contextmanager
 def _asked(tracked: Tracked) -> Iterator[Any]:
     """A client of the store of a run; BadInput with one line where there is no store, or where it refuses."""
-    file = Path(tracked.uri.removeprefix("sqlite:///"))
-    if tracked.uri.startswith("sqlite:///") and not file.is_file():
+    if (file := database_file(tracked.uri)) and not file.is_file():
         raise BadInput(f"{file}: no such store, though a run was tracked in it; put it back, or train the run again")
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

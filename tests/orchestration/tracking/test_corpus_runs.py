@@ -10,6 +10,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -186,7 +187,7 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
     with corpus_run(place, folder, METADATA) as run:
         report = corpus_progress(run)
         with monkeypatch.context() as patched:
-            patched.setattr(track_corpus.time, "monotonic", lambda: now_s)
+            patched.setattr(track_corpus, "time", SimpleNamespace(monotonic=lambda: now_s, time=time.time))
             for done in (0, 1, 2):
                 report(event(done))
                 now_s += 2.0
@@ -205,7 +206,7 @@ def test_progress_is_over_the_seconds_since_the_run_began(
     with corpus_run(place, folder, METADATA) as run:
         later = time.time() + 90
         with monkeypatch.context() as patched:
-            patched.setattr(track_corpus.time, "time", lambda: later)
+            patched.setattr(track_corpus, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: later))
             corpus_progress(run)(event(4))
         make(folder, finished)
     (point,) = track.client_of(place.uri).get_metric_history(run.tracked.run_id, "text/tokens")
