@@ -518,7 +518,7 @@ def inspect(
 @app.command()
 def export(
     run: options.Run,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    folder: options.NewFolder,
     overrides: options.Overrides = None,
     to: Annotated[Literal["hf"], typer.Option(help="For `from_pretrained` of transformers.")] = "hf",
     heads: Annotated[bool, typer.Option(help="Heads too; without them, AutoModel takes all of it.")] = True,

@@ -21,7 +21,7 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import write_atomic
+from preprocessing.files import local, write_atomic
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
@@ -210,6 +210,7 @@ def export(
     """
     from training.formats import described, load_spec, load_weights, to_transformers, without_heads
 
+    local("DIR", to)
     if step:
         return _export_step(folder, to, step, heads=heads, repo=repo)
     made, weights = folder / launch.EXPORT, folder / launch.WEIGHTS

@@ -152,10 +152,11 @@ class _Mirror:
 
     def _send(self) -> None:
         while self._pending and not self._fails:
-            self._fails = True
+            is_sent = False
             with track.log_and_suppress("the progress of the corpus"):
                 while_there(self.tracked.uri, partial(self._told, list(self._pending)))
-                self._fails = False
+                is_sent = True
+            self._fails = not is_sent
 
     def _told(self, pending: Sequence[tuple[float, Mapping[str, float]]]) -> None:
         from mlflow.entities import Metric

@@ -138,7 +138,8 @@ class MetricLog:
         points, files = sum(len(line["metrics"]) for line in list(self._pending)), list(self._files)
         self._keep_tags()
         if self._fails and (points or files):
-            note_behind(self._folder, points=points, files=self._kept(files))
+            lacks = {"points": points, "files": self._kept(files)}
+            note_behind(self._folder, **{what: one for what, one in lacks.items() if one})
             log.warning(
                 "MLflow does not take metrics (%s): it lacks %d points and %d files, which are kept in %s; the same "
                 "command again mirrors them",

@@ -3,6 +3,7 @@
 import http.client
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,7 +103,9 @@ def proxy(target: str, delay_s: float = 0.0) -> Iterator[Proxy]:
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[str]:
     """The address of MLflow's own server, in threads of this process; its store and its artifacts are in `folder`."""
-    from mlflow.server import app, constants, handlers
+    with warnings.catch_warnings():  # of what it imports
+        warnings.simplefilter("ignore")
+        from mlflow.server import app, constants, fastapi_app, handlers  # noqa: F401
     from werkzeug.serving import make_server
 
     settings = {

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestration import figures
+from orchestration import figures, progress
 from orchestration.progress import ignore
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from orchestration.tracking import corpus_runs as track_corpus
@@ -187,7 +187,8 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
     with corpus_run(place, folder, METADATA) as run:
         report = corpus_progress(run)
         with monkeypatch.context() as patched:
-            patched.setattr(track_corpus, "time", SimpleNamespace(monotonic=lambda: now_s, time=time.time))
+            for module in (track_corpus, progress):
+                patched.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s, time=time.time))
             for done in (0, 1, 2):
                 report(event(done))
                 now_s += 2.0
@@ -221,7 +222,10 @@ def test_a_store_that_fails_costs_one_warning(
         track.client_of(place.uri).set_terminated(run.tracked.run_id)
         track.client_of(place.uri).delete_run(run.tracked.run_id)
         report(event(4))
+        assert run.progress
+        run.progress.close()
         report(event(4, "corpus"))
+        run.progress.close()
         track.client_of(place.uri).restore_run(run.tracked.run_id)
         make(folder, finished)
     assert caplog.text.count("MLflow does not take the progress of the corpus") == 1
