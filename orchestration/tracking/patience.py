@@ -190,20 +190,24 @@ def why_away(uri: str, timeout_s: float = 0.0) -> str:
 def database_file(uri: str) -> Path | None:
     """The file of a store of SQLite; None where the store is of another kind.
 
-    >>> database_file("sqlite:////tmp/a%3Fb/mlflow.db"), database_file("http://127.0.0.1:5000")
+    >>> database_file("sqlite+pysqlite:////tmp/a%3Fb/mlflow.db"), database_file("http://127.0.0.1:5000")
     (PosixPath('/tmp/a?b/mlflow.db'), None)
     """
-    _, is_file, path = uri.partition("sqlite:///")
-    return Path(unquote(path.partition("?")[0])) if is_file and uri.startswith("sqlite:///") else None
+    found = re.match(r"sqlite(?:\+pysqlite)?:///(?!:memory:)([^?]+)", uri)
+    return Path(unquote(found[1])) if found else None
 
 
 def database_uri(file: Path) -> str:
-    """The address of a store of SQLite. What SQLAlchemy would take for the end of the path is quoted, and % with it.
+    """The address of a store of SQLite.
 
-    >>> database_uri(Path("/tmp/50% of it?/mlflow.db"))
-    'sqlite:////tmp/50%25 of it%3F/mlflow.db'
+    What SQLAlchemy would take for the end of the path is quoted, and % with it. MLflow makes the folder of what begins
+    with sqlite:///, and takes the quoted name for its name: such a path has the driver in its address.
+
+    >>> database_uri(Path("/tmp/of it/mlflow.db")), database_uri(Path("/tmp/50% of it?/mlflow.db"))
+    ('sqlite:////tmp/of it/mlflow.db', 'sqlite+pysqlite:////tmp/50%25 of it%3F/mlflow.db')
     """
-    return "sqlite:///" + re.sub("[%?#]", lambda found: quote(found[0]), str(file))
+    quoted = re.sub("[%?#]", lambda found: quote(found[0]), str(file))
+    return f"sqlite:///{quoted}" if quoted == str(file) else f"sqlite+pysqlite:///{quoted}"
 
 
 def folder_of(uri: str) -> Path:
@@ -262,11 +266,12 @@ def credentials_wanted(status: int) -> str:
     """
     user = os.environ.get("MLFLOW_TRACKING_USERNAME", "")
     given = f"user {user}" if user else "the token" if os.environ.get("MLFLOW_TRACKING_TOKEN") else ""
+    which = f"{given} or the password" if user else given
     wanted = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
     if status == 403:
         return f"permission denied to {given or 'whoever has no password'} (403); ask for it, or set {wanted}"
     if given:
-        return f"{given} or the password is not accepted (401); check {wanted}"
+        return f"{which} is not accepted (401); check {wanted}"
     return f"wants a user and a password (401); set {wanted}"
 
 
@@ -279,6 +284,7 @@ PACKAGES: Final = {  # the package that has a module, where it is called otherwi
     "google": "google-cloud-storage",
     "google.cloud": "google-cloud-storage",
     "google.cloud.storage": "google-cloud-storage",
+    "azure.storage.filedatalake": "azure-storage-file-datalake azure-identity",
     "azure": "azure-storage-blob azure-identity",
     "databricks": "databricks-sdk",
 }

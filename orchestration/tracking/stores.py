@@ -5,6 +5,7 @@ MLflow makes the tables of a new file in a hundred steps. Stopped in between, it
 any more, and two that make one at once disturb each other. So it is made aside, under a lock, and then gets its name.
 """
 
+import glob
 import importlib
 import importlib.metadata
 import logging
@@ -12,7 +13,7 @@ import os
 import re
 import sqlite3
 import uuid
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -138,10 +139,13 @@ def make(file: Path, artifacts: str = "") -> None:
 
 
 def _make(file: Path, artifacts: str) -> None:
-    for left in file.parent.glob(f"{TEMPORARY}{file.name}-*"):  # by a command that was killed
+    for left in file.parent.glob(f"{TEMPORARY}{glob.escape(file.name)}-*"):  # by a command that was killed
         left.unlink(missing_ok=True)
     if file.exists():
         aside = file.with_name(f"{HALF_MADE}{uuid.uuid4().hex[:8]}-{file.name}")
+        for suffix in ("-journal", "-wal", "-shm"):  # of the old file, which SQLite would take for the new one's
+            with suppress(FileNotFoundError):
+                os.rename(f"{file}{suffix}", f"{aside}{suffix}")
         os.rename(file, aside)
         log.warning("%s: was left half-made by a command that was stopped; made anew, the old one is %s", file, aside)
     temporary = file.with_name(f"{TEMPORARY}{file.name}-{uuid.uuid4().hex}")
@@ -149,7 +153,8 @@ def _make(file: Path, artifacts: str) -> None:
         _fill(temporary, artifacts or (file.parent / "artifacts").absolute().as_uri())
         _name(temporary, file)
     finally:
-        temporary.unlink(missing_ok=True)
+        for path in (temporary, Path(f"{temporary}-journal")):
+            path.unlink(missing_ok=True)
 
 
 def _fill(file: Path, artifacts: str) -> None:

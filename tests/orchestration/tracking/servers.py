@@ -106,6 +106,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     with warnings.catch_warnings():  # of what it imports
         warnings.simplefilter("ignore")
         from mlflow.server import app, constants, fastapi_app, handlers  # noqa: F401
+    from mlflow.tracking._tracking_service import utils
     from werkzeug.serving import make_server
 
     settings = {
@@ -122,7 +123,10 @@ def mlflow_server(folder: Path) -> Iterator[str]:
             patch.setenv(name, value)
         for name in stores:
             patch.setattr(handlers, name, None, raising=False)
-        patch.setattr(handlers.utils, "set_tracking_uri", lambda uri: None, raising=False)
+        patch.setattr(
+            utils, "_tracking_uri", None
+        )  # the server's own is that of its process, for as long as it is there
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         server = make_server("127.0.0.1", 0, app, threaded=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

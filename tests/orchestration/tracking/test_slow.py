@@ -340,7 +340,7 @@ def waited_s(waiting: Any, clock: SimpleNamespace, probed_each_s: float, heard_e
         (True, 0, 9.0, 600.0),
         (True, 0, 0, patience.ANSWER_S + 0.5),  # nothing is heard of it
         (False, 0.5, 0, patience.FAILED_S),  # it is refused
-        (False, 0.5, 2.0, 600.0),
+        (False, 0.5, 0.5, 600.0),  # its /health fails, and nothing else
     ],
 )
 def test_a_call_is_waited_for_as_long_as_answers_come(
