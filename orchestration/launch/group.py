@@ -116,7 +116,9 @@ def pretrain(
 def log_results(folder: Path, tracked: tracking.Tracked, finished: bool, report: Report = ignore) -> None:
     """Keep the figures of a run in MLflow, and its net where it is finished; what it does not take is noted. The last
     points of its metrics come first, where the first worker was ended, or gave up, before they were there."""
-    tracking.MetricLog(folder, tracked, system=False).close(report)
+    with tracking.log_and_suppress("the last of the metrics"):
+        if not (tracking.behind(folder).get("points") and tracking.unanswered(tracked)):  # which was said
+            tracking.MetricLog(folder, tracked, system=False).close(report)
     with tracking.log_and_suppress("figures and model; the same command again logs them"):
         tracking.note_behind(folder, results=finished)
         drawn = figures.training(tracking.history(folder))

@@ -126,7 +126,8 @@ def mlflow_server(folder: Path) -> Iterator[str]:
         patch.setattr(
             utils, "_tracking_uri", None
         )  # the server's own is that of its process, for as long as it is there
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setenv("MLFLOW_TRACKING_URI", "")  # so that it is as before afterwards, whatever the server sets
+        patch.delenv("MLFLOW_TRACKING_URI")
         server = make_server("127.0.0.1", 0, app, threaded=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

@@ -27,6 +27,7 @@ from pipeline.spec import Clean, Corpus
 from preprocessing.errors import Preempted, ResourceError
 from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.vocab import WordPiece
+from tests.orchestration.tracking.test_stores import ODD
 from tests.training.corpora import mini_corpus
 
 SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
@@ -152,6 +153,18 @@ def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.Place, finish
         assert second == first
         make(folder, finished)
     assert look(second).info.status == "FINISHED"
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.Place, tmp_path: Path) -> None:
+    """Its folder is part of what the store is asked for."""
+    with pytest.raises(Preempted), corpus_run(place, tmp_path / name, METADATA) as first:
+        raise Preempted("stopped")
+    with pytest.raises(Preempted), corpus_run(place, tmp_path / name, METADATA) as second:
+        raise Preempted("stopped")
+    with pytest.raises(Preempted), corpus_run(place, tmp_path / f"{name}x", METADATA) as other:
+        raise Preempted("stopped")
+    assert first == second != other
 
 
 def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finished: Path, folder: Path) -> None:
