@@ -519,7 +519,7 @@ def inspect(
 @app.command()
 def export(
     run: options.Run,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    folder: options.NewFolder,
     overrides: options.Overrides = None,
     to: Annotated[Literal["hf"], typer.Option(help="For `from_pretrained` of transformers.")] = "hf",
     heads: Annotated[bool, typer.Option(help="Heads too; without them, AutoModel takes all of it.")] = True,
@@ -751,8 +751,14 @@ def doctor(
 
         return reachable(address)
 
+    def ask_store(uri: str) -> tuple[str, str]:
+        from orchestration.tracking import examined
+
+        return examined(uri)
+
     with waiting("looking at this machine"):
-        found = checkup.examine(out, load_cluster(on).address, os.environ.get("MLFLOW_TRACKING_URI", ""), port, ask)
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        found = checkup.examine(out, load_cluster(on).address, uri, port, ask, ask_store)
     values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
     return print_answer(

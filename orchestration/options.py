@@ -10,6 +10,7 @@ import typer
 
 from orchestration.terminal import complete
 from preprocessing.errors import BadInput
+from preprocessing.files import local
 
 Number = TypeVar("Number", int, float)
 
@@ -61,6 +62,12 @@ def _folder(given: Path | None) -> Path | None:
     return given
 
 
+def _to_write(context: typer.Context, option: typer.CallbackParam, given: Path | None) -> Path | None:
+    """A folder of this machine, in which results are written; BadInput, before anything begins, where it is none."""
+    what = option.opts[-1] if option.opts[-1].startswith("-") else "DIR"
+    return given if given is None else local(what, given)
+
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -98,7 +105,8 @@ Data = Annotated[
     typer.Option(metavar="PATH", help="Other text: file, folder, glob, corpus.", autocompletion=complete.corpus),
 ]
 HoldOut = Annotated[float | None, typer.Option(metavar="SHARE", help="Of --data, for validation and tasks; else .01.")]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Where everything is written.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", callback=_to_write, help="Where everything is written.")]
+NewFolder = Annotated[Path, typer.Argument(metavar="DIR", callback=_to_write, help="A new folder.")]
 Port = Annotated[int, typer.Option(help="Of the UI, on 127.0.0.1.", min=1, max=65535)]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Another seed than the recipe's.")]
 Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Whether to go on from a checkpoint.")]
@@ -153,7 +161,10 @@ Every = Annotated[
     int, typer.Option("--every", metavar="STEPS", min=0, help="Also the weights that were kept every so many steps.")
 ]
 Submit = Annotated[
-    Path | None, typer.Option("--submit", metavar="DIR", help="Also write the files for GLUE's leaderboard there.")
+    Path | None,
+    typer.Option(
+        "--submit", metavar="DIR", callback=_to_write, help="Also write the files for GLUE's leaderboard there."
+    ),
 ]
 Against = Annotated[
     Literal["nothing", "random"], typer.Option("--against", help="Also fine-tune the same net from random weights.")

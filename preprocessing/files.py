@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -14,7 +15,33 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import xxhash
 
+from preprocessing.errors import BadInput
+
+ADDRESS: Final = re.compile(r"\s*(?:file:|[a-z][a-z0-9+.-]*:[:/])", re.IGNORECASE)  # s3://..., which Path makes s3:/...
 TEMPORARY: Final = ".tmp-"  # how an unfinished file begins; readers ignore it
+
+
+def is_address(path: Path | str) -> bool:
+    """Whether a path is an address, as of an object store: to this machine it would be a folder named `s3:`.
+
+    >>> [is_address(given) for given in ("s3://bucket/x", Path("S3://bucket/x"), "file:x", "/mnt/s3:/x", "a:b")]
+    [True, True, True, False, False]
+    """
+    return ADDRESS.match(str(path)) is not None
+
+
+def local(what: str, path: Path | str) -> Path:
+    """A path to write to, which `what` names; BadInput where it is an address: results lie on disks of this machine."""
+    if not is_address(path):
+        return Path(path)
+    given = str(path).strip()
+    if (scheme := given.partition(":")[0]).lower() == "file":
+        raise BadInput(f"{what} {given}: an address; give the path alone, without {scheme}:")
+    said = re.sub(r"^([^:/]+):/+", r"\1://", given)
+    raise BadInput(
+        f"{what} {said}: an address, which nothing is written to; give a folder of this machine, such as one on which "
+        "it is mounted"
+    )
 
 
 def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:

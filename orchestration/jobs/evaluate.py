@@ -35,7 +35,7 @@ from orchestration.reports import (
     unit_of,
 )
 from preprocessing.errors import SesameError
-from preprocessing.files import write_atomic
+from preprocessing.files import local, write_atomic
 from training.evaluation import Evaluated
 from training.metrics import Average, Paired, glue_average, interval, paired, submission
 from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
@@ -372,6 +372,7 @@ def _seed(cell: launch.Cell) -> int:
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
     """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names."""
+    local("--submit", folder)
     files = dict[str, str]()
     score_of = {(score.task, score.step, score.labels): score for score in scores}
     for plan in plans:

@@ -25,6 +25,7 @@ from orchestration.planning import device_of
 from pipeline.readers import Source, left_out, plan_splits, recognise
 from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
+from preprocessing.files import local
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
 from preprocessing.vocab import VocabSpec, given, keeps_whitespace, table_rows, without_whitespace
@@ -47,6 +48,9 @@ class Flags:
     seed: int | None = None
     hold_out: float | None = None  # share of the text that --data names
     command_line: str = ""  # as it was typed
+
+    def __post_init__(self) -> None:
+        local("--out", self.out)
 
     def command(self, verb: str, *more: str) -> str:
         """The command line that does `verb` with these flags.

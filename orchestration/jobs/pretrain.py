@@ -21,7 +21,7 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import whole_folder, write_atomic
+from preprocessing.files import local, whole_folder, write_atomic
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
@@ -107,13 +107,16 @@ def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
     """Give MLflow what it lacks of a finished run; where it still does not answer, that is said, and stays kept."""
     report({"stage": "mirroring metrics"})
     tracked, at = tracking.known(folder), tracking.hidden(place.uri)
-    if tracked is None or not tracking.answers(tracked):
-        logging.getLogger(__name__).warning("MLflow at %s does not answer: it lacks parts of %s", at, folder)
+    if tracked is None or (reason := tracking.unanswered(tracked)):
+        why = f"does not answer ({reason})" if tracked else "has no run of this folder"
+        logging.getLogger(__name__).warning("MLflow at %s %s: it lacks parts of %s", at, why, folder)
         return
     tracking.catch_up(tracked, folder)
-    tracking.MetricLog(folder, tracked, system=False).close()
     if "results" in tracking.behind(folder):
-        launch.log_results(folder, tracked, finished=True)
+        launch.log_results(folder, tracked, finished=True, report=report)
+    else:
+        tracking.MetricLog(folder, tracked, system=False).close(report)
+    tracking.complete(tracked, folder)
 
 
 def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:
@@ -207,6 +210,7 @@ def export(
     """
     from training.formats import described, load_spec, load_weights, to_transformers, without_heads
 
+    local("DIR", to)
     if step:
         return _export_step(folder, to, step, heads=heads, repo=repo)
     made, weights = folder / launch.EXPORT, folder / launch.WEIGHTS

@@ -108,14 +108,18 @@ def pretrain(
             with nullcontext() if is_ours() else seen(needs) as nodes:
                 result = Training(run, needs, env, tracked, asked, patience, nodes, now).result()
             now({"stage": "logging to MLflow"})
-            log_results(folder, tracked, result.finished)
+            log_results(folder, tracked, result.finished, now)
             if not result.finished:
                 raise asked.stopped(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
     return result
 
 
-def log_results(folder: Path, tracked: tracking.Tracked, finished: bool) -> None:
-    """Keep the figures of a run in MLflow, and its net where it is finished; what it does not take is noted."""
+def log_results(folder: Path, tracked: tracking.Tracked, finished: bool, report: Report = ignore) -> None:
+    """Keep the figures of a run in MLflow, and its net where it is finished; what it does not take is noted. The last
+    points of its metrics come first, where the first worker was ended, or gave up, before they were there."""
+    with tracking.log_and_suppress("the last of the metrics"):
+        if not (tracking.behind(folder).get("points") and tracking.unanswered(tracked)):  # which was said
+            tracking.MetricLog(folder, tracked, system=False).close(report)
     with tracking.log_and_suppress("figures and model; the same command again logs them"):
         tracking.note_behind(folder, results=finished)
         drawn = figures.training(tracking.history(folder))

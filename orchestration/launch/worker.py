@@ -188,7 +188,7 @@ class Worker:
         finally:
             if metrics:
                 self._report("mirroring metrics")
-                metrics.close()
+                metrics.close(self.events.append)
         if metrics and result.state.skip_steps:
             tell(tracked, Path(run.folder), skip_steps=list(result.state.skip_steps))
         if result.finished:

@@ -35,12 +35,20 @@ class Finding:
 
 Ask = Callable[[str], str]
 """`host:port` of the Ray at an address; ResourceError where none answers."""
+AskStore = Callable[[str], tuple[str, str]]
+"""What the store of MLflow at an address says to a request, and the remedy; "" where there is nothing to do."""
 
 
 def examine(
-    out: Path, address: str = "", tracking_uri: str = "", port: int = 5000, ask: Ask | None = None
+    out: Path,
+    address: str = "",
+    tracking_uri: str = "",
+    port: int = 5000,
+    ask: Ask | None = None,
+    ask_store: AskStore | None = None,
 ) -> list[Finding]:
-    """All findings for a run that writes under `out`; nothing is started or changed, and imported by `ask` alone."""
+    """All findings for a run that writes under `out`; nothing is started or changed, and imported by those that
+    ask alone."""
     return [
         *versions(),
         compiler(),
@@ -51,7 +59,7 @@ def examine(
         gpu(),
         ui_port(port),
         ray_address(address, ask),
-        tracking(tracking_uri, out),
+        tracking(tracking_uri, out, ask_store),
     ]
 
 
@@ -137,11 +145,14 @@ def ray_address(address: str, ask: Ask | None = None) -> Finding:
     return Finding("ray", f"{address} answers" if found == address else f"{address}: {found} answers")
 
 
-def tracking(uri: str, out: Path) -> Finding:
-    """MLFLOW_TRACKING_URI answers, or runs are kept in a file under `out`."""
+def tracking(uri: str, out: Path, ask: AskStore | None = None) -> Finding:
+    """MLFLOW_TRACKING_URI answers, to us, or runs are kept in a file under `out`."""
     said = re.sub(r"//[^/\s]*@", "//***@", uri)
     if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
         return Finding("mlflow", f"{said} is no address", f"set MLFLOW_TRACKING_URI to http://{uri}", fatal=True)
+    if uri and ask and not _is_broken(uri):
+        found, remedy = ask(uri)
+        return Finding("mlflow", found, remedy, fatal=bool(remedy))
     if not uri.startswith(("http://", "https://")):
         return Finding("mlflow", said or f"no server: runs are kept in {out / 'mlflow.db'}")
     try:
@@ -152,6 +163,14 @@ def tracking(uri: str, out: Path) -> Finding:
     if _answers(host, port):
         return Finding("mlflow", f"{said} answers")
     return Finding("mlflow", f"{said} does not answer", "start that server, or unset MLFLOW_TRACKING_URI")
+
+
+def _is_broken(uri: str) -> bool:
+    """Whether an address has a host or a port that can be none."""
+    try:
+        return urlsplit(uri).port is not None and not urlsplit(uri).hostname
+    except ValueError:
+        return True
 
 
 def _answers(host: str, port: int) -> bool:

@@ -1,7 +1,8 @@
 """MLflow: runs, corpora as runs, metrics that survive a crash. The only mlflow.
 
 Read runs.py first, then metadata.py (what a run says of itself), metrics.py, models.py (the net as an MLflow model, and
-the registry), corpus_runs.py, scores.py (downstream tasks); server.py is the UI.
+the registry), corpus_runs.py, scores.py (downstream tasks); server.py is the UI;
+patience.py waits for a store that is slow, stores.py says which there are.
 """
 
 from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
@@ -17,15 +18,15 @@ from orchestration.tracking.patience import (
     in_a_line,
     note_behind,
     while_there,
-    within,
 )
 from orchestration.tracking.runs import (
     RUN_FILE,
     Place,
     Tracked,
-    answers,
     catch_up,
     client_of,
+    complete,
+    examined,
     known,
     log_and_suppress,
     log_figures,
@@ -37,6 +38,7 @@ from orchestration.tracking.runs import (
     run,
     tag,
     tell,
+    unanswered,
 )
 from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_task
 
@@ -53,13 +55,14 @@ __all__ = [
     "TaskRecord",
     "Tracked",
     "Version",
-    "answers",
     "behind",
     "catch_up",
     "client_of",
+    "complete",
     "corpus_metadata",
     "corpus_progress",
     "corpus_run",
+    "examined",
     "forget",
     "hardware",
     "hidden",
@@ -82,6 +85,6 @@ __all__ = [
     "run",
     "tag",
     "tell",
+    "unanswered",
     "while_there",
-    "within",
 ]

@@ -5,10 +5,12 @@ the run that it has.
 """
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +19,8 @@ from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import names
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
-from orchestration.tracking.patience import while_there, within
+from orchestration.tracking.metrics import BATCH
+from orchestration.tracking.patience import while_there
 from orchestration.tracking.runs import Place, Tracked
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
@@ -40,6 +43,7 @@ class CorpusRun:
 
     tracked: Tracked
     is_known: bool
+    progress: "_Mirror | None" = field(default=None, compare=False)  # of one that is not known
 
 
 def corpus_metadata(corpus: Corpus, vocab: VocabSpec, command: str = "") -> Metadata:
@@ -67,7 +71,7 @@ def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[Corpu
             return CorpusRun(Tracked(place.uri, known), is_known=True)
         name, tags = telling_name(metadata.name, folder), {FOLDER: _uri(folder)}
         tracked = _begun(client, place, folder) or track.created(client, place, name, EXPERIMENT, **tags)
-        return CorpusRun(tracked, is_known=False)
+        return CorpusRun(tracked, is_known=False, progress=_Mirror(tracked))
 
     run = track.opened(place, begun)
     if run.is_known:
@@ -80,6 +84,8 @@ def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[Corpu
         began_s = time.monotonic()
         yield run
         manifest, took_s = Manifest.load(folder), time.monotonic() - began_s
+        if run.progress:
+            run.progress.close()
 
         def tell() -> None:
             log_corpus(client, run_id, folder, "corpus")
@@ -92,7 +98,7 @@ def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[Corpu
 
 def corpus_progress(run: CorpusRun) -> Report:
     """A report that keeps documents, bytes, tokens and their rates as metrics, over the seconds since the run began."""
-    return ignore if run.is_known else _Mirror(run.tracked)
+    return ignore if run.is_known else run.progress or _Mirror(run.tracked)
 
 
 def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figure"]) -> None:
@@ -116,30 +122,56 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
 
 
 class _Mirror:
-    """Metrics of the stages, a batch every few seconds and at the end of each; a store that fails is asked no more."""
+    """Metrics of the stages, a batch every few seconds and at the end of each, sent by a thread: nothing waits for a
+    slow store. One that fails is asked no more."""
 
     def __init__(self, tracked: Tracked) -> None:
-        self.tracked, self.began_ms = tracked, 1000 * time.time()
-        self.paces, self.next_at, self.fails = Paces(), 0.0, True
-        with track.log_and_suppress("the progress of the corpus"):
-            known = within(tracked.uri, lambda: track.client_of(tracked.uri).get_run(tracked.run_id))
-            self.began_ms = known.info.start_time  # a job that goes on has one time axis
-            self.fails = False
+        self.tracked, self.paces, self.next_at = tracked, Paces(), 0.0
+        self._pending: list[tuple[float, Mapping[str, float]]] = []  # when, and values
+        self._began_s = 0.0  # when the run began: a job that goes on has one time axis
+        self._fails = False
+        self._sender: threading.Thread | None = None
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         rates, now_s = self.paces(event), time.monotonic()
-        if rates is None or self.fails or (now_s < self.next_at and event["done"] < event["total"]):
+        if rates is None or self._fails or (now_s < self.next_at and event["done"] < event["total"]):
             return
         self.next_at = now_s + EVERY_S
         values = {name: event[name] for name in ("documents", "bytes", "tokens") if name in event}
         values |= {"bytes_per_s": rates.bytes_per_s, "tokens_per_s": rates.tokens_per_s}
-        elapsed_s = int(time.time() - self.began_ms / 1000)
-        self.fails = True
-        with track.log_and_suppress("the progress of the corpus"):
-            points = {f"{event['stage']}/{key}": values[key] for key in values}
-            client, run_id = track.client_of(self.tracked.uri), self.tracked.run_id
-            within(self.tracked.uri, lambda: _log_metrics(client, run_id, points, elapsed_s))
-            self.fails = False
+        points = {f"{event['stage']}/{key}": values[key] for key in values}
+        self._pending.append((time.time(), points))
+        if self._sender is None or not self._sender.is_alive():
+            self._sender = threading.Thread(target=self._send, daemon=True, name="mlflow corpus")
+            self._sender.start()
+
+    def close(self) -> None:
+        """Wait until all is sent, as long as the store answers."""
+        if self._sender:
+            self._sender.join()  # whose calls are given up where it does not
+        self._send()
+
+    def _send(self) -> None:
+        while self._pending and not self._fails:
+            is_sent = False
+            with track.log_and_suppress("the progress of the corpus"):
+                while_there(self.tracked.uri, partial(self._told, list(self._pending)))
+                is_sent = True
+            self._fails = not is_sent
+
+    def _told(self, pending: Sequence[tuple[float, Mapping[str, float]]]) -> None:
+        from mlflow.entities import Metric
+
+        client, run_id = track.client_of(self.tracked.uri), self.tracked.run_id
+        self._began_s = self._began_s or client.get_run(run_id).info.start_time / 1000
+        points = [
+            Metric(key, float(value), int(1000 * time_s), int(time_s - self._began_s))
+            for time_s, values in pending
+            for key, value in values.items()
+        ]
+        for start in range(0, len(points), BATCH):
+            client.log_batch(run_id, points[start : start + BATCH])
+        del self._pending[: len(pending)]
 
 
 def _known(client: Any, place: Place, folder: Path) -> str:

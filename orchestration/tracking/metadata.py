@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,44 +68,59 @@ def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> Told:
 
 def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
     """Give a run its tags and files; a new one parameters and dataset. Arguments as those of `told`."""
+    run = Known(client, run_id)
     for kind, values in told(metadata, folder, corpus).items():
-        _log[kind](client, run_id, values)
+        _log[kind](run, values)
 
 
 def tell_kept(client: Any, run_id: str, folder: Path) -> None:
     """Give a run what is kept in its folder, since the store did not take it then."""
+    run = Known(client, run_id)
     for kind, log in _log.items():
         if values := behind(folder).get(kind):
-            log(client, run_id, values)
+            log(run, values)
             forget_told(folder, {kind: values})
 
 
-def _log_tags(client: Any, run_id: str, tags: Mapping[str, str]) -> None:
-    names.log_tags(client, run_id, tags.items())
+@dataclass(frozen=True)
+class Known:
+    """A run of the store, whose entry is asked for once: each question takes the time of a slow server."""
+
+    client: Any
+    run_id: str
+
+    @cached_property
+    def entry(self) -> Any:
+        return self.client.get_run(self.run_id)
 
 
-def _log_texts(client: Any, run_id: str, texts: Mapping[str, str]) -> None:
+def _log_tags(run: Known, tags: Mapping[str, str]) -> None:
+    names.log_tags(run.client, run.run_id, tags.items())
+
+
+def _log_texts(run: Known, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
-        client.log_text(run_id, text, names.path(name))
+        run.client.log_text(run.run_id, text, names.path(name))
 
 
-def _log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
+def _log_params(run: Known, params: Mapping[str, str]) -> None:
     """Those that the run lacks: parameters cannot change, and the folder's name has their hash."""
-    has = client.get_run(run_id).data.params
-    names.log_params(client, run_id, [(key, value) for key, value in params.items() if names.key(key) not in has])
+    has = run.entry.data.params
+    given = [(key, value) for key, value in params.items() if names.key(key) not in has]
+    names.log_params(run.client, run.run_id, given)
 
 
-def _log_datasets(client: Any, run_id: str, datasets: Mapping[str, Mapping[str, str]]) -> None:
+def _log_datasets(run: Known, datasets: Mapping[str, Mapping[str, str]]) -> None:
     """Those of a run that has none: corpora do not change."""
     from mlflow.entities import Dataset
 
-    inputs = client.get_run(run_id).inputs
+    inputs = run.entry.inputs
     if not (inputs and inputs.dataset_inputs):
         for context, dataset in datasets.items():
-            log_dataset(client, run_id, Dataset(**dataset), context)
+            log_dataset(run.client, run.run_id, Dataset(**dataset), context)
 
 
-_log: Final[Mapping[str, Callable[[Any, str, Mapping[str, Any]], None]]] = {
+_log: Final[Mapping[str, Callable[[Known, Mapping[str, Any]], None]]] = {
     "tags": _log_tags,
     "texts": _log_texts,
     "params": _log_params,

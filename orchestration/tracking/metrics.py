@@ -11,14 +11,16 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from orchestration.figures import History
+from orchestration.progress import Report, ignore
 from orchestration.tracking import names
 from orchestration.tracking.metadata import tell_kept
-from orchestration.tracking.patience import FAILED_S, Waiting, behind, forget, in_a_line, note_behind, note_told
+from orchestration.tracking.patience import Waiting, behind, forget, in_a_line, note_behind, note_told
 from orchestration.tracking.runs import Tracked, client_of, load_mlflow
 from preprocessing.errors import BadInput
 
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 FLUSH_S = 5.0
 METRICS_FILE = "metrics.jsonl"  # in the run folder
 BATCH = 1000  # MLflow's limit of metrics in one call
+STAGE = "mirroring metrics"
 
 
 def history(folder: Path) -> History:
@@ -89,8 +92,9 @@ class MetricLog:
         self._files: list[tuple[Path, str]] = [
             (folder / name, where) for name, where in behind(folder).get("files", ())
         ]
-        self._waits_since_s = 0.0  # when the call to the store began that has not ended; 0: none is on its way
+        self._call: Waiting | None = None  # the one to the store that has not ended
         self._fails = ""  # why the last one failed
+        self._report: Report = ignore
         path = folder / METRICS_FILE
         self._file = path.open("ab")
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
@@ -115,22 +119,17 @@ class MetricLog:
         """Have a file of the run among its artifacts too, in a folder of them; of one name the last stays."""
         self._files.append((file, folder))
 
-    def close(self) -> None:
+    def close(self, report: Report = ignore) -> None:
         """Wait until all is in MLflow, as long as the store answers; if it does not, say what it lacks.
 
-        That is a second where it has failed before, or answers nothing. The next start tries again.
+        `report` hears how many points are there. What is lacking the next start sends.
         """
-        closing_s, waiting = time.monotonic(), Waiting(self._uri)
+        self._report = report
         self._closing.set()
         while self._mirror.is_alive():
             self._mirror.join(0.05)
-            now_s, since_s = time.monotonic(), self._waits_since_s
-            if self._fails and now_s - closing_s > FAILED_S:
-                break
-            if since_s != waiting.began_s:
-                waiting = Waiting(self._uri, since_s)
-            if since_s and waiting.is_over():
-                self._fails = self._fails or f"no answer within {waiting.most_s:g} s"
+            if (call := self._call) and call.is_over():
+                self._fails = self._fails or call.reason
                 break
         self._say_what_it_lacks()
         os.fsync(self._file.fileno())
@@ -140,7 +139,8 @@ class MetricLog:
         points, files = sum(len(line["metrics"]) for line in list(self._pending)), list(self._files)
         self._keep_tags()
         if self._fails and (points or files):
-            note_behind(self._folder, points=points, files=self._kept(files))
+            lacks = {"points": points, "files": self._kept(files)}
+            note_behind(self._folder, **{what: one for what, one in lacks.items() if one})
             log.warning(
                 "MLflow does not take metrics (%s): it lacks %d points and %d files, which are kept in %s; the same "
                 "command again mirrors them",
@@ -166,15 +166,15 @@ class MetricLog:
                 if files := self._kept(self._files):  # a worker that is killed while it waits has them again
                     note_behind(self._folder, files=files)
                 load_mlflow(tracked.uri)  # on a busy machine that takes longer than a store may
-                self._waits_since_s = time.monotonic()
-                client = client_of(tracked.uri)
-                tell_kept(client, tracked.run_id, self._folder)
-                if monitor is None and system:
-                    monitor = _system_monitor(tracked)
-                if mirrored is None:
-                    mirrored = _last_steps(client, tracked.run_id, self._last_step)
-                self._mirror_pending(client, tracked.run_id, mirrored)
-                self._mirror_files(client, tracked.run_id)
+                with self._calling(tracked):
+                    client = client_of(tracked.uri)
+                    tell_kept(client, tracked.run_id, self._folder)
+                    if monitor is None and system and not last:
+                        monitor = _system_monitor(tracked)
+                    if mirrored is None and self._pending:
+                        mirrored = _last_steps(client, tracked.run_id)
+                    self._mirror_pending(client, tracked.run_id, mirrored or {})
+                    self._mirror_files(client, tracked.run_id)
                 if files:
                     forget(self._folder, "files")
                 self._fails = ""
@@ -183,17 +183,24 @@ class MetricLog:
                 if not complained:
                     log.warning("MLflow does not take metrics (%s); they are kept in %s", self._fails, self._file.name)
                 complained = True
-            self._waits_since_s = 0.0
             if last:
                 break
         if monitor:
-            self._waits_since_s = time.monotonic()
-            monitor.finish()
+            with self._calling(tracked):
+                monitor.finish()
+
+    @contextmanager
+    def _calling(self, tracked: Tracked) -> Iterator[None]:
+        """`close` waits inside the block as long as the store answers."""
+        with Waiting(tracked.uri) as self._call:
+            try:
+                yield
+            finally:
+                self._call = None
 
     def _mirror_files(self, client: Any, run_id: str) -> None:
         while self._files:
             file, folder = self._files[0]
-            self._waits_since_s = time.monotonic()
             if file.exists():
                 client.log_artifact(run_id, str(file), names.path(folder))
             else:
@@ -206,19 +213,21 @@ class MetricLog:
             names.metric(key, value, int(line["time"] * 1000), line["step"])
             for line in self._pending[:num_lines]
             for key, value in line["metrics"].items()
-            if line["step"] > mirrored.get(key, -1)
+            if line["step"] > mirrored.get(names.key(key), -1)
         ]
         for start in range(0, len(points), BATCH):
-            self._waits_since_s = time.monotonic()
+            self._report({"stage": STAGE, "done": start, "total": len(points)})
             client.log_batch(run_id, metrics=points[start : start + BATCH])
         names.log_true_names(client, run_id, {key for line in self._pending[:num_lines] for key in line["metrics"]})
         del self._pending[:num_lines]
+        if points:
+            self._report({"stage": STAGE, "done": len(points), "total": len(points)})
 
 
-def _last_steps(client: Any, run_id: str, keys: Mapping[str, int]) -> dict[str, int]:
-    """The last step of each metric that MLflow has: where an earlier process of this run stopped mirroring."""
-    histories = {key: client.get_metric_history(run_id, names.key(key)) for key in list(keys)}
-    return {key: max(point.step for point in points) for key, points in histories.items() if points}
+def _last_steps(client: Any, run_id: str) -> dict[str, int]:
+    """The last step of each metric that MLflow has, by its name there: where an earlier process of this run stopped
+    mirroring. The entry of a run has it of each; the history of each would take a request a key."""
+    return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
 
 
 def _system_monitor(tracked: Tracked) -> Any:

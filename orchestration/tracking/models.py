@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlsplit
 
 from orchestration.reports.model_card import model_card
 from orchestration.tracking import names
 from orchestration.tracking.metadata import NOTE
-from orchestration.tracking.patience import hidden, in_a_line, without_password
+from orchestration.tracking.patience import database_file, folder_of, hidden, in_a_line, without_password
 from orchestration.tracking.runs import UNFINISHED, Tracked, client_of, known
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from training.formats import Pipeline
 
 NAME: Final = "model"  # runs:/RUN/model
+MLMODEL: Final = "MLmodel"  # the file that makes a folder a model
 STATE: Final = "sesame.model"  # the tag of a run that says what its model is, or why it has none
 VERSIONS: Final = "mlflow.modelVersions"  # the tag by which the UI shows, with a model, what it is registered as
 INSTANCES: Final = {  # the classes of transformers' pipelines
@@ -87,9 +88,10 @@ def log_model(tracked: Tracked, export: Path) -> str:
         status = "READY"
     finally:
         client.finalize_logged_model(model.model_id, status)
-    last_step = max((metric.step for metric in _held_out(client, run)), default=0)
+    held_out = _held_out(run, model.model_id)
+    last_step = max((metric.step for metric in held_out), default=0)
     client.log_outputs(tracked.run_id, [LoggedModelOutput(model.model_id, last_step)])
-    client.log_batch(tracked.run_id, metrics=_held_out(client, run, model.model_id))
+    client.log_batch(tracked.run_id, metrics=held_out)
     client.set_tag(tracked.run_id, STATE, _state(what))
     return str(model.model_id)
 
@@ -100,12 +102,11 @@ def _models_of(run: Any) -> list[str]:
     return [output.model_id for output in reversed(outputs)]
 
 
-def _held_out(client: Any, run: Any, model_id: str | None = None) -> list[Any]:
-    """The last point of each metric on held-out text; with `model_id`, as that model's too."""
+def _held_out(run: Any, model_id: str) -> list[Any]:
+    """The last point of each metric on held-out text, which the entry of a run has, as the model's too."""
     from mlflow.entities import Metric
 
-    keys = [key for key in run.data.metrics if key.startswith("eval/")]
-    last = (max(client.get_metric_history(run.info.run_id, key), key=lambda point: point.step) for key in keys)
+    last = (point for point in run.data.to_proto().metrics if point.key.startswith("eval/"))
     return [Metric(point.key, point.value, point.timestamp, point.step, model_id) for point in last]
 
 
@@ -132,7 +133,7 @@ def _write(folder: Path, export: Path, what: "Pipeline", card: str, model: Any, 
     (folder / "serving_input_example.json").write_text(json.dumps({"inputs": example}))
     (folder / "model_card.md").write_text(card)
     _write_environment(folder)
-    _mlmodel(what, model, run_id, folder).save(str(folder / "MLmodel"))
+    _mlmodel(what, model, run_id, folder).save(str(folder / MLMODEL))
 
 
 def _mlmodel(what: "Pipeline", model: Any, run_id: str, folder: Path) -> Any:
@@ -254,11 +255,13 @@ def _card(run: Any, export: Path, what: "Pipeline") -> str:
 
 def _publish(client: Any, model: Any, folder: Path) -> None:
     """Put the files where the store has its artifacts: as links on the same disk, by upload to a server."""
-    place = urlparse(model.artifact_location)
-    if place.scheme not in ("", "file"):
-        client.log_model_artifacts(model.model_id, str(folder))
+    if urlsplit(model.artifact_location).scheme not in ("", "file"):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        for file in sorted(files, key=lambda path: path.name == MLMODEL):  # each is an answer that is heard
+            below = file.relative_to(folder).parent.as_posix()
+            client.log_model_artifact(model.model_id, str(file), below if below != "." else None)
         return
-    shutil.copytree(folder, unquote(place.path), copy_function=_link, dirs_exist_ok=True)
+    shutil.copytree(folder, folder_of(model.artifact_location), copy_function=_link, dirs_exist_ok=True)
 
 
 def _link(source: "str | Path", target: "str | Path") -> None:
@@ -299,8 +302,7 @@ def register(folder: Path, export: Path, name: str) -> Version:
 @contextmanager
 def _asked(tracked: Tracked) -> Iterator[Any]:
     """A client of the store of a run; BadInput with one line where there is no store, or where it refuses."""
-    file = Path(tracked.uri.removeprefix("sqlite:///"))
-    if tracked.uri.startswith("sqlite:///") and not file.is_file():
+    if (file := database_file(tracked.uri)) and not file.is_file():
         raise BadInput(f"{file}: no such store, though a run was tracked in it; put it back, or train the run again")
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

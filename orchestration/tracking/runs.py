@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import platform
-import re
 import shutil
 import threading
 import time
@@ -21,21 +20,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psutil
 
-from orchestration.tracking import names
+from orchestration.tracking import names, stores
 from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, tell_kept, telling_name, told
 from orchestration.tracking.patience import (
-    FAILED_S,
-    SLOW_S,
+    Answering,
     behind,
+    database_file,
+    database_uri,
+    folder_of,
     forget,
     forget_told,
     hidden,
     in_a_line,
     note_behind,
     note_told,
+    refused,
     while_there,
     why_away,
-    within,
     without_password,
 )
 from preprocessing.errors import BadInput, Preempted, ResourceError
@@ -48,10 +49,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HEARTBEAT_S = 10.0
+NOTED_S = 0.3  # an answer that takes longer is worth a word
 STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when it has been silent for this long
 ROOM, ROOM_BYTES = ".room", 1 << 18  # in the run folder while it is at work: what is freed to note how it ended
 RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
 UNFINISHED = ".mlflow-"  # how a folder in the run folder begins in which a model is written
+ENDED = "sesame.ended"  # the tag that says how a run ended, where there is more to say than its status
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
 KIND = ("mlflow.experimentKind", "custom_model_development")  # the tag of an experiment whose runs train models
 
@@ -82,13 +85,12 @@ class Tracked:
 
 
 def place(out: Path) -> Place:
-    """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path."""
+    """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path. BadInput where MLflow
+    has no such store, or its driver is not installed."""
     if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
-        if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
-            raise BadInput(f"MLFLOW_TRACKING_URI is {uri}, allowed is an address with a scheme; set it to http://{uri}")
-        return Place(uri)
+        return Place(stores.checked(uri))
     out = out.resolve()
-    return Place(f"sqlite:///{out / DATABASE}", (out / "artifacts").as_uri())
+    return Place(database_uri(out / DATABASE), (out / "artifacts").as_uri())
 
 
 def load_mlflow(uri: str) -> None:
@@ -106,24 +108,19 @@ def load_mlflow(uri: str) -> None:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of what it raises too
     import mlflow.tracking
 
-    if uri.startswith("sqlite:///"):
+    if database_file(uri):
         import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
 
 def client_of(uri: str) -> Any:
-    """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store."""
+    """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store.
+    Whoever waits for a call hears its answers."""
     load_mlflow(uri)
     from mlflow import MlflowClient
 
-    if uri.startswith("sqlite:///"):
-        folder = Path(uri.removeprefix("sqlite:///")).parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(
-                f"{folder}: cannot be made ({error.strerror}); give another --out, or MLFLOW_TRACKING_URI"
-            ) from None
-    return MlflowClient(tracking_uri=uri)
+    if file := database_file(uri):
+        stores.make(file)
+    return Answering(MlflowClient(tracking_uri=uri))
 
 
 def experiment(client: Any, place: Place, name: str = "") -> str:
@@ -132,6 +129,7 @@ def experiment(client: Any, place: Place, name: str = "") -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         return _new_experiment(client, place, name)
+    stores.check_artifacts(found.artifact_location)
     if KIND[0] not in found.tags:
         client.set_experiment_tag(found.experiment_id, *KIND)
     return found.experiment_id
@@ -142,11 +140,13 @@ def _new_experiment(client: Any, place: Place, name: str) -> str:
     from mlflow.exceptions import MlflowException
 
     try:
-        return client.create_experiment(name, artifact_location=place.artifacts or None, tags=dict([KIND]))
+        made = client.create_experiment(name, artifact_location=place.artifacts or None, tags=dict([KIND]))
+        found = client.get_experiment(made)
     except MlflowException:
-        if found := client.get_experiment_by_name(name):
-            return found.experiment_id
-        raise
+        if not (found := client.get_experiment_by_name(name)):
+            raise
+    stores.check_artifacts(found.artifact_location)
+    return found.experiment_id
 
 
 def known(folder: Path) -> Tracked | None:
@@ -204,7 +204,7 @@ def reap(place: Place) -> list[str]:
     running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
     dead = [found for found in running if (owner := _owner(found)) and not owner.alive()]
     for found in dead:
-        folder = Path(found.data.tags.get(FOLDER, "").removeprefix("file://"))
+        folder = folder_of(found.data.tags.get(FOLDER, ""))
         tracked = known(folder)
         is_its_folder = tracked is not None and tracked.run_id == found.info.run_id
         if not (is_its_folder and tell_how_it_ended(client, found.info.run_id, folder)):
@@ -219,7 +219,7 @@ def tell_how_it_ended(client: Any, run_id: str, folder: Path) -> bool:
     """
     if "status" not in (kept := behind(folder)):
         return False
-    _terminate(client, run_id, kept["status"], kept.get("detail", ""))
+    _terminate(client, run_id, kept["status"], _ended(folder, kept.get("detail", "")))
     forget(folder, "status", "detail")
     return True
 
@@ -250,13 +250,9 @@ def _taken(place: Place, folder: Path, name: str) -> tuple[Tracked, bool]:
     before = known(folder)
     is_known = before is not None and before.uri == place.uri
     try:
-        tracked = opened(
-            place,
-            lambda client: _resumed(client, place, folder) or created(client, place, name),
-            FAILED_S if is_known else SLOW_S,
-        )
-    except Away as error:
-        if before is None or before.uri != place.uri:
+        tracked = opened(place, lambda client: _resumed(client, place, folder) or created(client, place, name))
+    except (Away, Refused) as error:
+        if before is None or not is_known:
             raise
         log.warning("%s: the run goes on, and is told to it later", error)
         return before, False
@@ -269,10 +265,15 @@ class Away(ResourceError):
     """A store that does not answer."""
 
 
-def opened(place: Place, ask: Callable[[Any], T], patience_s: float = SLOW_S) -> T:
+class Refused(BadInput):
+    """A store that wants credentials, or others."""
+
+
+def opened(place: Place, ask: Callable[[Any], T]) -> T:
     """What `ask` returns of a client of the store, in which no run of an owner that is gone is open.
 
-    Away where the store does not answer within `patience_s`, or ceases to.
+    Away where the store does not answer, or ceases to, however slowly it may answer; Refused where it wants
+    credentials.
     """
 
     def asked() -> T:
@@ -285,15 +286,42 @@ def opened(place: Place, ask: Callable[[Any], T], patience_s: float = SLOW_S) ->
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        if place.uri.startswith("sqlite:///") and not Path(place.uri.removeprefix("sqlite:///")).exists():
+        if (file := database_file(place.uri)) and not stores.is_whole(file):
             return asked()  # it is made now, which takes seconds
-        if reason := why_away(place.uri, patience_s):
+        if reason := why_away(place.uri):
             raise TimeoutError(reason)
-        return while_there(place.uri, asked, has_answered=patience_s > FAILED_S)
+        return while_there(place.uri, asked, has_answered=True)
     except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
+        if refused(error):
+            raise Refused(f"MLflow at {hidden(place.uri)}: {in_a_line(error)}") from error
         raise Away(
             f"MLflow at {hidden(place.uri)} does not answer ({in_a_line(error)}); see MLFLOW_TRACKING_URI"
         ) from error
+
+
+def examined(uri: str) -> tuple[str, str]:
+    """What the store at an address says to a request as a run would make it, and what to do about it; "": nothing."""
+    said = hidden(uri)
+    try:
+        stores.checked(uri)
+    except BadInput as error:
+        found, _, remedy = str(error).partition("; ")
+        return found, remedy
+    began_s = time.monotonic()
+    reason = "" if (file := database_file(uri)) and not file.exists() else why_away(uri)
+    answer_s = time.monotonic() - began_s
+    if not (file or reason):
+        load_mlflow(uri)
+        try:
+            while_there(uri, lambda: client_of(uri).search_experiments(max_results=1))
+        except Exception as error:
+            if refused(error):
+                what, _, remedy = in_a_line(error).partition("; ")
+                return f"{said}: {what}", remedy
+            reason = in_a_line(error)
+    if reason:
+        return f"{said} does not answer ({reason})", "start that server, or unset MLFLOW_TRACKING_URI"
+    return f"{said} answers" + (f", in {answer_s:.1f} s" if answer_s > NOTED_S else ""), ""
 
 
 @contextmanager
@@ -318,7 +346,8 @@ def heartbeat(tracked: Tracked, folder: Path | None = None, is_open: bool = True
         raise
     finally:
         stop.set()
-        beat.join(FAILED_S)  # a beat that hangs is a daemon's
+        with suppress(TimeoutError):  # a beat that hangs is a daemon's; one that is late would call the run RUNNING
+            while_there(tracked.uri, beat.join)
         _close(tracked, folder, status, detail)
 
 
@@ -337,7 +366,8 @@ def _close(tracked: Tracked, folder: Path | None, status: str, detail: str) -> N
         with log_and_suppress("how the run ended"):
             note_behind(folder, status=status, detail=detail)
     try:
-        within(tracked.uri, lambda: _terminate(client_of(tracked.uri), tracked.run_id, status, detail))
+        ended = _ended(folder, detail) if folder else detail
+        while_there(tracked.uri, lambda: _terminate(client_of(tracked.uri), tracked.run_id, status, ended))
     except Exception as error:
         log.warning("MLflow does not take that the run is %s: %s", status, in_a_line(error))
         return
@@ -357,7 +387,7 @@ def tell(tracked: Tracked, folder: Path, **tags: object) -> None:
 def _tell_kept(tracked: Tracked, folder: Path) -> None:
     if behind(folder).keys() & KINDS:
         load_mlflow(tracked.uri)
-        within(tracked.uri, lambda: tell_kept(client_of(tracked.uri), tracked.run_id, folder))
+        while_there(tracked.uri, lambda: tell_kept(client_of(tracked.uri), tracked.run_id, folder))
 
 
 def catch_up(tracked: Tracked, folder: Path) -> None:
@@ -372,9 +402,26 @@ def catch_up(tracked: Tracked, folder: Path) -> None:
         while_there(tracked.uri, call)
 
 
-def _terminate(client: Any, run_id: str, status: str, detail: str) -> None:
-    names.log_tags(client, run_id, [("sesame.ended", detail)])
+def _terminate(client: Any, run_id: str, status: str, ended: str) -> None:
+    names.log_tags(client, run_id, [(ENDED, ended)])
     client.set_terminated(run_id, status)
+
+
+def _ended(folder: Path, detail: str = "") -> str:
+    """What a run says of its end: an error, and what the store lacks of it. A run whose points are not there is not
+    FINISHED in silence."""
+    kept = behind(folder)
+    counts = {"points": kept.get("points", 0), "files": len(kept.get("files", ()))}
+    lacks = [f"{count:,} {what}" for what, count in counts.items() if count]
+    lacks += ["its figures"] if "results" in kept else []
+    said = f"MLflow lacks {', '.join(lacks)} of it, which are kept in {folder}" if lacks else ""
+    return "; ".join(filter(None, (detail, said)))
+
+
+def complete(tracked: Tracked, folder: Path) -> None:
+    """Have a run that has ended say what the store still lacks of it, or that it lacks nothing."""
+    with log_and_suppress("what it lacks of the run"):
+        while_there(tracked.uri, lambda: tag(tracked, **{ENDED: _ended(folder)}))
 
 
 @contextmanager
@@ -427,15 +474,14 @@ def claim_run(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
     return Tracked(place.uri, found.info.run_id)
 
 
-def answers(tracked: Tracked) -> bool:
-    """Whether the store has the run, and says so within seconds."""
-    load_mlflow(tracked.uri)
+def unanswered(tracked: Tracked) -> str:
+    """Why the store does not say that it has the run; "" where it does."""
     try:
-        within(tracked.uri, lambda: client_of(tracked.uri).get_run(tracked.run_id))
+        load_mlflow(tracked.uri)
+        while_there(tracked.uri, lambda: client_of(tracked.uri).get_run(tracked.run_id))
     except Exception as error:
-        log.debug("MLflow does not answer: %s", in_a_line(error))
-        return False
-    return True
+        return in_a_line(error)
+    return ""
 
 
 def _beat(tracked: Tracked, folder: Path | None, stop: threading.Event, is_open: bool) -> None:

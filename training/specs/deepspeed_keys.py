@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from preprocessing.files import is_address
 from preprocessing.spec import require
 
 VALUES: Final = frozenset(
@@ -121,7 +122,8 @@ def _check_value(name: str, value: object) -> None:
     kinds = OTHERS.get(key, (int, float))
     fits = isinstance(value, kinds) and not isinstance(value, bool)
     if kinds != (int, float):
-        allowed = "the name of a file" if kinds == (str,) else "a list"
+        fits = fits and not (isinstance(value, str) and is_address(value))
+        allowed = "the name of a file of this machine" if kinds == (str,) else "a list"
         return require(fits, f"machine.deepspeed.{name}", value, allowed)
     least, number = LEAST.get(key, 0), value if fits and isinstance(value, int | float) else math.nan
     fits = least <= number < 2**63 and (key in OTHERS or number == int(number))

@@ -4,6 +4,7 @@ import math
 from dataclasses import field
 from typing import Any, ClassVar, Literal
 
+from preprocessing.files import is_address
 from preprocessing.spec import Shrinks, require, spec
 from training.specs.deepspeed_keys import check_effect, check_further
 
@@ -100,7 +101,8 @@ class Machine:
         require(whole, "offload_parameters", parameters, f"none with zero {self.zero}; other stages than 3 need them")
         to_disk = "nvme" in (optimizer, parameters)
         wanted = "a folder on a local disk with nvme, empty without"
-        require(bool(self.nvme_dir) == to_disk, "nvme_dir", self.nvme_dir, wanted)
+        fits = bool(self.nvme_dir) == to_disk and not is_address(self.nvme_dir)
+        require(fits, "nvme_dir", self.nvme_dir, wanted)
         check_effect(self.deepspeed, self.zero, self.precision, to_disk)
         overlaps = not self.overlap_comm or self.zero == 2
         require(overlaps, "overlap_comm", self.overlap_comm, f"false with zero {self.zero}: DeepSpeed can with 2 alone")

@@ -10,12 +10,13 @@ import time
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from orchestration import figures
+from orchestration import figures, progress
 from orchestration.progress import ignore
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from orchestration.tracking import corpus_runs as track_corpus
@@ -26,6 +27,7 @@ from pipeline.spec import Clean, Corpus
 from preprocessing.errors import Preempted, ResourceError
 from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.vocab import WordPiece
+from tests.orchestration.tracking.test_stores import ODD
 from tests.training.corpora import mini_corpus
 
 SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
@@ -153,6 +155,18 @@ def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.Place, finish
     assert look(second).info.status == "FINISHED"
 
 
+@pytest.mark.parametrize("name", ODD)
+def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.Place, tmp_path: Path) -> None:
+    """Its folder is part of what the store is asked for."""
+    with pytest.raises(Preempted), corpus_run(place, tmp_path / name, METADATA) as first:
+        raise Preempted("stopped")
+    with pytest.raises(Preempted), corpus_run(place, tmp_path / name, METADATA) as second:
+        raise Preempted("stopped")
+    with pytest.raises(Preempted), corpus_run(place, tmp_path / f"{name}x", METADATA) as other:
+        raise Preempted("stopped")
+    assert first == second != other
+
+
 def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finished: Path, folder: Path) -> None:
     with corpus_run(place, folder, METADATA) as first:
         make(folder, finished)
@@ -186,7 +200,8 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
     with corpus_run(place, folder, METADATA) as run:
         report = corpus_progress(run)
         with monkeypatch.context() as patched:
-            patched.setattr(track_corpus.time, "monotonic", lambda: now_s)
+            for module in (track_corpus, progress):
+                patched.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s, time=time.time))
             for done in (0, 1, 2):
                 report(event(done))
                 now_s += 2.0
@@ -205,7 +220,7 @@ def test_progress_is_over_the_seconds_since_the_run_began(
     with corpus_run(place, folder, METADATA) as run:
         later = time.time() + 90
         with monkeypatch.context() as patched:
-            patched.setattr(track_corpus.time, "time", lambda: later)
+            patched.setattr(track_corpus, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: later))
             corpus_progress(run)(event(4))
         make(folder, finished)
     (point,) = track.client_of(place.uri).get_metric_history(run.tracked.run_id, "text/tokens")
@@ -220,7 +235,10 @@ def test_a_store_that_fails_costs_one_warning(
         track.client_of(place.uri).set_terminated(run.tracked.run_id)
         track.client_of(place.uri).delete_run(run.tracked.run_id)
         report(event(4))
+        assert run.progress
+        run.progress.close()
         report(event(4, "corpus"))
+        run.progress.close()
         track.client_of(place.uri).restore_run(run.tracked.run_id)
         make(folder, finished)
     assert caplog.text.count("MLflow does not take the progress of the corpus") == 1

@@ -16,10 +16,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
-from http.server import HTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -33,11 +32,10 @@ from orchestration.progress import ignore
 from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, patience, server
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
-from orchestration.tracking.patience import SLOW_S, behind, note_behind, within
+from orchestration.tracking.patience import SLOW_S, behind, note_behind, while_there
 from preprocessing import limits
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.manifest import Manifest
-from tests.orchestration.tracking.servers import Health
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
@@ -439,8 +437,9 @@ def test_a_store_that_refuses_costs_a_warning_and_no_point(
 
 
 @pytest.fixture
-def mute() -> Any:
-    """The address of a server that takes connections and never answers."""
+def mute(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The address of a server that takes connections and never answers, which is waited for for a second."""
+    monkeypatch.setattr(patience, "ANSWER_S", 1.0)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -481,7 +480,7 @@ def test_importing_mlflow_is_not_counted_against_the_store(
 
     monkeypatch.setattr(track, "load_mlflow", slow)
     monkeypatch.setattr(metrics, "load_mlflow", slow)
-    assert track.answers(tracked)
+    assert not track.unanswered(tracked)
     due.append(True)
     log = MetricLog(tmp_path, tracked, system=False)
     log(1, {"train/loss": 3.0})
@@ -528,39 +527,14 @@ def locked(place: track.Place) -> Iterator[None]:
         other.close()
 
 
-def test_a_store_that_is_slow_is_waited_for_longer_than_one_that_is_gone(
-    mute: str, tracked: track.Tracked, place: track.Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def waited_for_s(uri: str, until_it_answers_s: float) -> float:
-        """Seconds of a clock that moves only once the store has been asked."""
-        monkeypatch.setattr(patience, "is_there", lambda uri: not patience.why_away(uri, until_it_answers_s))
-        now_s = [0.0]
-        monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-        waiting = patience.Waiting(uri)
-        while not waiting.is_over():
-            now_s[0] += 0.25
-            while waiting._asked and waiting._answers is None:
-                time.sleep(0.01)
-        return now_s[0]
-
-    with HTTPServer(("127.0.0.1", 0), Health) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert waited_for_s(f"http://127.0.0.1:{server.server_port}", 60.0) == patience.SLOW_S + 0.25
-        server.shutdown()
-    assert waited_for_s(place.uri, 60.0) == patience.SLOW_S + 0.25
-    assert waited_for_s(mute, 0.2) == patience.FAILED_S + 0.25
-    with locked(place):
-        assert waited_for_s(place.uri, 0.2) == patience.FAILED_S + 0.25
-
-
 def test_a_call_that_is_not_answered_is_given_up_and_one_that_fails_fails(mute: str) -> None:
     answered = threading.Event()
     with pytest.raises(TimeoutError, match="no answer within 1 s"):
-        within(mute, answered.wait)
+        while_there(mute, answered.wait)
     answered.set()
-    assert within(mute, answered.wait)
+    assert while_there(mute, answered.wait)
     with pytest.raises(ValueError, match="its own"):
-        within(mute, lambda: int("its own"))
+        while_there(mute, lambda: int("its own"))
 
 
 def test_a_run_that_the_store_knows_goes_on_without_it_and_is_told_later(
@@ -603,7 +577,7 @@ def test_a_store_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(track, "client_of", lambda uri: f"a client of {uri}")
     monkeypatch.setattr(track, "reap", lambda place: [])
     place = track.place(tmp_path / "removed")
-    assert track.opened(place, str, track.FAILED_S) == f"a client of {place.uri}"
+    assert track.opened(place, str) == f"a client of {place.uri}"
 
 
 def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(

@@ -1,0 +1,111 @@
+"""Results are written to folders of this machine: an address is refused at once, whichever verb or key gets it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import sesame
+from orchestration import cli
+from orchestration.jobs import evaluate, pretrain
+from preprocessing.errors import BadInput
+from training.specs.machine import Machine
+
+ADDRESSES = (
+    "s3://bucket/x", "S3://bucket/x", "gs://bucket/x", "hdfs://host/x", "hdfs:/x", "abfs://c@host/x", "abfss://c@host/x",
+    "file:///tmp/x", "file:/tmp/x", "file:x", "FILE:x", "https://host/x", "memory://x", "dbfs:/x", "az://c/x", "r2://b/x",
+    "simplecache::s3://bucket/x", " s3://bucket/x", "C:/x",
+)  # fmt: skip
+COMMANDS: Any = typer.main.get_command(cli.app)
+NEEDS = {
+    "recipe": "bert_base",
+    "run": "bert_base",
+    "prompts": "The",
+    "folder": "new",
+    "table": "albert-sp",
+    "job": "job",
+}
+MORE = {"register": ("--as", "mine")}
+WITH_OUT = [
+    verb for verb, command in COMMANDS.commands.items() if any("--out" in option.opts for option in command.params)
+]
+
+
+def words_of(verb: str) -> list[str]:
+    """What a verb cannot do without."""
+    arguments = [one for one in COMMANDS.commands[verb].params if one.param_type_name == "argument" and one.required]
+    return [verb, *(NEEDS[one.name] for one in arguments), *MORE.get(verb, ())]
+
+
+def refused(words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said, in one line; nothing was written."""
+    assert cli.main(words) == 2
+    assert os.listdir(folder) == []
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = [line for line in captured.err.splitlines() if not line.endswith("...")]
+    return line
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_verb_that_writes_is_here() -> None:
+    assert {"corpus", "train", "run", "eval", "table", "export", "register", "submit", "ui", "doctor"} <= {*WITH_OUT}
+
+
+@pytest.mark.parametrize("verb", WITH_OUT)
+def test_no_verb_writes_to_an_address(verb: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It wrote into a folder named `s3:`, and ended with 0."""
+    line = refused([*words_of(verb), "--out", "s3://bucket/x"], elsewhere, capsys)
+    assert line.startswith(
+        "sesame: --out s3://bucket/x: an address, which nothing is written to; give a folder of this"
+    )
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "an address" in refused(["train", "bert_base", "--out", address], elsewhere, capsys)
+    with pytest.raises(BadInput, match=r"^--out .*: an address"):
+        sesame.open("bert_base", scale="tiny", data="demo", out=address)
+    assert os.listdir(elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["export", "bert_base", "s3://bucket/x"], "DIR s3://bucket/x"),
+        (["eval", "bert_base", "--submit", "gs://bucket/x"], "--submit gs://bucket/x"),
+        (
+            ["check", "bert_base", "cluster.machine.nvme_dir=s3://bucket/x", *["cluster.machine.zero=3"]],
+            "nvme_dir",
+        ),
+    ],
+)
+def test_other_options_and_keys_that_name_a_folder(
+    words: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(words, elsewhere, capsys)
+
+
+def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
+    for nvme_dir in ("s3://bucket/x", "file:///x"):
+        with pytest.raises(ValueError, match=r"nvme_dir is .*, allowed is a folder on a local disk"):
+            Machine(zero=3, offload_optimizer="nvme", nvme_dir=nvme_dir)
+    with pytest.raises(ValueError, match=r"output_file is .*, allowed is the name of a file of this machine"):
+        Machine(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
+    with pytest.raises(BadInput, match=r"^DIR s3://bucket/x: an address"):
+        pretrain.export(elsewhere, Path("s3://bucket/x"))
+    with pytest.raises(BadInput, match=r"^--submit s3://bucket/x: an address"):
+        evaluate.submit([], [], Path("s3://bucket/x"))
+    assert os.listdir(elsewhere) == []
+
+
+@pytest.mark.parametrize("name", ["a:b", "s3:", "it's 50% #1?", "x@y", "-", "a+b&c"])
+def test_a_folder_with_an_odd_name_is_none(name: str) -> None:
+    assert sesame.open("bert_base", scale="tiny", data="demo", out=name)._flags.out == Path(name)

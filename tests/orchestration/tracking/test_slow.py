@@ -1,0 +1,375 @@
+"""A tracking server that is slow is not away: whatever it is asked, the end is waited for, and all is there then.
+
+A proxy before MLflow's own server lets every answer wait. Delays are a share of those that users have met, as is the
+time after which a store is asked whether it is there; nothing here depends on how long anything takes.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestration import figures
+from orchestration.jobs.pretrain import catch_up
+from orchestration.launch import group
+from orchestration.progress import ignore
+from orchestration.terminal import doctor
+from orchestration.tracking import (
+    CellRecord,
+    MetricLog,
+    TaskRecord,
+    corpus_progress,
+    corpus_run,
+    examined,
+    log_card,
+    log_scores,
+    log_table,
+    log_task,
+    mirror,
+    owed,
+    patience,
+    register,
+)
+from orchestration.tracking import runs as track
+from orchestration.tracking.patience import Answering, Waiting, behind, in_a_line, while_there
+from preprocessing.errors import BadInput
+from tests.orchestration.tracking.servers import Proxy, mlflow_server, proxy
+from tests.orchestration.tracking.test_models import exported
+from tests.training.corpora import mini_corpus
+
+SHARE = 0.2  # of the delays
+METADATA = track.Metadata("mini", {"peak": 1e-3}, {"recipe_hash": "abc"}, "* a net", {"recipe.yaml": "name: mini\n"})
+KEYS = [f"train/metric_{number}" for number in range(19)]
+WANTED = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with mlflow_server(tmp_path_factory.mktemp("server")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def prompt(server: str) -> Iterator[Proxy]:
+    """A proxy that lets no answer wait."""
+    with proxy(server) as asked:
+        yield asked
+
+
+@pytest.fixture(params=[0.1, 0.5, pytest.param(2.0, marks=pytest.mark.slow)])
+def slow(request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy that lets every answer wait."""
+    monkeypatch.setattr(patience, "PROBE_S", SHARE * patience.PROBE_S)
+    with proxy(server, SHARE * request.param) as asked:
+        yield asked
+
+
+@pytest.fixture(autouse=True)
+def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("USERNAME", "PASSWORD", "TOKEN"):
+        monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
+
+
+def direct(server: Proxy, tracked: track.Tracked) -> tuple[Any, Any]:
+    """A client that nothing delays, and the run."""
+    client = track.client_of(f"http://127.0.0.1:{server.target.port}")
+    return client, client.get_run(tracked.run_id)
+
+
+def recorded(log: MetricLog, steps: int) -> None:
+    for step in range(1, steps + 1):
+        log(step, {key: float(step) for key in KEYS})
+
+
+def is_complete(server: Proxy, tracked: track.Tracked, steps: int) -> bool:
+    client, _ = direct(server, tracked)
+    histories = (client.get_metric_history(tracked.run_id, key) for key in KEYS)
+    return all([point.step for point in points] == list(range(1, steps + 1)) for points in histories)
+
+
+# Verbs
+
+
+def test_a_short_run_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
+    """Runs of 30 steps ended FINISHED with none of their points."""
+    mini_corpus(tmp_path / "corpus", num_train=3, num_validation=1)
+    folder = exported("bert", tmp_path / "run")
+    with track.run(track.Place(slow.uri), folder, tmp_path / "corpus", METADATA) as tracked:
+        begun = slow.requests
+        log = MetricLog(folder, tracked, system=False, tags={"hardware.gpus": "8 x H100"})
+        (folder / "sample.txt").write_text("a sample")
+        log.mirror(folder / "sample.txt", "samples")
+        recorded(log, 30)
+        seen = list[Mapping[str, Any]]()
+        log.close(seen.append)
+        mirrored = slow.requests
+        group.log_results(folder, tracked, True)
+    client, run = direct(slow, tracked)
+    assert is_complete(slow, tracked, 30)
+    assert [(event["done"], event["total"]) for event in seen] == [(0, 570), (570, 570)]
+    assert (run.info.status, run.data.tags["sesame.ended"]) == ("FINISHED", "")
+    assert (run.data.tags["recipe_hash"], run.data.tags["hardware.gpus"]) == ("abc", "8 x H100")
+    assert {file.path for file in client.list_artifacts(tracked.run_id)} >= {"recipe.yaml", "samples"}
+    assert run.outputs.model_outputs
+    assert behind(folder) == {}
+    assert begun <= 14, slow.asked
+    assert mirrored - begun <= 6, "what is known of a run is asked once, not once a key"
+    assert slow.requests - mirrored <= 55, slow.asked
+
+
+def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    with corpus_run(track.Place(slow.uri), folder, METADATA) as run:
+        report = corpus_progress(run)
+        for done in range(1, 5):
+            report({"stage": "text", "done": done, "total": 4, "documents": done, "bytes": done, "tokens": done})
+        mini_corpus(folder, num_train=3, num_validation=1)
+        page = tmp_path / "data_card.md"
+        page.write_text("a card")
+        log_card(run, [page], {"zipf": figures.zipf([(1, 10), (2, 5)])})
+    client, found = direct(slow, run.tracked)
+    assert found.info.status == "FINISHED"
+    assert client.get_metric_history(run.tracked.run_id, "text/documents")[-1].value == 4
+    assert {"card", "figures"} <= {file.path for file in client.list_artifacts(run.tracked.run_id)}
+    assert found.data.tags["sesame.corpus"]
+    assert slow.requests <= 34, slow.asked
+
+
+def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with track.run(track.Place(slow.uri), tmp_path, None, METADATA):
+        pass
+    begun = slow.requests
+    cells = tuple(CellRecord(f"cell {number}", {"rate": 1e-4}, {"accuracy": 0.5}, (1.0, 0.5)) for number in range(3))
+    record = TaskRecord("mine", {"grid": "bert"}, {"accuracy": (0.5, 0.6)}, {"accuracy": 0.55}, cells=cells)
+    page = tmp_path / "table.md"
+    page.write_text("a table")
+    mirror(tmp_path, "mine", "the scores of mine", lambda run: log_task(run, record))
+    by_task = slow.requests - begun
+    picture = figures.zipf([(1, 10), (2, 5)])
+    mirror(tmp_path, "page", "the table", lambda run: log_table(run, {"MLM": 0.5}, page, picture))
+    mirror(tmp_path, "more", "more scores", lambda run: log_scores(run, {"average": 0.5}))
+    tracked = track.known(tmp_path)
+    assert tracked
+    client, run = direct(slow, tracked)
+    assert {"eval/mine/accuracy", "MLM", "average"} <= set(run.data.metrics)
+    found = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
+    assert [child.info.status for child in found] == ["FINISHED"]
+    assert not owed(tmp_path)
+    assert "does not take" not in caplog.text
+    assert by_task <= 7 + 5 * len(cells), slow.asked
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_is_registered(slow: Proxy, tmp_path: Path) -> None:
+    folder = exported("bert", tmp_path / "run")
+    with track.run(track.Place(slow.uri), folder, None, METADATA):
+        pass
+    version = register(folder, folder / "export", f"mine-{slow.delay_s}")
+    assert version.is_new
+    assert not register(folder, folder / "export", f"mine-{slow.delay_s}").is_new
+
+
+def test_the_doctor_says_how_slow_it_is(slow: Proxy, tmp_path: Path) -> None:
+    finding = doctor.tracking(slow.uri, tmp_path, examined)
+    assert finding.found.startswith(f"{slow.uri} answers")
+    assert not finding.remedy
+
+
+# What is not there is said, and comes with the same command
+
+
+def test_a_run_whose_points_are_not_there_says_so_until_they_are(
+    prompt: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError("too many points")
+
+    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as tracked:
+        log = MetricLog(tmp_path, tracked, system=False)
+        recorded(log, 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(MetricLog, "_mirror_pending", refuse)
+            log.close()
+            group.log_results(tmp_path, tracked, True)
+    _, run = direct(prompt, tracked)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["sesame.ended"] == f"MLflow lacks 76 points of it, which are kept in {tmp_path}"
+    assert "it lacks 76 points" in caplog.text
+    catch_up(tmp_path, track.Place(prompt.uri), ignore)
+    _, run = direct(prompt, tracked)
+    assert is_complete(prompt, tracked, 4)
+    assert run.data.tags["sesame.ended"] == ""
+    assert behind(tmp_path) == {}
+
+
+def test_points_that_the_first_worker_has_not_sent_are_sent_at_the_end(prompt: Proxy, tmp_path: Path) -> None:
+    """It was killed just after its last step: nothing had noted that they are lacking."""
+    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as tracked:
+        recorded(MetricLog(tmp_path, None), 4)
+        group.log_results(tmp_path, tracked, True)
+    assert is_complete(prompt, tracked, 4)
+
+
+def test_the_same_command_mirrors_for_real_where_the_server_is_slow(slow: Proxy, tmp_path: Path) -> None:
+    """It said once more that the server does not answer, each time."""
+    tracked = track.created(track.client_of(slow.uri), track.Place(slow.uri), "mini")
+    (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
+    recorded(MetricLog(tmp_path, None), 30)
+    patience.note_behind(tmp_path, points=570, status="FINISHED", detail="")
+    catch_up(tmp_path, track.Place(slow.uri), ignore)
+    _, run = direct(slow, tracked)
+    assert is_complete(slow, tracked, 30)
+    assert run.info.status == "FINISHED"
+    assert behind(tmp_path) == {}
+
+
+# Credentials
+
+
+def test_a_new_run_without_credentials_is_told_which_variables_to_set(prompt: Proxy, tmp_path: Path) -> None:
+    prompt.status = 401
+    with (
+        pytest.raises(BadInput, match=rf"^MLflow at {prompt.uri}: wants a user and a password \(401\); {WANTED}$"),
+        track.run(track.Place(prompt.uri), tmp_path / "run", None, METADATA),
+    ):
+        pass
+    assert not (tmp_path / "run").exists()
+    finding = doctor.tracking(prompt.uri, tmp_path, examined)
+    assert finding == doctor.Finding("mlflow", f"{prompt.uri}: wants a user and a password (401)", WANTED, fatal=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "said"),
+    [
+        (401, {"USERNAME": "ann", "PASSWORD": "secret"}, "user ann or the password is not accepted (401)"),
+        (401, {"TOKEN": "secret"}, "the token is not accepted (401)"),
+        (403, {}, "permission denied to whoever has no password (403)"),
+        (403, {"USERNAME": "ann", "PASSWORD": "secret"}, "permission denied to user ann (403)"),
+    ],
+)
+def test_credentials_that_are_refused_are_said_and_not_shown(
+    status: int, given: Mapping[str, str], said: str, prompt: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
+    prompt.status = status
+    with pytest.raises(BadInput) as refused, track.run(track.Place(prompt.uri), tmp_path, None, METADATA):
+        pass
+    assert said in str(refused.value)
+    assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_known_run_goes_on_where_its_credentials_have_expired(
+    prompt: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as first:
+        pass
+    prompt.status = 401
+    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as tracked:
+        recorded(log := MetricLog(tmp_path, tracked, system=False), 1)
+        log.close()
+        mirror(tmp_path, "mine", "the scores of mine", lambda run: log_scores(run, {"average": 0.5}))
+    assert tracked == first
+    assert f"{WANTED}: the run goes on, and is told to it later" in caplog.text
+    for what in ("metrics", "the scores of mine; the same command again logs them", "that the run is FINISHED"):
+        assert any(f"MLflow does not take {what}" in one and WANTED in one for one in caplog.messages)
+    catch_up(tmp_path, track.Place(prompt.uri), ignore)
+    assert f"does not answer (wants a user and a password (401); {WANTED})" in caplog.text
+    prompt.status = 0
+    catch_up(tmp_path, track.Place(prompt.uri), ignore)
+    _, run = direct(prompt, tracked)
+    assert (run.info.status, run.data.metrics[KEYS[0]]) == ("FINISHED", 1.0)
+
+
+def test_artifacts_that_are_refused_name_the_variables_too() -> None:
+    error = OSError("401 Client Error: UNAUTHORIZED for url: http://host/artifacts")
+    error.response = SimpleNamespace(status_code=401)  # type: ignore[attr-defined]
+    assert in_a_line(error).endswith(WANTED)
+
+
+# How long a call is waited for, by a clock that only the test moves
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """`now_s` is the time of the store's waiting room, `answers` what a probe finds, `asked` how many there were."""
+    found = SimpleNamespace(now_s=0.0, answers=True, asked=0)
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: found.now_s))
+    monkeypatch.setattr(patience, "_silent", set())
+    return found
+
+
+@pytest.fixture
+def waiting(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    found = Waiting("http://store")
+
+    def asked() -> None:
+        clock.asked += 1
+        found._fails = not clock.answers
+        if clock.answers:
+            found._there_s, found._has_answered = clock.now_s, True
+
+    monkeypatch.setattr(found, "_ask", lambda: None)
+    found.probe = asked  # type: ignore[attr-defined]
+    return found
+
+
+def waited_s(waiting: Any, clock: SimpleNamespace, probed_each_s: float, heard_each_s: float, most_s: float) -> float:
+    """Seconds until the call is given up; `most_s` where it is not."""
+    while clock.now_s < most_s and not waiting.is_over():
+        clock.now_s += 0.25
+        if probed_each_s and clock.now_s % probed_each_s == 0:
+            waiting.probe()
+        if heard_each_s and clock.now_s % heard_each_s == 0:
+            waiting.hear()
+    return clock.now_s
+
+
+@pytest.mark.parametrize(
+    ("answers", "probed_each_s", "heard_each_s", "expected_s"),
+    [
+        (True, 0, 2.0, 600.0),  # each of its requests is answered: to the end
+        (True, 2.0, 0, patience.MOST_S),  # a request that is not, though the store is there
+        (True, 9.0, 0, patience.MOST_S),  # however slow it says that
+        (True, 0, 9.0, 600.0),
+        (True, 0, 0, patience.ANSWER_S + 0.5),  # nothing is heard of it
+        (False, 0.5, 0, patience.FAILED_S),  # it is refused
+        (False, 0.5, 0.5, 600.0),  # its /health fails, and nothing else
+    ],
+)
+def test_a_call_is_waited_for_as_long_as_answers_come(
+    answers: bool, probed_each_s: float, heard_each_s: float, expected_s: float, waiting: Any, clock: SimpleNamespace
+) -> None:
+    clock.answers = answers
+    found_s = waited_s(waiting, clock, probed_each_s, heard_each_s, 600.0)
+    assert found_s == pytest.approx(expected_s, abs=0.5)
+
+
+def test_a_store_that_was_given_up_is_not_waited_for_as_long_again(waiting: Any, clock: SimpleNamespace) -> None:
+    assert waited_s(waiting, clock, 0, 0, 600.0) > patience.ANSWER_S
+    began_s, again = clock.now_s, Waiting("http://store")
+    again._ask = lambda: None  # type: ignore[method-assign]
+    assert waited_s(again, clock, 0, 0, 600.0) - began_s == pytest.approx(patience.SLOW_S + 0.5, abs=0.5)
+    again.hear()
+    assert "http://store" not in patience._silent
+
+
+def test_every_answer_of_a_client_is_heard_by_who_waits_for_the_call() -> None:
+    heard = list[str]()
+    client: Any = Answering(SimpleNamespace(get_run=lambda run_id: run_id, name="a client"))
+    assert (client.get_run("a"), client.name) == ("a", "a client")  # nobody waits
+
+    class Listening(Waiting):
+        def hear(self) -> None:
+            heard.append("answer")
+
+    with Listening("http://store"):
+        assert client.get_run("b") == "b"
+    assert heard == ["answer"]
+    assert while_there("http://store", lambda: client.get_run("c")) == "c"

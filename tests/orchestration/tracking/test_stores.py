@@ -1,0 +1,423 @@
+"""Stores of MLflow: which there are, what they need, and the one of a folder, which is there whole or not at all."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.tracking import examined, stores
+from orchestration.tracking import runs as track
+from orchestration.tracking.patience import database_file, database_uri, folder_of, in_a_line, package_wanted
+from preprocessing.errors import BadInput
+
+ROOT = Path(stores.__file__).parents[2]
+METADATA = track.Metadata("mini", {"peak": 1e-3}, {}, "", {"recipe.yaml": "name: mini\n"})
+
+
+class States:
+    """What a kill would leave of a store's file at each statement by which it is made: whether it is whole then, and
+    some of these files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.statements = folder, 0
+        self.whole = list[bool]()
+        self.kept = list[Path]()
+
+    def look(self, *args: Any) -> None:
+        self.statements += 1
+        made = next(self.folder.glob(".tmp-mlflow.db-*[0-9a-f]"), None)
+        if made is None:
+            return
+        copy = self.folder / "copies" / f"{self.statements}" / "mlflow.db"
+        copy.parent.mkdir(parents=True)
+        for suffix in ("", "-journal"):
+            if (source := Path(f"{made}{suffix}")).exists():
+                shutil.copy(source, f"{copy}{suffix}")
+        self.whole.append(stores.is_whole(copy))
+        if self.statements in (3, 40) or self.statements % 200 == 0:
+            self.kept.append(copy)
+        else:
+            shutil.rmtree(copy.parent)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, States]:
+    """A whole store, and the states in which its file was before."""
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    folder = tmp_path_factory.mktemp("made")
+    states = States(folder)
+    track.load_mlflow(database_uri(folder / "mlflow.db"))
+    event.listen(Engine, "before_cursor_execute", states.look)
+    try:
+        stores.make(folder / "mlflow.db")
+    finally:
+        event.remove(Engine, "before_cursor_execute", states.look)
+    return folder / "mlflow.db", states
+
+
+@pytest.fixture
+def fill(made: tuple[Path, States], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Stores are made by copying one; the names of those that were."""
+    names = list[str]()
+
+    def copy(file: Path, artifacts: str) -> None:
+        names.append(file.name)
+        shutil.copy(made[0], file)
+
+    monkeypatch.setattr(stores, "_fill", copy)
+    return names
+
+
+def tables(file: Path) -> set[str]:
+    with closing(sqlite3.connect(file)) as opened:
+        return {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def beside(file: Path) -> list[str]:
+    return sorted(path.name for path in file.parent.iterdir())
+
+
+# The file of a folder
+
+
+def test_a_store_is_whole_after_its_last_statement_alone(made: tuple[Path, States]) -> None:
+    file, states = made
+    assert states.statements > 200
+    assert len(states.whole) > 200
+    assert not any(states.whole)
+    assert stores.is_whole(file)
+    assert beside(file) == ["copies", "mlflow.db"]
+
+
+def test_one_that_was_left_half_made_is_set_aside_and_made_anew(
+    made: tuple[Path, States], fill: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It never worked again: "table trace_info already exists"."""
+    half_made = [*made[1].kept, tmp_path / "empty.db"]
+    (tmp_path / "empty.db").touch()
+    for number, left in enumerate(half_made):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for suffix in ("", "-journal"):
+            if Path(f"{left}{suffix}").exists():
+                shutil.copy(f"{left}{suffix}", folder / f"mlflow.db{suffix}")
+        stores.make(folder / "mlflow.db")
+        assert stores.is_whole(folder / "mlflow.db")
+        aside = [name for name in beside(folder / "mlflow.db") if name != "mlflow.db"]
+        assert all(name.startswith("half-made-") for name in aside)
+        assert f"the old one is {folder / aside[0]}" in caplog.text
+    assert len(fill) == len(half_made)
+
+
+def test_what_is_no_half_made_store_is_left_alone(fill: list[str], made: tuple[Path, States], tmp_path: Path) -> None:
+    for name, content in {"damaged.db": b"this is no store\n" * 100, "whole.db": made[0].read_bytes()}.items():
+        (tmp_path / name).write_bytes(content)
+        stores.make(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == content
+    locked = tmp_path / "locked.db"
+    with closing(sqlite3.connect(locked, isolation_level=None)) as other:
+        other.execute("CREATE TABLE experiments (name)")
+        other.execute("BEGIN EXCLUSIVE")
+        stores.make(locked)
+    assert fill == []
+    assert tables(locked) == {"experiments"}
+
+
+def test_a_file_of_another_kind_is_kept_under_another_name(fill: list[str], tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as other:
+        other.execute("CREATE TABLE recipes (name)")
+    stores.make(tmp_path / "mlflow.db")
+    (aside,) = tmp_path.glob("half-made-*")
+    assert tables(aside) == {"recipes"}
+    assert stores.is_whole(tmp_path / "mlflow.db")
+
+
+STAGES = {
+    "as it is made": ("_fill", 1),
+    "when it is made": ("_name", 0),
+    "when it has its name": ("_name", 1),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_kill_at_any_stage_leaves_a_folder_that_works(
+    stage: str, fill: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, is_after = STAGES[stage]
+    real: Callable[..., None] = getattr(stores, name)
+
+    def killed(*args: Any) -> None:
+        if is_after:
+            real(*args)
+        os._exit(9)
+
+    if (child := os.fork()) == 0:
+        setattr(stores, name, killed)
+        stores.make(tmp_path / "mlflow.db")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    stores.make(tmp_path / "mlflow.db")
+    assert stores.is_whole(tmp_path / "mlflow.db")
+    left = {path for path in beside(tmp_path / "mlflow.db") if not path.startswith(".tmp-")}
+    assert left == {"mlflow.db"}
+
+
+def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(file: Path, artifacts: str) -> None:
+        file.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stores, "_fill", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        stores.make(tmp_path / "new" / "mlflow.db")
+    assert beside(tmp_path / "new" / "mlflow.db") == []
+
+
+def test_first_commands_at_once_make_one_store(
+    made: tuple[Path, States], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, names = threading.Barrier(3), list[str]()
+
+    def fill(file: Path, artifacts: str) -> None:
+        names.append(file.name)
+        shutil.copy(made[0], file)
+
+    def command() -> None:
+        begun.wait(60)
+        stores.make(tmp_path / "mlflow.db")
+
+    monkeypatch.setattr(stores, "_fill", fill)
+    commands = [threading.Thread(target=command) for _ in range(3)]
+    for each in commands:
+        each.start()
+    for each in commands:
+        each.join(60)
+    assert len(names) == 1
+    assert beside(tmp_path / "mlflow.db") == ["mlflow.db"]
+
+
+def test_where_a_disk_has_no_locks_the_first_store_stays(
+    fill: list[str], made: tuple[Path, States], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one would take the runs of the first with it."""
+    file, other = tmp_path / "mlflow.db", made[0].read_bytes() + bytes(4096)
+    real = stores._name
+
+    def late(temporary: Path, file: Path) -> None:
+        file.write_bytes(other)
+        real(temporary, file)
+
+    monkeypatch.setattr(stores, "_name", late)
+    stores.make(file)
+    assert file.read_bytes() == other
+    assert beside(file) == ["mlflow.db"]
+
+
+def test_a_disk_without_hard_links_has_a_store_too(
+    fill: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    stores.make(tmp_path / "mlflow.db")
+    assert stores.is_whole(tmp_path / "mlflow.db")
+
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from orchestration.tracking import runs as track
+left = [int(sys.argv[2])]
+def count(*args):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+track.load_mlflow("sqlite:///")
+event.listen(Engine, "before_cursor_execute", count)
+with track.run(track.place(Path(sys.argv[1])), Path(sys.argv[1]) / "run", None, track.Metadata("mini")) as run:
+    print(run.run_id)
+"""
+
+
+def command(out: Path, kill_at: int = 0) -> "subprocess.Popen[str]":
+    """A first command of a folder, killed at a statement; 0: at none."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(out), str(kill_at)], cwd=ROOT, text=True, stdout=-1, stderr=-1
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", [1, 30, 300, 600])
+def test_a_first_command_that_was_killed_is_repeated(statement: int, tmp_path: Path) -> None:
+    killed = command(tmp_path, statement)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "mlflow.db").exists()
+    again = command(tmp_path)
+    found, error = again.communicate()
+    assert again.returncode == 0, error
+    assert track.client_of(track.place(tmp_path).uri).get_run(found.strip()).info.status == "FINISHED"
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+@pytest.mark.slow
+def test_two_first_commands_at_once_both_work(tmp_path: Path) -> None:
+    both = [command(tmp_path), subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace('"run", None', '"other", None'), str(tmp_path), "0"],
+        cwd=ROOT, text=True, stdout=-1, stderr=-1,
+    )]  # fmt: skip
+    said = [each.communicate() for each in both]
+    assert [each.returncode for each in both] == [0, 0], said
+
+
+# Addresses that are made of a path
+
+ODD = (
+    "what?", "a?mode=ro", "50%", "%41%2f", "#1", "a&b=c", "it's", 'a"b', "two words", "a+b", "a:b", "s3:", "x@y",
+    "é ü 中文", "a;b", "[x]", "{x}", "~", "a\\b", "$HOME",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
+    name: str, fill: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a question mark the store was elsewhere, and the next command found it empty."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    out = tmp_path / name
+    place = track.place(out)
+    assert (database_file(place.uri), folder_of(place.artifacts)) == (out / "mlflow.db", out / "artifacts")
+    with track.run(place, out / "runs" / "mini", None, METADATA) as tracked:
+        pass
+    client = track.client_of(place.uri)
+    assert client.get_run(tracked.run_id).info.status == "FINISHED"
+    assert Path(client.download_artifacts(tracked.run_id, "recipe.yaml")).read_text() == "name: mini\n"
+    assert list(out.glob("artifacts/**/recipe.yaml"))
+    assert {path.name for path in tmp_path.iterdir()} == {"here", name}
+    assert list((tmp_path / "here").iterdir()) == []
+    assert track.known(out / "runs" / "mini") == tracked
+    assert folder_of(client.get_run(tracked.run_id).data.tags["sesame.folder"]) == out / "runs" / "mini"
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_run_in_an_odd_folder_is_closed_as_it_ended(name: str, fill: list[str], tmp_path: Path) -> None:
+    """The folder in its tag was not found, so that it was called FAILED."""
+    place, folder = track.place(tmp_path / name), tmp_path / name / "run"
+    with track.run(place, folder, None, METADATA) as tracked:
+        pass
+    client = track.client_of(place.uri)
+    gone = track.Owner(os.uname().nodename, 2**22 + 1, 1.0, 1.0)
+    client.update_run(tracked.run_id, status="RUNNING")
+    client.set_tag(tracked.run_id, track.OWNER, track.json.dumps(track.asdict(gone)))
+    track.note_behind(folder, status="FINISHED", detail="")
+    assert track.reap(place) == [tracked.run_id]
+    assert client.get_run(tracked.run_id).info.status == "FINISHED"
+
+
+# Which stores there are
+
+
+@pytest.mark.parametrize(
+    ("uri", "package"),
+    [
+        ("postgresql+psycopg2://ann:secret@host/db", "psycopg2-binary"),
+        ("postgresql+psycopg://ann:secret@host/db", "psycopg[binary]"),
+        ("postgresql+pg8000://ann:secret@host/db", "pg8000"),
+        ("mysql://ann:secret@host/db", "mysqlclient"),
+        ("mysql+pymysql://ann:secret@host/db", "PyMySQL"),
+        ("mysql+mysqlconnector://ann:secret@host/db", "mysql-connector-python"),
+        ("mssql+pyodbc://ann:secret@host/db", "pyodbc"),
+        ("mssql+pymssql://ann:secret@host/db", "pymssql"),
+    ],
+)
+def test_a_database_without_its_driver_names_the_package(
+    uri: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(BadInput) as refused:
+        track.place(tmp_path)
+    said = str(refused.value)
+    assert said.startswith(f"MLFLOW_TRACKING_URI is {uri.replace('ann:secret', '***')}, which needs the module ")
+    assert package in said.partition("install it: pip install ")[2]
+    assert examined(uri)[1].startswith("install it: pip install ")
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("s3://bucket/x", "MLflow has no store s3:, allowed are http, https, postgresql"),
+        ("oracle://host/db", "MLflow has no store oracle:"),
+        ("foo://x", "check the address, or install the plugin"),
+        ("redis+x://h", "MLflow has no store redis:"),
+        ("http:/host", r"allowed is an address with a host; set it to http://HOST:PORT"),
+        ("https://", r"set it to https://HOST:PORT"),
+        ("sqlite:/tmp/x.db", "no address of a database"),
+        ("postgresql+nothing://host/db", "SQLAlchemy has no such driver"),
+        ("127.0.0.1:5000", "set it to http://127.0.0.1:5000"),
+    ],
+)
+def test_an_address_of_no_store_is_one_line(
+    uri: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(BadInput, match=said) as refused:
+        track.place(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("uri", ["http://host", "https://host/path", "databricks", "databricks://profile", "/tmp/runs"])
+def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
+    assert stores.checked(uri) == uri
+
+
+@pytest.mark.parametrize(
+    ("location", "package"),
+    [
+        ("s3://bucket/x", "boto3"),
+        ("r2://bucket/x", "boto3"),
+        ("gs://bucket/x", "google-cloud-storage"),
+        ("wasbs://c@a.blob.core.windows.net/x", "azure-storage-blob"),
+        ("abfss://c@a.dfs.core.windows.net/x", "azure-storage-file-datalake"),
+        ("sftp://host/x", "pysftp"),
+    ],
+)
+def test_artifacts_that_nothing_installed_can_reach_name_the_package(location: str, package: str) -> None:
+    with pytest.raises(BadInput, match=rf"^MLflow keeps artifacts in .*, which needs .* install .*{package}"):
+        stores.check_artifacts(location)
+
+
+def test_artifacts_in_no_known_place_are_one_line() -> None:
+    for location in ("file:///tmp/x", "/tmp/x", "mlflow-artifacts:/", "https://host/x"):
+        stores.check_artifacts(location)
+    with pytest.raises(BadInput, match="gets no files to foo:, allowed are s3"):
+        stores.check_artifacts("foo://x")
+
+
+def test_a_new_run_is_refused_where_its_artifacts_could_not_be_kept(fill: list[str], tmp_path: Path) -> None:
+    place = track.Place(track.place(tmp_path).uri, "s3://bucket/x")
+    with (
+        pytest.raises(BadInput, match="needs the module boto3, which is not installed; install it: pip install boto3"),
+        track.run(place, tmp_path / "run", None, METADATA),
+    ):
+        pass
+    assert track.client_of(place.uri).search_runs(["0", "1"]) == []
+
+
+def test_a_module_that_is_missing_later_is_named_with_its_package() -> None:
+    error = ModuleNotFoundError("No module named 'boto3'", name="boto3")
+    assert in_a_line(error) == package_wanted("boto3")
