@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,19 @@ def remove_unfinished(folder: Path | str) -> int:
     for path in unfinished:
         path.unlink(missing_ok=True)
     return len(unfinished)
+
+
+def discard(folder: Path) -> None:
+    """Remove an unfinished folder, and nothing where it is gone: one that gets its final name at this moment stays
+    whole, as what is removed has a name of its own first. Raises OSError."""
+    doomed = folder.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
+    try:
+        os.replace(folder, doomed)
+    except FileNotFoundError:
+        return
+    except OSError:  # no room for another name
+        doomed = folder
+    shutil.rmtree(doomed)
 
 
 def npy(array: np.ndarray) -> bytes:

@@ -29,7 +29,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, is_beside
+from preprocessing.files import checked_json, discard, from_checked_json, is_beside
 from training.engines import Engine, Fragments, Part, Seal, memory_in
 from training.model import Model
 from training.recut import Layout, recut
@@ -174,7 +174,7 @@ def _present(engine: Engine[Model], folder: Path, resume: Resume) -> list[int]:
     """The steps of the checkpoints that the first worker sees, the newest first; it clears what is in the way."""
     if engine.rank == 0:
         for unfinished in folder.glob(f"{UNFINISHED}*"):
-            shutil.rmtree(unfinished)
+            discard(unfinished)
         if resume == "never" and steps(folder):
             os.replace(folder, _free(folder.with_name(f"{folder.name}-old")))
     return _seen_by_the_first(engine, folder)
@@ -331,7 +331,7 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
     """
     seals, index = {}, ""
     for file in parts:
-        told = unfinished / f"{file}.seal"
+        told = seal_of(unfinished / file)
         seal, line = told.read_text().splitlines()
         told.unlink()
         seals[file], index = json.loads(seal), f"{index}{line}\n"
@@ -349,8 +349,16 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
 
 
 def tell(part: Part, seal: Seal, file: Path) -> None:
-    """Say beside a worker's file what `publish` wants to know of it. Raises OSError."""
-    file.with_name(f"{file.name}.seal").write_text(f"{json.dumps(asdict(seal))}\n{part.line(file.name)}\n")
+    """Say beside a worker's file what `publish` wants to know of it: where that is said, the file is whole. Raises
+    OSError."""
+    unfinished = file.with_name(f"{file.name}.seal.new")
+    unfinished.write_text(f"{json.dumps(asdict(seal))}\n{part.line(file.name)}\n")
+    os.replace(unfinished, seal_of(file))
+
+
+def seal_of(file: Path) -> Path:
+    """Where a worker says that its file is whole."""
+    return file.with_name(f"{file.name}.seal")
 
 
 def remove_old(folder: Path, keep: int, keep_every: int) -> None:

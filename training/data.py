@@ -1,7 +1,7 @@
 """Rows -> the micro-batches of a step. The state is one integer, the step: resume and replay are the same call."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -138,8 +138,9 @@ def num_micro(num_rows: int, micro_rows: int, world: int) -> int:
     return min(-(-most // micro_rows), fewest)
 
 
-def ahead(loader: Loader, start: int, stop: int) -> Iterator[tuple[int, list[Batch]]]:
-    """(step, micro-batches) from `start` up to `stop`, in order, made ahead of time by `loader_workers` processes."""
+def ahead(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list[Batch]]]:
+    """(step, micro-batches) from `start` up to `stop`, in order, made ahead of time by `loader_workers` processes,
+    which end with the generator."""
     batches: DataLoader[list[Batch]] = DataLoader(
         loader,  # type: ignore[arg-type]  # what a DataLoader asks of a Dataset
         batch_size=None,
@@ -147,7 +148,12 @@ def ahead(loader: Loader, start: int, stop: int) -> Iterator[tuple[int, list[Bat
         collate_fn=_as_it_is,  # arrays go through a pipe; tensors would need /dev/shm, which is small in containers
         num_workers=loader.machine.loader_workers,
     )
-    return enumerate(batches, start)
+    iterator = iter(batches)
+    try:
+        yield from enumerate(iterator, start)
+    finally:
+        if loader.machine.loader_workers:  # a traceback may hold the iterator, and by itself it ends them when it goes
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
 class Batches:

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -92,12 +93,28 @@ def pretrain(
     called on each worker every `weights_every` updates but at the end: it may gather the weights.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
+    Whichever way it ends, no thread or process of it is left, and a checkpoint that was being written is whole.
     """
+    with ExitStack() as room:
+        return _pretrain(run, engine, sink, should_stop, doing, show, keep, room)
+
+
+def _pretrain(
+    run: Run,
+    engine: Engine[Model],
+    sink: Sink,
+    should_stop: Callable[[], bool],
+    doing: Doing,
+    show: Callable[[int], None],
+    keep: Callable[[int], None],
+    room: ExitStack,
+) -> Result:
+    """`pretrain`; what has to be closed after it is in `room`."""
     loader = open_loader(run, engine.data_rank, engine.data_world)
     validation = open_validation(run, engine.data_rank, engine.data_world)
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
-    saver = _saver(run, engine)
+    saver = room.enter_context(closing(_saver(run, engine)))
     meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
 
     def look(done: int) -> None:
@@ -110,8 +127,8 @@ def pretrain(
         look(0)
     doing(state.step, "")
     course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
-    profiler = Profiler(run, engine.model, engine.rank)
-    for step, batches in timed(course):
+    profiler = room.enter_context(closing(Profiler(run, engine.model, engine.rank)))
+    for step, batches in room.enter_context(closing(timed(course))):
         step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
         saver.hear(step_work.votes)
         if step_work.stop:
