@@ -31,7 +31,7 @@ from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import remove_unfinished, write_atomic
-from preprocessing.lock import is_left
+from preprocessing.lock import end_left, is_left
 from training.run import Run, write_run
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -131,13 +131,16 @@ def _size(folder: Path) -> int:
 
 
 def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
-    """Wait for workers whose driver was killed: Ray ends them, within seconds, and until then they write to the folder.
+    """End workers whose driver was killed, and wait for those of other machines: Ray ends them, within seconds, and
+    until then they write to the folder.
 
     ResourceError where they are still there after LEFT_S.
     """
     until_s = time.monotonic() + LEFT_S
     while not is_left(folder):
         report({"stage": "waiting for earlier workers"})
+        if ended := end_left(folder):
+            log.warning("%s: ended workers of an earlier command, which has ended without them: %s", folder, ended)
         if time.monotonic() > until_s:
             raise ResourceError(
                 f"{folder}: workers of an earlier command are at work in it, though that has ended; end them "
