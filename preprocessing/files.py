@@ -12,6 +12,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import xxhash
 
+from preprocessing.errors import BadInput
+
 TEMPORARY: Final = ".tmp-"  # how an unfinished file begins; readers ignore it
 
 
@@ -137,11 +139,12 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
     ValueError: not as it was written
     """
     try:
-        value = json.loads(content)
+        value = parse_json(content)
         del value["checksum"]
+        is_as_written = checked_json(value) == content
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("not as it was written") from None
-    if checked_json(value) != content:
+        is_as_written = False
+    if not is_as_written:
         raise ValueError("not as it was written")
     return value
 
@@ -152,10 +155,31 @@ def from_json(content: bytes) -> dict[str, Any]:
     >>> from_json(b'{"rows": 3}'), from_json(checked_json({"rows": 3}))
     ({'rows': 3}, {'rows': 3})
     """
-    try:
-        value = json.loads(content)
-    except RecursionError:
-        raise ValueError("not as it was written") from None
+    value = parse_json(content)
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
     return from_checked_json(content) if "checksum" in value else value
+
+
+def parse_json(content: str | bytes) -> Any:
+    """What JSON holds; ValueError in one line where it is none, or brackets in brackets go on too deeply.
+
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: nested too deeply
+    """
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """What a JSON file of ours holds; BadInput with the `remedy` where it is missing, or damaged."""
+    try:
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; {remedy}") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: is damaged ({error}); {remedy}") from None

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from preprocessing.errors import BadInput, ResourceError
+from preprocessing.files import parse_json
 from preprocessing.processes import began, is_stopped
 
 log = logging.getLogger(__name__)
@@ -220,7 +221,7 @@ def _named_owner(path: Path) -> str:
     """The process that a file of a lock names, in words; "" where there is no name in it, or that of a process of this
     machine that has ended."""
     try:
-        who = json.loads(path.read_bytes())
+        who = parse_json(path.read_bytes())
         pid, host, state = int(who["pid"]), who["host"], ""
         if host == platform.node():
             if began(pid) != who.get("began", began(pid)) or not began(pid):

@@ -29,7 +29,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, discard, from_checked_json, is_beside
+from preprocessing.files import checked_json, discard, from_checked_json, is_beside, parse_json
 from training.engines import Engine, Fragments, Part, Seal, memory_in
 from training.model import Model
 from training.recut import Layout, recut
@@ -70,7 +70,7 @@ def restore(
                 os.replace(folder / name(broken), _free(folder / f"broken-{name(broken)}"))
         _check_topology(path, topology)
         _load(engine, path, topology, phases)
-        return json.loads((path / STATE).read_text())
+        return _state(path, step)
     if present:
         raise BadInput(
             f"{folder}: none of its {len(present)} checkpoints is whole; bring one back, or start again with "
@@ -79,6 +79,14 @@ def restore(
     if resume == "must":
         raise BadInput(f"{folder}: no checkpoint to resume from; start with --resume allow")
     return None
+
+
+def _state(path: Path, step: int) -> dict[str, Any]:
+    """What the loop needs to go on from a checkpoint that is whole; BadInput where it is another step's."""
+    state = parse_json((path / STATE).read_bytes())
+    if (found := state.get("step", step)) != step:
+        raise BadInput(f"{path}: its {STATE} is of step {found}; remove the folder, older checkpoints are whole")
+    return state
 
 
 def forget_after(engine: Engine[Model], folder: Path, step: int) -> bool:
@@ -271,7 +279,9 @@ def _fragments(path: Path, own: Path | None = None) -> Fragments:
 def _manifest(path: Path) -> dict[str, Any]:
     """What the manifest says; ValueError where it is not as it was written. Former formats have no checksum."""
     content = (path / MANIFEST).read_bytes()
-    value = json.loads(content)
+    value = parse_json(content)
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
     if "checksum" not in value and value.get("format", 1) < FORMAT:
         return value
     return from_checked_json(content)
@@ -280,7 +290,10 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _seals(path: Path) -> dict[str, Seal] | str:
     """What each file of a checkpoint must be like, or why that is not known."""
     try:
-        files = _manifest(path)["files"]
+        manifest = _manifest(path)
+        files, step = manifest["files"], manifest.get("step")
+        if step is not None and path in steps(path.parent) and step_of(path) != step:
+            return f"{path}: is the checkpoint of step {step}, by its {MANIFEST}; rename it to {name(step)}"
         if outside := [file for file in files if not is_beside(file)]:
             return f"{path}: its {MANIFEST} names {outside[0]!r}, which is no file of its own"
         return {file: Seal(seal["bytes"], seal["sha256"]) for file, seal in files.items()}
@@ -334,7 +347,7 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
         told = seal_of(unfinished / file)
         seal, line = told.read_text().splitlines()
         told.unlink()
-        seals[file], index = json.loads(seal), f"{index}{line}\n"
+        seals[file], index = parse_json(seal), f"{index}{line}\n"
     for file, text in {**texts, INDEX: index}.items():
         content = text.encode()
         (unfinished / file).write_bytes(content)

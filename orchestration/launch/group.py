@@ -30,7 +30,7 @@ from orchestration.launch.worker import EXPORT
 from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing.errors import Preempted, ResourceError, SesameError
-from preprocessing.files import remove_unfinished, write_atomic
+from preprocessing.files import parse_json, remove_unfinished, write_atomic
 from preprocessing.lock import end_left, is_left
 from training.run import Run, write_run
 
@@ -303,7 +303,7 @@ class Training:
 def _one_more(file: Path) -> int:
     """The number in a file, which is one more from now on; a damaged one begins anew."""
     try:
-        number = int(json.loads(file.read_bytes())) + 1
+        number = int(parse_json(file.read_bytes())) + 1
     except (OSError, ValueError, TypeError):
         number = 1
     with suppress(OSError):

@@ -1,6 +1,5 @@
 """The scores that a run folder keeps: each in a folder of its own, with the causes that tell it apart."""
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from preprocessing.files import read_json
 from training.tasks import Chosen, TaskScore
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ Kept = Mapping[str, tuple[TaskScore, Apart]]
 
 def kept(folder: Path) -> TaskScore:
     """The score that the folder of a finished stage has."""
-    (found,) = json.loads((folder / FILE).read_text())
+    (found,) = read_json(folder / FILE, "delete its folder, and `sesame eval` makes it anew")
     starts = {
         name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
         for name, one in found["starts"].items()
@@ -36,10 +36,10 @@ def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
     """The scores of a run of which no cell is lacking; a warning for each that cannot be read."""
     found = dict[str, tuple[TaskScore, Apart]]()
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
-        causes = json.loads(mark.read_text())["causes"]
-        if "task" not in causes:
-            continue  # what a table of ablations measures of the run
         try:
+            causes = read_json(mark, "delete its folder, and `sesame eval` makes it anew")["causes"]
+            if "task" not in causes:
+                continue  # what a table of ablations measures of the run
             found[mark.parent.name] = kept(mark.parent), (causes.get("step"), causes.get("labels", 0))
         except (OSError, KeyError, TypeError, ValueError) as error:
             log.warning("left out: %s: not a score of this version (%s)", mark.parent, error)

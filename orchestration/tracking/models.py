@@ -24,6 +24,7 @@ from orchestration.tracking.metadata import LONGEST, NOTE
 from orchestration.tracking.patience import hidden, in_a_line, without_password
 from orchestration.tracking.runs import UNFINISHED, Tracked, client_of, known
 from preprocessing.errors import BadInput
+from preprocessing.files import read_json
 from preprocessing.vocab import Vocab
 
 if TYPE_CHECKING:  # torch takes seconds to import
@@ -202,7 +203,7 @@ def example_of(export: Path, task: str) -> str:
 
 
 def _mask(export: Path) -> str:
-    return str(json.loads((export / "tokenizer_config.json").read_text())["mask_token"])
+    return str(read_json(export / "tokenizer_config.json", "export the run again")["mask_token"])
 
 
 def _write_environment(folder: Path) -> None:

@@ -5,7 +5,6 @@ file, has a checksum of its own and is written last.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +17,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, write_atomic
+from preprocessing.files import checked_json, from_checked_json, parse_json, write_atomic
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, phrase_starts
 from preprocessing.vocab.part import VocabKind
@@ -260,7 +259,7 @@ class Vocab:
 
     @classmethod
     def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
-        about = json.loads(files[_ABOUT])
+        about = parse_json(files[_ABOUT])
         roles = {role: about[role] for role in ROLES}
         sentinels = about.get("sentinels", 0)
         return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, sentinels=sentinels)

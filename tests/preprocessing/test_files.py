@@ -3,7 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.files import TEMPORARY, remove_unfinished, write_atomic, xxh3_file
+from preprocessing.errors import BadInput
+from preprocessing.files import (
+    TEMPORARY,
+    from_checked_json,
+    from_json,
+    parse_json,
+    read_json,
+    remove_unfinished,
+    write_atomic,
+    xxh3_file,
+)
 
 
 def test_a_file_appears_with_its_folder(tmp_path: Path) -> None:
@@ -50,3 +60,38 @@ def test_what_a_killed_writer_left_is_removed_and_the_rest_stays(tmp_path: Path)
 def test_a_hash_is_xxh3_of_128_bits(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     assert xxh3_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"  # the specification's value
+
+
+UNREADABLE = {
+    "brackets": b"[" * 200_000,
+    "objects": b'{"a":' * 200_000,
+    "digits": b"1" * 5_000,
+    "no text": b"\xff\xfe\xfa",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_json_that_cannot_be_read_is_a_value_error_whatever_is_wrong_with_it(kind: str) -> None:
+    """200,000 brackets were a RecursionError."""
+    for read in (parse_json, from_json, from_checked_json):
+        with pytest.raises(ValueError):  # noqa: PT011  # its words are the library's
+            read(UNREADABLE[kind])
+
+
+@pytest.mark.parametrize("depth", range(50, 1_000, 50))
+def test_a_checked_object_of_any_depth_is_read_or_refused(depth: int) -> None:
+    """What is read without an error may be too deep to be written again, by which it is checked."""
+    content = b'{"checksum": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
+    with pytest.raises(ValueError, match="not as it was written"):
+        from_checked_json(content)
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_json_file_of_ours_that_cannot_be_read_is_one_line(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a.json").write_bytes(UNREADABLE[kind])
+    with pytest.raises(BadInput, match=r"a\.json: is damaged \(.*\); make it anew") as found:
+        read_json(tmp_path / "a.json", "make it anew")
+    assert "\n" not in str(found.value)
+    with pytest.raises(BadInput, match=r"b\.json: No such file or directory; make it anew"):
+        read_json(tmp_path / "b.json", "make it anew")

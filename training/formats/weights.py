@@ -15,7 +15,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import parse_json, write_atomic
 from preprocessing.spec import part
 from training.checkpoint import is_checkpoint, weights_of
 from training.formats import sharded
@@ -118,7 +118,7 @@ def read_file(path: Path) -> bytes:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_file(path))
+        content = parse_json(read_file(path))
     except ValueError as error:
         raise BadInput(f"{path}: not JSON ({error}); export again") from None
     if not isinstance(content, dict):
