@@ -102,6 +102,15 @@ def forget_after(engine: Engine[Model], folder: Path, step: int) -> bool:
     return True
 
 
+def set_aside(engine: Engine[Model], folder: Path, step: int) -> None:
+    """Have no run go on from the checkpoints of steps after this one; all workers call it, when none is written."""
+    if engine.rank == 0:
+        for path in steps(folder):
+            if step_of(path) > step:
+                os.replace(path, _free(path.with_name(f"broken-{path.name}")))
+    engine.reduce_sums([0.0])  # nobody looks before it is done
+
+
 def newest(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that is whole; says in the log what is wrong with each newer one."""
     for path in steps(folder):
@@ -326,6 +335,11 @@ def _check_format(path: Path) -> None:
 def _check_topology(path: Path, topology: Topology) -> None:
     _check_format(path)
     written = _manifest(path)
+    if written.get("corpus", topology.get("corpus")) != topology.get("corpus"):  # earlier versions do not say it
+        raise BadInput(
+            f"{path}: was written with another corpus than the one that is there now; bring that back, or start again "
+            "with --resume never"
+        )
     for key in REFUSED:
         if written.get(key) != topology[key]:
             raise BadInput(

@@ -61,6 +61,20 @@ class Loader:
     def __getitem__(self, step: int) -> list[Batch]:
         return self.at(step)  # the face that torch's DataLoader knows
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the shards that are read."""
+        store = next(iter(self.rows_by_length.values())).store
+        return sum(info.bytes for info in store.manifest.shards if info.split == store.split)
+
+    def require_unchanged(self, rank: int = 0, world: int = 1, *, only_stamps: bool = False) -> None:
+        """BadInput where corpus or vocabulary are not as they were when this was opened (shards.py); each of `world`
+        workers hashes its share of the shards, with `only_stamps` what has another size or time."""
+        rows = next(iter(self.rows_by_length.values()))
+        rows.store.require_unchanged(rank, world, only_stamps=only_stamps)
+        if not only_stamps:
+            Vocab.load(rows.store.vocab_dir, wanted=rows.vocab.hash)
+
     def phase_of(self, step: int) -> Phase:
         return self._place(step)[0]
 
