@@ -118,6 +118,19 @@ def user_cache() -> Path:
     return Path(tempfile.gettempdir()) / f"sesame-cache-{os.getuid()}"
 
 
+def discard(folder: Path) -> None:
+    """Remove an unfinished folder, and nothing where it is gone: one that gets its final name at this moment stays
+    whole, as what is removed has a name of its own first. Raises OSError."""
+    doomed = folder.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
+    try:
+        os.replace(folder, doomed)
+    except FileNotFoundError:
+        return
+    except OSError:  # no room for another name
+        doomed = folder
+    shutil.rmtree(doomed)
+
+
 def npy(array: np.ndarray) -> bytes:
     """The content of a .npy file. Into a file numpy writes past Python: its error for a full disk has no number."""
     file = io.BytesIO()
@@ -191,11 +204,12 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
     ValueError: not as it was written
     """
     try:
-        value = json.loads(content)
+        value = parse_json(content)
         del value["checksum"]
+        is_as_written = checked_json(value) == content
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("not as it was written") from None
-    if checked_json(value) != content:
+        is_as_written = False
+    if not is_as_written:
         raise ValueError("not as it was written")
     return value
 
@@ -206,10 +220,31 @@ def from_json(content: bytes) -> dict[str, Any]:
     >>> from_json(b'{"rows": 3}'), from_json(checked_json({"rows": 3}))
     ({'rows': 3}, {'rows': 3})
     """
-    try:
-        value = json.loads(content)
-    except RecursionError:
-        raise ValueError("not as it was written") from None
+    value = parse_json(content)
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
     return from_checked_json(content) if "checksum" in value else value
+
+
+def parse_json(content: str | bytes) -> Any:
+    """What JSON holds; ValueError in one line where it is none, or brackets in brackets go on too deeply.
+
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: nested too deeply
+    """
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """What a JSON file of ours holds; BadInput with the `remedy` where it is missing, or damaged."""
+    try:
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; {remedy}") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: is damaged ({error}); {remedy}") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, is_beside, write_atomic
+from preprocessing.files import checked_json, from_checked_json, is_beside, parse_json, write_atomic
 from preprocessing.schema import SCHEMA_VERSION, SPLITS
 
 FILE_NAME: Final = "manifest.json"
@@ -174,7 +174,7 @@ class Manifest:
         path = Path(folder) / FILE_NAME
         try:
             content = path.read_bytes()
-            version = json.loads(content)["schema_version"]
+            version = parse_json(content)["schema_version"]
             if version != SCHEMA_VERSION:
                 raise BadInput(f"{path}: has schema version {version!r}, this Sesame reads {SCHEMA_VERSION}; {AGAIN}")
             value = from_checked_json(content)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,11 @@ from preprocessing.errors import BadInput
 from preprocessing.files import Hashed, write_atomic, xxh3_file
 from preprocessing.manifest import AGAIN, FILE_NAME, Group, Manifest, ShardInfo
 from preprocessing.schema import SPLITS, Bools, Ints
+
+Stamp = tuple[int, int] | None
+"""Size and time of the last change of a file; None: there is none."""
+_CHANGED: Final = "has changed while it was read"
+_BRING_BACK: Final = f"bring it back, or delete {FILE_NAME} there and {AGAIN}"
 
 
 def shard_name(split: str, shard: int, num_shards: int) -> str:
@@ -182,6 +187,7 @@ class Store:
     manifest: Manifest
     shards: tuple[Shard, ...]
     groups: tuple[Group, ...] = ()  # of the shards, where training mixes them by weight; none: all are read alike
+    stamps: tuple[Stamp, ...] = ()  # of the shards, when they were opened
 
     @classmethod
     def open(cls, folder: Path | str, split: str, verify: bool = True) -> "Store":
@@ -194,10 +200,29 @@ class Store:
         infos = [info for info in manifest.shards if info.split == split]
         if not infos:
             raise BadInput(f"{folder}: has no {split} split, only {', '.join(manifest.splits)}; {AGAIN} from more text")
+        groups = tuple(manifest.mixture[name] for name in sorted(manifest.mixture)) if split == "train" else ()
+        stamps = tuple(_stamp(folder / info.name) for info in infos)  # before they are hashed: what changes later shows
         for info in infos:
             _check(folder / info.name, info, verify)
-        groups = tuple(manifest.mixture[name] for name in sorted(manifest.mixture)) if split == "train" else ()
-        return cls(folder, split, manifest, tuple(Shard(folder / info.name) for info in infos), groups)
+        return cls(folder, split, manifest, tuple(Shard(folder / info.name) for info in infos), groups, stamps)
+
+    def require_unchanged(self, rank: int = 0, world: int = 1, *, only_stamps: bool = False) -> None:
+        """BadInput where manifest or shards are not as they were when this store was opened.
+
+        Shards are mapped: whoever writes to one changes what is read. Each of `world` workers hashes its share of them,
+        and those of which size or time have changed; with `only_stamps` the latter alone.
+        """
+        if Manifest.load(self.folder).digest != self.manifest.digest:
+            raise BadInput(f"{self.folder / FILE_NAME}: {_CHANGED}: it lists another corpus; {_BRING_BACK}")
+        infos = {info.name: info for info in self.manifest.shards}
+        for number, (shard, stamp) in enumerate(zip(self.shards, self.stamps, strict=True)):
+            info, now = infos[shard.path.name], _stamp(shard.path)
+            if now == stamp and (only_stamps or number % world != rank):
+                continue
+            if now is None:
+                raise BadInput(f"{shard.path}: {_CHANGED}: it is gone; {_BRING_BACK}")
+            if now[0] != info.bytes or xxh3_file(shard.path) != info.xxh3:
+                raise BadInput(f"{shard.path}: {_CHANGED}: its content is another; {_BRING_BACK}")
 
     @property
     def num_tokens(self) -> int:
@@ -207,6 +232,15 @@ class Store:
     def vocab_dir(self) -> Path:
         """The folder of the vocabulary, within the corpus so that both move together."""
         return self.folder / "vocab"
+
+
+def _stamp(path: Path) -> Stamp:
+    """What tells without reading it that a file may have changed; None: it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _check(path: Path, info: ShardInfo, verify: bool) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, is_beside
+from preprocessing.files import checked_json, discard, from_checked_json, is_beside, parse_json
 from training.engines import Engine, Fragments, Part, Seal, memory_in
 from training.model import Model
 from training.recut import Layout, recut
@@ -70,7 +70,7 @@ def restore(
                 os.replace(folder / name(broken), _free(folder / f"broken-{name(broken)}"))
         _check_topology(path, topology)
         _load(engine, path, topology, phases)
-        return json.loads((path / STATE).read_text())
+        return _state(path, step)
     if present:
         raise BadInput(
             f"{folder}: none of its {len(present)} checkpoints is whole; bring one back, or start again with "
@@ -79,6 +79,14 @@ def restore(
     if resume == "must":
         raise BadInput(f"{folder}: no checkpoint to resume from; start with --resume allow")
     return None
+
+
+def _state(path: Path, step: int) -> dict[str, Any]:
+    """What the loop needs to go on from a checkpoint that is whole; BadInput where it is another step's."""
+    state = parse_json((path / STATE).read_bytes())
+    if (found := state.get("step", step)) != step:
+        raise BadInput(f"{path}: its {STATE} is of step {found}; remove the folder, older checkpoints are whole")
+    return state
 
 
 def forget_after(engine: Engine[Model], folder: Path, step: int) -> bool:
@@ -92,6 +100,15 @@ def forget_after(engine: Engine[Model], folder: Path, step: int) -> bool:
                 shutil.rmtree(path)
     engine.reduce_sums([0.0])  # nobody looks before it is done
     return True
+
+
+def set_aside(engine: Engine[Model], folder: Path, step: int) -> None:
+    """Have no run go on from the checkpoints of steps after this one; all workers call it, when none is written."""
+    if engine.rank == 0:
+        for path in steps(folder):
+            if step_of(path) > step:
+                os.replace(path, _free(path.with_name(f"broken-{path.name}")))
+    engine.reduce_sums([0.0])  # nobody looks before it is done
 
 
 def newest(folder: Path) -> Path | None:
@@ -174,7 +191,7 @@ def _present(engine: Engine[Model], folder: Path, resume: Resume) -> list[int]:
     """The steps of the checkpoints that the first worker sees, the newest first; it clears what is in the way."""
     if engine.rank == 0:
         for unfinished in folder.glob(f"{UNFINISHED}*"):
-            shutil.rmtree(unfinished)
+            discard(unfinished)
         if resume == "never" and steps(folder):
             os.replace(folder, _free(folder.with_name(f"{folder.name}-old")))
     return _seen_by_the_first(engine, folder)
@@ -271,7 +288,9 @@ def _fragments(path: Path, own: Path | None = None) -> Fragments:
 def _manifest(path: Path) -> dict[str, Any]:
     """What the manifest says; ValueError where it is not as it was written. Former formats have no checksum."""
     content = (path / MANIFEST).read_bytes()
-    value = json.loads(content)
+    value = parse_json(content)
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
     if "checksum" not in value and value.get("format", 1) < FORMAT:
         return value
     return from_checked_json(content)
@@ -280,7 +299,10 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _seals(path: Path) -> dict[str, Seal] | str:
     """What each file of a checkpoint must be like, or why that is not known."""
     try:
-        files = _manifest(path)["files"]
+        manifest = _manifest(path)
+        files, step = manifest["files"], manifest.get("step")
+        if step is not None and path in steps(path.parent) and step_of(path) != step:
+            return f"{path}: is the checkpoint of step {step}, by its {MANIFEST}; rename it to {name(step)}"
         if outside := [file for file in files if not is_beside(file)]:
             return f"{path}: its {MANIFEST} names {outside[0]!r}, which is no file of its own"
         return {file: Seal(seal["bytes"], seal["sha256"]) for file, seal in files.items()}
@@ -313,6 +335,11 @@ def _check_format(path: Path) -> None:
 def _check_topology(path: Path, topology: Topology) -> None:
     _check_format(path)
     written = _manifest(path)
+    if written.get("corpus", topology.get("corpus")) != topology.get("corpus"):  # earlier versions do not say it
+        raise BadInput(
+            f"{path}: was written with another corpus than the one that is there now; bring that back, or start again "
+            "with --resume never"
+        )
     for key in REFUSED:
         if written.get(key) != topology[key]:
             raise BadInput(
@@ -331,10 +358,10 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
     """
     seals, index = {}, ""
     for file in parts:
-        told = unfinished / f"{file}.seal"
+        told = seal_of(unfinished / file)
         seal, line = told.read_text().splitlines()
         told.unlink()
-        seals[file], index = json.loads(seal), f"{index}{line}\n"
+        seals[file], index = parse_json(seal), f"{index}{line}\n"
     for file, text in {**texts, INDEX: index}.items():
         content = text.encode()
         (unfinished / file).write_bytes(content)
@@ -349,8 +376,16 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
 
 
 def tell(part: Part, seal: Seal, file: Path) -> None:
-    """Say beside a worker's file what `publish` wants to know of it. Raises OSError."""
-    file.with_name(f"{file.name}.seal").write_text(f"{json.dumps(asdict(seal))}\n{part.line(file.name)}\n")
+    """Say beside a worker's file what `publish` wants to know of it: where that is said, the file is whole. Raises
+    OSError."""
+    unfinished = file.with_name(f"{file.name}.seal.new")
+    unfinished.write_text(f"{json.dumps(asdict(seal))}\n{part.line(file.name)}\n")
+    os.replace(unfinished, seal_of(file))
+
+
+def seal_of(file: Path) -> Path:
+    """Where a worker says that its file is whole."""
+    return file.with_name(f"{file.name}.seal")
 
 
 def remove_old(folder: Path, keep: int, keep_every: int) -> None:

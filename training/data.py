@@ -1,7 +1,7 @@
 """Rows -> the micro-batches of a step. The state is one integer, the step: resume and replay are the same call."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +60,20 @@ class Loader:
 
     def __getitem__(self, step: int) -> list[Batch]:
         return self.at(step)  # the face that torch's DataLoader knows
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the shards that are read."""
+        store = next(iter(self.rows_by_length.values())).store
+        return sum(info.bytes for info in store.manifest.shards if info.split == store.split)
+
+    def require_unchanged(self, rank: int = 0, world: int = 1, *, only_stamps: bool = False) -> None:
+        """BadInput where corpus or vocabulary are not as they were when this was opened (shards.py); each of `world`
+        workers hashes its share of the shards, with `only_stamps` what has another size or time."""
+        rows = next(iter(self.rows_by_length.values()))
+        rows.store.require_unchanged(rank, world, only_stamps=only_stamps)
+        if not only_stamps:
+            Vocab.load(rows.store.vocab_dir, wanted=rows.vocab.hash)
 
     def phase_of(self, step: int) -> Phase:
         return self._place(step)[0]
@@ -138,8 +152,9 @@ def num_micro(num_rows: int, micro_rows: int, world: int) -> int:
     return min(-(-most // micro_rows), fewest)
 
 
-def ahead(loader: Loader, start: int, stop: int) -> Iterator[tuple[int, list[Batch]]]:
-    """(step, micro-batches) from `start` up to `stop`, in order, made ahead of time by `loader_workers` processes."""
+def ahead(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list[Batch]]]:
+    """(step, micro-batches) from `start` up to `stop`, in order, made ahead of time by `loader_workers` processes,
+    which end with the generator."""
     batches: DataLoader[list[Batch]] = DataLoader(
         loader,  # type: ignore[arg-type]  # what a DataLoader asks of a Dataset
         batch_size=None,
@@ -147,7 +162,12 @@ def ahead(loader: Loader, start: int, stop: int) -> Iterator[tuple[int, list[Bat
         collate_fn=_as_it_is,  # arrays go through a pipe; tensors would need /dev/shm, which is small in containers
         num_workers=loader.machine.loader_workers,
     )
-    return enumerate(batches, start)
+    iterator = iter(batches)
+    try:
+        yield from enumerate(iterator, start)
+    finally:
+        if loader.machine.loader_workers:  # a traceback may hold the iterator, and by itself it ends them when it goes
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
 class Batches:

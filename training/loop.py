@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.errors import BadInput, Diverged, MiscountedLoss
+from preprocessing.errors import BadInput, Diverged, MiscountedLoss, Preempted, ResourceError
+from preprocessing.manifest import Manifest
 from preprocessing.rng import key
 from preprocessing.schema import Batch
 from training import checkpoint
@@ -38,6 +40,7 @@ Doing = Callable[[int, str], None]
 "profile" (it is written), or "" for the next update."""
 
 MOST_SKIPPED = 10  # updates in a row without a finite gradient; then the run has diverged
+HASHED_BYTES = 16 << 30  # of a corpus that is hashed after an error; of a larger one what has another size or time
 COUNTED_STEPS = 3  # after each start: a head that does not score what its loss counts shows it in its first batches
 
 SumName = tuple[str, str]
@@ -92,12 +95,42 @@ def pretrain(
     called on each worker every `weights_every` updates but at the end: it may gather the weights.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
+    Whichever way it ends, no thread or process of it is left, and a checkpoint that was being written is whole.
     """
-    loader = open_loader(run, engine.data_rank, engine.data_world)
-    validation = open_validation(run, engine.data_rank, engine.data_world)
+    with ExitStack() as room:
+        loaders = [open_loader(run, engine.data_rank, engine.data_world)]
+        validation = open_validation(run, engine.data_rank, engine.data_world)
+        loaders += [validation] if validation else []
+        try:
+            return _pretrain(run, engine, sink, should_stop, doing, show, keep, room, loaders)
+        except (BadInput, ResourceError, Preempted):
+            raise
+        except Exception as error:  # before it is called a bug, or a rate too high: what was read may have changed
+            for loader in loaders:
+                try:
+                    loader.require_unchanged(only_stamps=loader.num_bytes > HASHED_BYTES)
+                except BadInput as fault:
+                    raise fault from error
+            raise
+
+
+def _pretrain(
+    run: Run,
+    engine: Engine[Model],
+    sink: Sink,
+    should_stop: Callable[[], bool],
+    doing: Doing,
+    show: Callable[[int], None],
+    keep: Callable[[int], None],
+    room: ExitStack,
+    loaders: Sequence[Loader],
+) -> Result:
+    """`pretrain`; what has to be closed after it is in `room`. The `loaders`: of training and, where there is one, of
+    validation."""
+    loader, validation = loaders[0], loaders[1] if len(loaders) > 1 else None
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
-    saver = _saver(run, engine)
+    saver = room.enter_context(closing(_saver(run, engine)))
     meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
 
     def look(done: int) -> None:
@@ -110,8 +143,8 @@ def pretrain(
         look(0)
     doing(state.step, "")
     course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
-    profiler = Profiler(run, engine.model, engine.rank)
-    for step, batches in timed(course):
+    profiler = room.enter_context(closing(Profiler(run, engine.model, engine.rank)))
+    for step, batches in room.enter_context(closing(timed(course))):
         step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
         saver.hear(step_work.votes)
         if step_work.stop:
@@ -169,6 +202,7 @@ def pretrain(
             keep(state.step)
             meter.skip()
         if any(_due(state.step, every, run.steps) for every in (run.save_every, run.keep_every)):
+            _require_unchanged(run, engine, loaders)
             state = replace(state, sums=tally.added_to(state.sums))
             doing(state.step, "checkpoint")
             log(state.step, _save(saver, state))
@@ -180,11 +214,36 @@ def pretrain(
         doing(state.step, "profile")
     profiler.finish()
     doing(state.step, "checkpoint")  # that may be one which is still being written
+    if state.step > resumed.step:
+        _require_unchanged(run, engine, loaders)
     if saved.step < state.step:  # stopped on request
         state = replace(state, sums=tally.added_to(state.sums))
         _save(saver, state)
     saver.finish()
+    if resumed.step < state.step == run.steps:
+        _require_unchanged(run, engine, loaders, since=resumed.step)
     return Result(finished=state.step == run.steps, state=state)
+
+
+def _require_unchanged(run: Run, engine: Engine[Model], loaders: Sequence[Loader], since: int | None = None) -> None:
+    """BadInput on all workers, which all call it, where what they have learned from is not what the corpus was.
+
+    Before each checkpoint it is asked for the sizes and times of the shards alone. At the end the shards are hashed:
+    what changed under the same time did so nobody knows when, and checkpoints after the one of step `since` are set
+    aside.
+    """
+    fault: BadInput | None = None
+    for loader in loaders:
+        try:
+            loader.require_unchanged(engine.rank, engine.world, only_stamps=since is None)
+        except BadInput as error:
+            fault = fault or error
+    (faults,) = engine.reduce_sums([fault is not None])
+    if not faults:
+        return
+    if since is not None:
+        checkpoint.set_aside(engine, _checkpoints(run), since)
+    raise fault or BadInput(f"{run.corpus}: has changed while it was read, as the log of another worker says")
 
 
 @dataclass(frozen=True)
@@ -426,6 +485,7 @@ def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
     machine = run.machine
     return {
         "recipe": run.recipe_hash,
+        "corpus": Manifest.load(run.corpus).digest,
         "workers": engine.world,
         "zero": engine.zero,
         "precision": machine.precision,

@@ -9,7 +9,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -49,7 +49,7 @@ def within(phase: str) -> record_function:
     return record_function(f"phase: {phase}")
 
 
-def timed(items: Iterable[T]) -> Iterator[T]:
+def timed(items: Iterable[T]) -> Generator[T]:
     """The items, the making of each being the phase "data"."""
     iterator, end = iter(items), object()
     while True:
@@ -92,6 +92,13 @@ class Profiler:
             self._stop(done)
         elif self._steps and done <= 0:
             log.warning("no profile: only %d steps were left, %d come before the first one", self._seen, WARM_UP)
+
+    def close(self) -> None:
+        """Record nothing more, and forget what is recorded: for a training that ended by an error."""
+        if self._recorder:
+            self._recorder.stop()
+        self._recorder = None
+        self._hooks.close()
 
     def _start(self) -> None:
         kinds = [torch.profiler.ProfilerActivity.CPU]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_json, write_atomic
+from preprocessing.files import checked_json, from_json, parse_json, write_atomic
 from preprocessing.sampling import Sampling
 from preprocessing.spec import part
 from training.losses import Loss
@@ -68,7 +68,7 @@ class Run:
     @classmethod
     def from_json(cls, text: str) -> "Run":
         """The run that `to_json` wrote."""
-        value = json.loads(text)
+        value = parse_json(text)
         made = {key: part(union, value[key]) for key, union in {"trunk": Trunk, "optim": Optim}.items()}
         made["sampling"] = Sampling.of(value["sampling"])
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
@@ -97,7 +97,7 @@ def step_of(path: Path) -> int:
 
 def write_run(run: Run) -> None:
     """Write `pretrain.json` into the folder of a run, with a checksum of itself. OSError where that cannot be."""
-    write_atomic(Path(run.folder) / RUN, checked_json(json.loads(run.to_json())))
+    write_atomic(Path(run.folder) / RUN, checked_json(parse_json(run.to_json())))
 
 
 def stored(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,9 @@ workers have written theirs is known from the sums that they exchange before eac
 no thread ever makes a collective call; then the first worker merges what they say of their files and gives the folder
 its name. Until then there is only the older checkpoint. The next save, and the end of the run, wait for this one.
 
+Whichever way training ends, it closes the saver: then the checkpoint that is being written is finished where all
+workers have written theirs. As some may be gone by then, that is seen from their files, without a collective call.
+
 The copy is as large as the part: 12 bytes for each weight with Adam, divided by the workers. Its memory is taken by the
 thread after the first update, and kept.
 """
@@ -12,21 +15,29 @@ thread after the first update, and kept.
 import json
 import logging
 import os
-import shutil
+import secrets
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from preprocessing.files import discard
 from training import checkpoint
 from training.engines import Engine, Part, write
 from training.model import Model
 
 log = logging.getLogger(__name__)
+
+QUIET_S: Final = 2.0  # without a change in the files of the others: then they are gone
+POLL_S: Final = 0.02
 
 
 class Staging:
@@ -86,6 +97,9 @@ class Saver:
         self._phase: Literal["idle", "writing", "publishing"] = "idle"
         self._work: Future[None] | None = None  # of this worker in this phase
         self._step, self._state = 0, ""
+        self._attempt = ""  # in the names of unfinished checkpoints: those of another attempt are not these
+        self._lock = threading.RLock()  # of phase and work: `finish_alone` is another thread's, too
+        _open.add(self)
 
     def prepare(self) -> None:
         """Take the memory of the copies while training goes on. All workers call it, after an update has been made:
@@ -99,6 +113,9 @@ class Saver:
         self.finish()
         if self._taken:
             self._taken.result()
+        if not self._attempt:
+            number = secrets.randbits(32) if self.engine.rank == 0 else 0
+            self._attempt = f"{int(self.engine.reduce_sums([number])[0]):08x}"
         part = self.engine.part(self._copy)
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()  # the copies are made
@@ -118,13 +135,14 @@ class Saver:
     def hear(self, sums: Sequence[float]) -> None:
         """Take in the sums of all workers' votes. Raises BadInput where a worker could not write its part."""
         written, failed, number, published = sums
-        if failed:
-            self._fail(round(number / failed))
-        elif self._phase == "writing" and written == self.engine.world:
-            self._phase = "publishing"
-            self._work = self._thread.submit(self._publish) if self.engine.rank == 0 else None
-        elif published:
-            self._phase, self._work = "idle", None
+        with self._lock:
+            if failed:
+                self._fail(round(number / failed))
+            elif self._phase == "writing" and written == self.engine.world:
+                self._phase = "publishing"
+                self._work = self._thread.submit(self._publish) if self.engine.rank == 0 else None
+            elif published:
+                self._phase, self._work = "idle", None
 
     def finish(self) -> None:
         """Wait until nothing is left to do."""
@@ -133,9 +151,55 @@ class Saver:
                 wait([self._work])
             self.hear(self.engine.reduce_sums(self.votes()))
 
+    def finish_alone(self) -> None:
+        """The same without a collective call, where training cannot go on; another thread may call it. The checkpoint
+        is whole then, if all workers have written theirs, and it is none if one of them is gone."""
+        with self._lock:
+            if self._phase == "idle" or self._work is None:
+                return
+            wait([self._work])
+            if self._phase == "writing" and self.engine.rank == 0 and self._are_all_written():
+                self._work = self._thread.submit(self._publish)
+                wait([self._work])
+            self._phase = "idle"
+            if error := self._work.exception():
+                log.warning("%s: the checkpoint of step %d is not whole: %s", self.folder, self._step, error)
+            if self.engine.rank == 0:
+                discard(self._unfinished)
+
+    def close(self) -> None:
+        """End the thread; what is being written is finished before."""
+        try:
+            self.finish_alone()
+        except OSError as error:  # what is left of it is removed at the next start
+            log.warning("%s: the checkpoint of step %d is not whole: %s", self.folder, self._step, error)
+        finally:
+            self._thread.shutdown()
+            _open.discard(self)
+
+    def _are_all_written(self) -> bool:
+        """Whether each worker says that its file is whole: waits for those that are still at it."""
+        seals = [checkpoint.seal_of(self._unfinished / checkpoint.part_name(rank)) for rank in range(self.engine.world)]
+        seen, since_s = self._sizes(), time.monotonic()
+        while not all(seal.is_file() for seal in seals):
+            sizes = self._sizes()
+            if sizes != seen:
+                seen, since_s = sizes, time.monotonic()
+            if time.monotonic() - since_s > QUIET_S:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of the files of the unfinished checkpoint, so far."""
+        try:
+            return {entry.name: entry.stat().st_size for entry in os.scandir(self._unfinished)}
+        except FileNotFoundError:  # a seal has just got its name
+            return {}
+
     @property
     def _unfinished(self) -> Path:
-        return self.folder / f"{checkpoint.UNFINISHED}{checkpoint.name(self._step)}"
+        return self.folder / f"{checkpoint.UNFINISHED}{checkpoint.name(self._step)}-{self._attempt}"
 
     def _write(self, part: Part) -> None:
         self._unfinished.mkdir(parents=True, exist_ok=True)
@@ -156,7 +220,8 @@ class Saver:
         error = self._work.exception() if self._work and self._work.done() else None
         self._phase = "idle"
         if self.engine.rank == 0:
-            shutil.rmtree(self._unfinished, ignore_errors=True)
+            with suppress(OSError):
+                discard(self._unfinished)
         if error and not isinstance(error, OSError):
             raise error
         reason = os.strerror(number) if number else "see the log of the other workers"
@@ -164,3 +229,12 @@ class Saver:
             f"{self.folder}: the checkpoint of step {self._step} cannot be written ({reason}); make room or mend the "
             "folder, then go on with the same command: older checkpoints are whole"
         ) from error
+
+
+_open = WeakSet[Saver]()
+
+
+def finish_all() -> None:
+    """Finish the checkpoints that this process is writing, while its training waits for workers that do not come."""
+    for saver in list(_open):
+        saver.finish_alone()

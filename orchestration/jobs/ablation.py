@@ -29,12 +29,13 @@ from orchestration.progress import Report
 from orchestration.reports import ablations, net, training_flops
 from orchestration.reports.ablations import Measure, Row, Table
 from preprocessing.errors import BadInput, DataError
-from preprocessing.files import write_atomic
+from preprocessing.files import read_json, write_atomic
 from preprocessing.lock import held
 from preprocessing.vocab import table_rows
 from training.tasks import TASKS
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
+MADE_ANEW = "delete its folder, and the same `sesame table` makes it anew"
 POLL_S: Final = 0.5
 
 
@@ -179,13 +180,13 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             _picture(plan.table, summary).savefig(folder / FIGURE)
             _log(plan, summary)
         plan.stage.finish()
-    return json.loads((folder / SCORES).read_text())
+    return read_json(folder / SCORES, MADE_ANEW)
 
 
 def _log_owed(plan: Plan) -> None:
     """Give MLflow what it did not take of a table that is done."""
     if PAGE in tracking.owed(plan.stage.folder):
-        _log(plan, json.loads((plan.stage.folder / SCORES).read_text()))
+        _log(plan, read_json(plan.stage.folder / SCORES, MADE_ANEW))
     for cell in plan.cells:
         if (parent := tracking.known(plan.stage.folder)) and cell.name in tracking.owed(cell.job.plan.run.folder):
             _log_cell(cell, _tags(plan, cell, parent))
@@ -314,7 +315,7 @@ def _tags(plan: Plan, cell: Cell, parent: tracking.Tracked) -> dict[str, str]:
 
 def _scores_of(cell: Cell) -> dict[str, Score]:
     """Of a cell that is done."""
-    kept = json.loads((cell.stage.folder / SCORES).read_text())
+    kept = read_json(cell.stage.folder / SCORES, MADE_ANEW)
     return {name: Score(**score) for name, score in kept.items()}
 
 

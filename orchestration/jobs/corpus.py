@@ -15,6 +15,7 @@ from pipeline.runners import check_here
 from pipeline.spec import Beam
 from pipeline.steps import Static, materialise
 from preprocessing.errors import BadInput
+from preprocessing.lock import JOB, held
 from preprocessing.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
     arguments = arguments_of(job, beam_args)
-    with environment.held(job.cluster.env) as env:
+    with environment.held(job.cluster.env) as env, held(folder, JOB):
         _say_what_stays_here(job.cluster.beam, env)
         return _tracked(job, arguments, report, with_card)
 

@@ -35,7 +35,7 @@ from orchestration.reports import (
     unit_of,
 )
 from preprocessing.errors import SesameError
-from preprocessing.files import local, write_atomic
+from preprocessing.files import local, read_json, write_atomic
 from training.evaluation import Evaluated
 from training.metrics import Average, Paired, glue_average, interval, paired, submission
 from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
@@ -218,7 +218,8 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
 
 def _results(plan: TaskPlan) -> Results:
     files = [(cell, plan.file_of(cell)) for cell in plan.cells]
-    return [(cell, Evaluated(**json.loads(file.read_text())["found"])) for cell, file in files if file.is_file()]
+    remedy = "delete it, and the same command makes it anew"
+    return [(cell, Evaluated(**read_json(file, remedy)["found"])) for cell, file in files if file.is_file()]
 
 
 def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameError]) -> TaskScore:

@@ -1,7 +1,6 @@
 """Which grid of hyper-parameters a net is fine-tuned with: that of its paper, or one for small nets."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +8,7 @@ from typing import Any, Final
 from orchestration.config import is_shipped_task, load_task
 from orchestration.jobs.request import Subject, Wanted
 from preprocessing.errors import BadInput
+from preprocessing.files import parse_json
 from training.finetuning import Tuning
 from training.tasks import Grid, TaskFile
 
@@ -48,7 +48,7 @@ def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
     """Whose grids are those of a folder of transformers, whether its size is a published one, and what says so."""
     file = given / "config.json"
     try:
-        of_type = str(json.loads(file.read_text())["model_type"])
+        of_type = str(parse_json(file.read_text())["model_type"])
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{file}: names no model_type; write the folder with save_pretrained of transformers") from error
     papers = [paper for name, least, paper in _OF_TYPE if name == of_type and parameters >= least]

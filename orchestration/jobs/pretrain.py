@@ -21,7 +21,7 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import local, whole_folder, write_atomic
+from preprocessing.files import local, read_json, whole_folder, write_atomic
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab
@@ -29,6 +29,7 @@ from training.run import CHECKPOINTS, Resume, Run, step_of, steps, stored_run
 from training.tasks import TASKS
 
 RESULT = "result.json"
+TRAIN_AGAIN = f"delete {stages.MARK} beside it, and the same `sesame train` writes it anew"
 UNTOLD = ("sums", "recent_losses", "recent_norms")  # of the state, what no reader of the result needs
 EVALS = "evals.json"  # the downstream tasks that its recipe names: labels, not causes
 
@@ -46,7 +47,7 @@ def train(
         if tracking.behind(stage.folder):
             with held(stage.folder):
                 catch_up(stage.folder, tracking.place(job.out), report)
-        return json.loads((stage.folder / RESULT).read_text())
+        return read_json(stage.folder / RESULT, TRAIN_AGAIN)
     _made_corpus(job)
     with environment.held(job.cluster.env), held(stage.folder):  # first of all: what is there may be at work
         return train_held(job, resume, report, more_tags, asked)
@@ -90,7 +91,7 @@ def train_held(
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
-    return json.loads((stage.folder / RESULT).read_text())
+    return read_json(stage.folder / RESULT, TRAIN_AGAIN)
 
 
 @contextmanager
@@ -186,7 +187,7 @@ def evals_of(flags: Flags) -> list[str]:
     """The downstream tasks that the recipe of a run names; all where it names none."""
     if folder := _named(flags):
         kept = folder / EVALS
-        return json.loads(kept.read_text()) if kept.is_file() else list(TASKS)
+        return read_json(kept, "delete it, and all tasks are meant") if kept.is_file() else list(TASKS)
     return list(open_job(flags).recipe.evals) or list(TASKS)
 
 

@@ -15,7 +15,7 @@ from orchestration.config import Recipe, digest, flat
 from orchestration.jobs import part_code
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import read_json, write_atomic
 from preprocessing.vocab import given
 
 MARK = "stage.json"
@@ -81,7 +81,11 @@ class Stage:
         found = []
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
             if mark.parent != self.folder:
-                before, now = dict(flat(json.loads(mark.read_text())["causes"])), dict(flat(self.causes))
+                try:
+                    causes = read_json(mark, "")["causes"]
+                except (BadInput, LookupError, TypeError):  # whoever asks for that stage itself is told
+                    continue
+                before, now = dict(flat(causes)), dict(flat(self.causes))
                 changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
                 found.append((mark.parent, changed))
         return found

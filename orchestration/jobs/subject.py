@@ -1,7 +1,6 @@
 """What is evaluated: a finished run of ours, or a folder of `transformers`, as the flags of a command name it."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from orchestration.jobs.request import Subject
 from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
+from preprocessing.files import read_json
 from training.run import stored
 
 _HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
@@ -86,7 +86,7 @@ def of_run(folder: Path) -> Subject:
     is_published = _has_size_of(run, name)
     return Subject(
         folder=folder,
-        hash=json.loads((folder / stages.MARK).read_text())["hash"],
+        hash=read_json(folder / stages.MARK, "delete it, and go on with `sesame train`")["hash"],
         name=name,
         parameters=num_parameters(weights, "weights"),
         corpus=Path(run["corpus"]),
@@ -124,7 +124,7 @@ def at_steps(subject: Subject, every: int) -> list[Subject]:
     """The net after each `every` steps of which weights or a checkpoint are kept, and at the end; BadInput where there
     are none."""
     result = subject.folder / pretrain.RESULT
-    last = json.loads(result.read_text())["step"] if result.is_file() else None
+    last = read_json(result, pretrain.TRAIN_AGAIN)["step"] if result.is_file() else None
     places = pretrain.kept_steps(subject.folder)
     found = {step: place for step, place in sorted(places.items()) if step != last}
     chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]

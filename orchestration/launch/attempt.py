@@ -8,9 +8,8 @@ import logging
 import math
 import platform
 import re
-import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from orchestration.progress import Report
 from orchestration.signals import Asked
 from orchestration.tracking import Tracked
 from preprocessing.errors import ResourceError, SesameError, missing_module
-from preprocessing.files import TEMPORARY, remove_unfinished
+from preprocessing.files import TEMPORARY, discard, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -43,6 +42,7 @@ GRACE_S: Final = 30.0  # after an error in one worker: for the death of another 
 ANSWER_S: Final = 8.0  # for a worker that was asked to stop to answer a poll
 STOP_S: Final = 20.0  # for one that was asked to stop to do something; at least four step times
 ROOM_S: Final = 5.0  # that there is room for more workers, before they are started
+FINISH_S: Final = 20.0  # for the checkpoint that is being written, since its files have last grown
 STACKS_S: Final = 5.0  # for the stacks of all workers to be written
 MOST_SAID: Final = 300  # characters of an error of Ray's, which may have pages
 ELSEWHERE_S: Final = 30.0  # for a process of Ray's to begin beside a worker that does not answer
@@ -123,8 +123,11 @@ class Attempt:
                 "`sesame doctor` pass there?"
             ) from error
         finally:
-            self._hear_last()
-            self._end()
+            try:
+                self._hear_last()
+                self._finish_checkpoint()
+            finally:
+                self._end()
 
     def _death(self, who: str, said: str, cause: str = "") -> WorkerDied:
         """That workers died, and of what."""
@@ -253,13 +256,17 @@ class Attempt:
 
     def _give_up(self, at_work: Sequence[int], asked_s: float, now_s: float) -> None:
         """End where workers that were asked to stop cannot: the newest checkpoint is what there is."""
-        mute = [rank for rank in at_work if rank in self.polls and now_s - max(asked_s, self.polls[rank][1]) > ANSWER_S]
+        mute = self._mute(at_work, now_s, asked_s)
         idle = self.watch.idle_s(at_work, now_s) > max(STOP_S, 4 * self.watch.step_s())
         if mute or (idle and now_s - asked_s > STOP_S):
             who = " and ".join(f"worker {rank}" for rank in mute) or "workers"
             raise self.asked.stopped(
                 f"{self.run.folder}: stopped after step {self.step} without a checkpoint of it, as {who} did not answer"
             )
+
+    def _mute(self, ranks: Iterable[int], now_s: float, since_s: float = 0.0) -> list[int]:
+        """Those of these workers that have not answered a poll for ANSWER_S, counted from `since_s` at the earliest."""
+        return [rank for rank in ranks if rank in self.polls and now_s - max(since_s, self.polls[rank][1]) > ANSWER_S]
 
     def _hung(self, at_work: Sequence[int], silent_s: float, now_s: float) -> str:
         """Save the stacks of all workers; who did what when nothing happened any more."""
@@ -308,6 +315,23 @@ class Attempt:
                 rank, self.begun[rank].process, times,
             )  # fmt: skip
 
+    def _finish_checkpoint(self) -> None:
+        """Have the workers finish the checkpoint that they are writing, as long as its files grow, or for FINISH_S."""
+        import ray
+
+        if fault() or not self.begun or not _unfinished(self.run):
+            return
+        now_s = time.monotonic()
+        at_work = [rank for rank in range(self.group.num) if rank not in self._mute(range(self.group.num), now_s)]
+        if 0 not in at_work:  # it gives a checkpoint its name
+            return
+        self.on_progress({"stage": "finishing the checkpoint"})
+        asked = {rank: self.workers[rank].finish_checkpoint.remote() for rank in at_work}
+        seen, since_s = _unfinished(self.run), time.monotonic()
+        while not ray.wait([asked[0]], timeout=0.1)[0] and time.monotonic() - since_s < FINISH_S:
+            if (sizes := _unfinished(self.run)) != seen:
+                seen, since_s = sizes, time.monotonic()
+
     def _end(self) -> None:
         """No worker is left, and nothing that is half written."""
         import ray
@@ -318,8 +342,18 @@ class Attempt:
         processes.kill(begun.process for begun in self.begun)
         stacks.remove_empty(Path(self.run.folder))
         for unfinished in (Path(self.run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*"):
-            shutil.rmtree(unfinished, ignore_errors=True)
+            with suppress(OSError):
+                discard(unfinished)
         remove_unfinished(self.run.folder)
+
+
+def _unfinished(run: Run) -> dict[str, int]:
+    """Bytes of the files of checkpoints that are being written."""
+    found = dict[str, int]()
+    for path in (Path(run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*/*"):
+        with suppress(OSError):
+            found[str(path)] = path.stat().st_size
+    return found
 
 
 def newest(folder: Path) -> int:

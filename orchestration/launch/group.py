@@ -31,8 +31,8 @@ from orchestration.progress import Report, ignore
 from orchestration.signals import Asked, signals_raise, stop_signals
 from preprocessing import limits
 from preprocessing.errors import Preempted, ResourceError, SesameError
-from preprocessing.files import remove_unfinished, write_atomic
-from preprocessing.lock import is_left
+from preprocessing.files import parse_json, remove_unfinished, write_atomic
+from preprocessing.lock import end_left, is_left
 from training.run import Run, write_run
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -136,13 +136,16 @@ def _size(folder: Path) -> int:
 
 
 def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
-    """Wait for workers whose driver was killed: Ray ends them, within seconds, and until then they write to the folder.
+    """End workers whose driver was killed, and wait for those of other machines: Ray ends them, within seconds, and
+    until then they write to the folder.
 
     ResourceError where they are still there after LEFT_S.
     """
     until_s = time.monotonic() + LEFT_S
     while not is_left(folder):
         report({"stage": "waiting for earlier workers"})
+        if ended := end_left(folder):
+            log.warning("%s: ended workers of an earlier command, which has ended without them: %s", folder, ended)
         if time.monotonic() > until_s:
             raise ResourceError(
                 f"{folder}: workers of an earlier command are at work in it, though that has ended; end them "
@@ -305,7 +308,7 @@ class Training:
 def _one_more(file: Path) -> int:
     """The number in a file, which is one more from now on; a damaged one begins anew."""
     try:
-        number = int(json.loads(file.read_bytes())) + 1
+        number = int(parse_json(file.read_bytes())) + 1
     except (OSError, ValueError, TypeError):
         number = 1
     with suppress(OSError):

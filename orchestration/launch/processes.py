@@ -1,5 +1,6 @@
 """Processes of this machine: which belong to a Ray of ours, and how they end, even those that are stopped."""
 
+import os
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
@@ -9,32 +10,29 @@ from typing import Final
 
 import psutil
 
-SAME_S: Final = 1.0  # two processes of one number that began further apart are not the same one
+from preprocessing.processes import began
+
 OF_RAY: Final = ("raylet", "gcs_server")
 PATIENCE_S: Final = 3.0  # for processes that were asked to end
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A process; `began_s`, by the wall clock, tells it from a later one with its number."""
+    """A process; `began` tells it from a later one with its number."""
 
     host: str
     pid: int
-    began_s: float
+    began: str
 
     @classmethod
     def me(cls) -> "Identity":
-        here = psutil.Process()
-        return cls(platform.node(), here.pid, here.create_time())
+        return cls(platform.node(), os.getpid(), began(os.getpid()))
 
     def found(self) -> psutil.Process | None:
         """The process, where it is one of this machine and has not ended."""
-        if self.host != platform.node():
-            return None
-        with suppress(psutil.Error):
-            process = psutil.Process(self.pid)
-            if abs(process.create_time() - self.began_s) < SAME_S and process.status() != psutil.STATUS_ZOMBIE:
-                return process
+        if self.host == platform.node() and self.began and began(self.pid) == self.began:
+            with suppress(psutil.Error):
+                return psutil.Process(self.pid)
         return None
 
     def __str__(self) -> str:

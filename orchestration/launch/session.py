@@ -121,7 +121,7 @@ def _remove_left_behind(above: Path) -> None:
     """
     for folder in above.glob(f"{PREFIX}*"):
         if _may_be_left(folder):
-            with suppress(ResourceError, OSError), held(folder):
+            with suppress(SesameError, OSError), held(folder):
                 processes.kill_all(processes.left_of_ray(folder))
                 shutil.rmtree(folder)
 

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -121,6 +122,13 @@ class Worker:
     def note(self, metrics: dict[str, float]) -> None:
         """Log these with the next metrics."""
         self.notes |= metrics
+
+    def finish_checkpoint(self) -> None:
+        """Finish the checkpoint that is being written: training does not go on, as a worker has failed or is gone."""
+        if "training.saver" in sys.modules:
+            from training.saver import finish_all
+
+            finish_all()
 
     def dump_stacks(self) -> None:
         """Write what every thread is doing into the file of this worker."""

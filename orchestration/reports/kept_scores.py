@@ -4,11 +4,13 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from preprocessing.files import read_json
 from training.metrics import Paired
 from training.tasks import Chosen, TaskScore
 
@@ -26,7 +28,7 @@ Kept = Mapping[str, tuple[TaskScore, Apart]]
 
 def kept(folder: Path) -> TaskScore:
     """The score that the folder of a finished stage has."""
-    (found,) = json.loads((folder / FILE).read_text())
+    (found,) = read_json(folder / FILE, "delete its folder, and `sesame eval` makes it anew")
     starts = {
         name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
         for name, one in found["starts"].items()
@@ -41,10 +43,10 @@ def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
     """The scores of a run of which no cell is lacking; a warning for each that cannot be read."""
     found = dict[str, tuple[TaskScore, Apart]]()
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
-        causes = json.loads(mark.read_text())["causes"]
-        if "task" not in causes:
-            continue  # what a table of ablations measures of the run
         try:
+            causes = read_json(mark, "delete its folder, and `sesame eval` makes it anew")["causes"]
+            if "task" not in causes:
+                continue  # what a table of ablations measures of the run
             found[mark.parent.name] = kept(mark.parent), (causes.get("step"), causes.get("labels", 0))
         except (OSError, KeyError, TypeError, ValueError) as error:
             log.warning("left out: %s: not a score of this version (%s)", mark.parent, error)
@@ -56,10 +58,11 @@ def series(run_folder: Path) -> dict[str, str]:
     the step: that in the name of the last of them."""
     names: dict[str, list[tuple[tuple[float, float], str]]] = {}
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
-        causes = json.loads(mark.read_text())["causes"]
-        same = {name: value for name, value in causes.items() if name != "step"}
-        at = place((causes.get("step"), causes.get("labels", 0)))
-        names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((at, mark.parent.name))
+        with suppress(KeyError, TypeError, ValueError):  # `finished` warns of one that cannot be read
+            causes = read_json(mark, "")["causes"]
+            same = {name: value for name, value in causes.items() if name != "step"}
+            at = place((causes.get("step"), causes.get("labels", 0)))
+            names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((at, mark.parent.name))
     return {name: _hash(max(alike)[1]) for alike in names.values() for _, name in alike}
 
 

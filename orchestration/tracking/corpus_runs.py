@@ -62,8 +62,8 @@ def corpus_metadata(corpus: Corpus, vocab: VocabSpec, command: str = "") -> Meta
 def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[CorpusRun]:
     """The run in which the corpus of `folder` is made, RUNNING inside the block, FINISHED, KILLED or FAILED after it.
 
-    When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. Raises
-    ResourceError when another living process makes it, or when the store does not answer.
+    When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. The caller
+    holds the lock of the folder's job. Raises ResourceError when the store does not answer.
     """
 
     def begun(client: Any) -> CorpusRun:

@@ -23,6 +23,7 @@ from orchestration.tracking.metadata import tell_kept
 from orchestration.tracking.patience import Waiting, behind, forget, in_a_line, note_behind, note_told
 from orchestration.tracking.runs import Tracked, client_of, load_mlflow
 from preprocessing.errors import BadInput
+from preprocessing.files import parse_json
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
 
 def _point(line: bytes) -> dict[str, Any]:
     """A line, with the keys and kinds of values that it was written with."""
-    value = json.loads(line)
+    value = parse_json(line)
     return {
         "step": int(value["step"]),
         "time": float(value["time"]),

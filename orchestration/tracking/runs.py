@@ -1,7 +1,8 @@
 """MLflow tracking: one run per run folder, whose life is ours.
 
 MLflow marks a crashed run FINISHED and a killed one RUNNING for ever. Here a run ends FINISHED, FAILED or KILLED by
-what left the `with` block, its owner's heartbeat is a tag, and each start closes the runs of owners that are gone.
+what left the `with` block, and each start closes the runs of owners that are gone. Who is at work in a run is who
+holds the lock of its folder; what a run says of its owner counts only where no lock says anything.
 The metrics of a run come from the first worker: metrics.py.
 """
 
@@ -41,6 +42,8 @@ from orchestration.tracking.patience import (
 )
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import checked_json, from_json, write_atomic
+from preprocessing.lock import has_locks, is_held
+from preprocessing.processes import began
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -170,25 +173,29 @@ def known(folder: Path) -> Tracked | None:
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that a run belongs to; `started` tells it from a later process with the same number."""
+    """The process that a run belongs to; `began` tells it from a later process with the same number."""
 
     host: str
     pid: int
-    started: float
-    beat: float  # wall clock, seconds
+    started: float  # wall clock, seconds
+    beat: float  # the same
+    began: str = ""  # that of earlier versions say nothing of it
 
     @classmethod
     def me(cls) -> "Owner":
-        return cls(platform.node(), os.getpid(), psutil.Process().create_time(), time.time())
+        pid = os.getpid()
+        return cls(platform.node(), pid, psutil.Process().create_time(), time.time(), began(pid))
 
     def alive(self) -> bool:
         """Whether the process still runs; on another host: whether it has lately said so."""
         if self.host != platform.node():
             return time.time() - self.beat < STALE_S
-        try:
+        now = began(self.pid)
+        if self.began or not now:
+            return bool(now) and now == self.began
+        with suppress(psutil.Error):
             return abs(psutil.Process(self.pid).create_time() - self.started) < 1
-        except psutil.Error:
-            return False
+        return False
 
 
 def _owner(mlflow_run: Any) -> Owner | None:
@@ -202,14 +209,29 @@ def reap(place: Place) -> list[str]:
     client = client_of(place.uri)
     experiments = [found.experiment_id for found in client.search_experiments()]
     running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
-    dead = [found for found in running if (owner := _owner(found)) and not owner.alive()]
+    dead = [found for found in running if (owner := _owner(found)) and not _is_at_work(found, owner)]
     for found in dead:
-        folder = folder_of(found.data.tags.get(FOLDER, ""))
-        tracked = known(folder)
-        is_its_folder = tracked is not None and tracked.run_id == found.info.run_id
-        if not (is_its_folder and tell_how_it_ended(client, found.info.run_id, folder)):
+        folder = _folder_of(found)
+        if not (_is_of(found, folder) and tell_how_it_ended(client, found.info.run_id, folder)):
             _terminate(client, found.info.run_id, "FAILED", "its process was gone")
     return [found.info.run_id for found in dead]
+
+
+def _is_at_work(found: Any, owner: Owner) -> bool:
+    """Whether somebody is at work in a run that says that it is RUNNING: by the lock of its folder, where that is here
+    and is the run's own; its evaluations have the same folder, and hold no lock."""
+    folder = _folder_of(found)
+    lock = is_held(folder) if _is_of(found, folder) else None
+    return owner.alive() if lock is None else lock
+
+
+def _folder_of(found: Any) -> Path:
+    return folder_of(found.data.tags.get(FOLDER) or os.devnull)
+
+
+def _is_of(found: Any, folder: Path) -> bool:
+    """Whether a run is the one of a folder."""
+    return (tracked := known(folder) if folder.is_dir() else None) is not None and tracked.run_id == found.info.run_id
 
 
 def tell_how_it_ended(client: Any, run_id: str, folder: Path) -> bool:
@@ -228,9 +250,9 @@ def tell_how_it_ended(client: Any, run_id: str, folder: Path) -> bool:
 def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> Iterator[Tracked]:
     """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
 
-    What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. Raises ResourceError when
-    another living process holds the run, or when the store does not answer at the beginning of a run: its address may
-    be a wrong one. A run that it has taken before goes on without it, and is told to it later.
+    What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. The caller holds the lock
+    of the folder. Raises ResourceError when the store does not answer at the beginning of a run: its address may be a
+    wrong one. A run that it has taken before goes on without it, and is told to it later.
     """
     for left in folder.glob(f"{UNFINISHED}*"):  # by a start that was killed
         shutil.rmtree(left, ignore_errors=True)
@@ -462,13 +484,23 @@ def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
 
 
 def claim_run(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
-    """A run of `folder` that the store has, RUNNING again and ours; ResourceError where it is a living process's."""
+    """A run of `folder`, whose lock is ours, that the store has: RUNNING again and ours.
+
+    Where the disk has no locks, an owner that seems to live is a warning.
+    """
     owner = _owner(found)
-    if found.info.status == "RUNNING" and owner and owner.alive() and owner.pid != os.getpid():
-        raise ResourceError(
-            f"{folder}: process {owner.pid} on {owner.host} is at work in it; wait for it, stop it, "
-            "or give another --out"
-        )
+    if (
+        found.info.status == "RUNNING"
+        and owner
+        and owner.pid != os.getpid()
+        and owner.alive()
+        and not has_locks(folder)
+    ):
+        log.warning(
+            "%s: process %d on %s says that it is at work in it, and this disk has no locks: if it is, stop one of the "
+            "two",
+            folder, owner.pid, owner.host,
+        )  # fmt: skip
     client.set_tag(found.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
     client.update_run(found.info.run_id, status="RUNNING")
     return Tracked(place.uri, found.info.run_id)

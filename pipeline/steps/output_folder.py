@@ -31,12 +31,6 @@ def owned(folder: Path, need: int) -> Iterator[None]:
     Raises ResourceError while another process holds it, BadInput where the disk is too small or runs full on the way.
     Unfinished files are removed before and after.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise BadInput(f"{folder}: is a file, or below one; give a folder to write to") from None
-    except PermissionError:
-        raise BadInput(f"{folder}: cannot be made; give a folder that you may write to") from None
     have = 0
     try:
         with held(folder):

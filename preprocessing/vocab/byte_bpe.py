@@ -7,6 +7,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from preprocessing.files import parse_json
 from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab import tokenizer_json
 from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes
@@ -105,7 +106,7 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    model = json.loads(tokenizer.to_str())["model"]
+    model = parse_json(tokenizer.to_str())["model"]
     ordinary = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return Pieces(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
 
@@ -119,7 +120,7 @@ def _read(path: Path, size: int, layout: Layout) -> Pieces:
     pairs = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
     names = next((pair for pair in pairs if (path / pair[0]).exists()), None)
     if path.is_dir() and names:
-        ids = json.loads((path / names[0]).read_text(encoding="utf-8"))
+        ids = parse_json((path / names[0]).read_text(encoding="utf-8"))
         lines = (path / names[1]).read_text(encoding="utf-8").split("\n")
         merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
     else:
@@ -138,7 +139,7 @@ def _read(path: Path, size: int, layout: Layout) -> Pieces:
 
 def _of_json(path: Path) -> Pieces:
     """Pieces of a tokenizer.json, those that were added to its model among them."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = parse_json(path.read_text(encoding="utf-8"))
     ids = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
     return Pieces(ids, [_pair(merge) for merge in content["model"]["merges"]])
 

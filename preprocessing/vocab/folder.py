@@ -4,7 +4,6 @@ What a folder does not say is refused, with what to write: whether a vocab.txt i
 sentencepiece model of T5 has. Written-out special tokens are text here, where transformers takes them for the tokens.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final
 from tokenizers import Tokenizer, normalizers, processors
 
 from preprocessing.errors import BadInput
+from preprocessing.files import parse_json
 from preprocessing.vocab import tokenizer_json
 from preprocessing.vocab.byte_bpe import SPECIALS, ByteBPE
 from preprocessing.vocab.ended_bpe import END
@@ -57,13 +57,13 @@ def of_folder(folder: Path | str) -> Vocab:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_bytes()) if path.is_file() else {}
+    return parse_json(path.read_bytes()) if path.is_file() else {}
 
 
 def _of_json(folder: Path, settings: Mapping[str, Any]) -> Vocab:
     """The vocabulary of a tokenizer.json, of the kind whose pieces these are."""
     file = folder / tokenizer_json.NAME
-    about = from_file(str(file), lambda path: json.loads(path.read_bytes()))
+    about = from_file(str(file), lambda path: parse_json(path.read_bytes()))
     scheme = from_file(str(file), lambda path: tokenizer_json.scheme(about))
     kind = next((kind for kind in KINDS.values() if kind.reads(scheme)), None)
     if kind is None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
+from preprocessing.files import parse_json
 from preprocessing.vocab.part import Made, Scheme, VocabKind
 
 NAME: Final = "tokenizer.json"
@@ -64,7 +65,7 @@ class OtherScheme(BadInput):
 
 def read(path: Path, kind: VocabKind) -> Made:
     """The vocabulary of a file that `find` has found. OtherScheme where it is not of this kind."""
-    about = json.loads(path.read_bytes())
+    about = parse_json(path.read_bytes())
     if not kind.reads(scheme(about)):
         raise OtherScheme(path, scheme(about))
     try:
@@ -146,7 +147,7 @@ def _said(path: Path, about: Mapping[str, Any]) -> dict[str, str]:
     said: dict[str, str] = {}
     for name in _SETTINGS:
         file = path.with_name(name)
-        settings = json.loads(file.read_bytes()) if file.is_file() else {}
+        settings = parse_json(file.read_bytes()) if file.is_file() else {}
         for key in {key for keys in _KEYS.values() for key in keys} & settings.keys() - said.keys():
             value = settings[key]
             token = value["content"] if isinstance(value, dict) else value

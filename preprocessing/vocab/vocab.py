@@ -5,7 +5,6 @@ file, has a checksum of its own and is written last.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +17,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, write_atomic
+from preprocessing.files import checked_json, from_checked_json, parse_json, write_atomic
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
 from preprocessing.vocab.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, parts, together
@@ -381,7 +380,7 @@ class Vocab:
 
     @classmethod
     def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
-        about = json.loads(files[_ABOUT])
+        about = parse_json(files[_ABOUT])
         roles = {role: about[role] for role in ROLES}
         more = {"sentinels": about.get("sentinels", 0), "unread": tuple(about.get("unread", ()))}
         return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more)

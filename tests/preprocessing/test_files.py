@@ -3,7 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.files import TEMPORARY, remove_unfinished, whole_folder, write_atomic, xxh3_file
+from preprocessing.errors import BadInput
+from preprocessing.files import (
+    TEMPORARY,
+    from_checked_json,
+    from_json,
+    parse_json,
+    read_json,
+    remove_unfinished,
+    whole_folder,
+    write_atomic,
+    xxh3_file,
+)
 
 
 def test_a_file_appears_with_its_folder(tmp_path: Path) -> None:
@@ -81,3 +92,38 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, is_there
     with pytest.raises(OSError, match="no room"):
         _half(to)
     assert [path.name for path in tmp_path.rglob("*")] == ["to"] * is_there
+
+
+UNREADABLE = {
+    "brackets": b"[" * 200_000,
+    "objects": b'{"a":' * 200_000,
+    "digits": b"1" * 5_000,
+    "no text": b"\xff\xfe\xfa",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_json_that_cannot_be_read_is_a_value_error_whatever_is_wrong_with_it(kind: str) -> None:
+    """200,000 brackets were a RecursionError."""
+    for read in (parse_json, from_json, from_checked_json):
+        with pytest.raises(ValueError):  # noqa: PT011  # its words are the library's
+            read(UNREADABLE[kind])
+
+
+@pytest.mark.parametrize("depth", range(50, 1_000, 50))
+def test_a_checked_object_of_any_depth_is_read_or_refused(depth: int) -> None:
+    """What is read without an error may be too deep to be written again, by which it is checked."""
+    content = b'{"checksum": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
+    with pytest.raises(ValueError, match="not as it was written"):
+        from_checked_json(content)
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_json_file_of_ours_that_cannot_be_read_is_one_line(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a.json").write_bytes(UNREADABLE[kind])
+    with pytest.raises(BadInput, match=r"a\.json: is damaged \(.*\); make it anew") as found:
+        read_json(tmp_path / "a.json", "make it anew")
+    assert "\n" not in str(found.value)
+    with pytest.raises(BadInput, match=r"b\.json: No such file or directory; make it anew"):
+        read_json(tmp_path / "b.json", "make it anew")

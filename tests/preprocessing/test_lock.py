@@ -3,15 +3,19 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from preprocessing import lock
-from preprocessing.errors import ResourceError
-from preprocessing.lock import OWNER, held, is_left
+from preprocessing.errors import BadInput, ResourceError
+from preprocessing.lock import JOB, OWNER, end_left, has_locks, held, is_held, is_left
+from preprocessing.processes import began, is_stopped
 
 HOLD = (
     "import sys, time; from pathlib import Path; from preprocessing.lock import held\n"
@@ -109,3 +113,127 @@ def test_who_takes_part_while_the_file_is_removed_takes_part_in_the_one_that_has
         patched.setattr(lock.fcntl, "flock", removed_meanwhile)
         (tmp_path / lock.WORKERS).touch()
         assert is_left(tmp_path)
+
+
+@contextmanager
+def holder(folder: Path, how: str = HOLD) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds the lock of a folder, or takes part in the work on it."""
+    process = subprocess.Popen([sys.executable, "-c", how, str(folder)], stdout=subprocess.PIPE, cwd=os.getcwd())
+    try:
+        assert process.stdout
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_lock_of_a_process_that_was_killed_and_not_waited_for_is_free(tmp_path: Path) -> None:
+    with holder(tmp_path) as other:
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert (is_held(tmp_path), began(other.pid)) == (False, "")
+        with held(tmp_path):
+            assert json.loads((tmp_path / OWNER).read_bytes())["pid"] == os.getpid()
+
+
+def test_an_owner_that_is_stopped_is_named_as_such(tmp_path: Path) -> None:
+    with holder(tmp_path) as other:
+        other.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
+        assert is_stopped(other.pid)
+        with pytest.raises(ResourceError, match=rf"stopped: `kill -CONT {other.pid}` has it go on"), held(tmp_path):
+            pytest.fail("held by two")
+
+
+def test_a_name_that_belongs_to_a_later_process_is_not_told(tmp_path: Path) -> None:
+    """The lock's file says who held it last; its number has been given again."""
+    with holder(tmp_path) as other:
+        who = json.loads((tmp_path / OWNER).read_bytes())
+        (tmp_path / OWNER).write_text(json.dumps(who | {"pid": os.getpid()}))
+        with pytest.raises(ResourceError, match="another process is writing here"), held(tmp_path):
+            pytest.fail("held by two")
+        assert other.poll() is None
+
+
+@pytest.mark.parametrize("name", [OWNER, JOB])
+def test_whether_a_folder_is_held_is_asked_of_the_kernel(tmp_path: Path, name: str) -> None:
+    assert is_held(tmp_path) is False
+    (tmp_path / name).write_text(json.dumps({"pid": os.getpid()}))  # a name alone says nothing
+    assert is_held(tmp_path) is False
+    with held(tmp_path, name):
+        assert is_held(tmp_path) is True
+    assert is_held(tmp_path) is False
+    assert is_held(tmp_path / "absent") is None
+
+
+def test_whether_a_folder_is_held_is_not_known_on_a_disk_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    assert (has_locks(tmp_path), is_held(tmp_path)) == (False, None)
+    with held(tmp_path):
+        assert is_held(tmp_path) is None
+
+
+def test_a_disk_without_locks_names_who_seems_to_write_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    with holder(tmp_path) as other:
+        monkeypatch.setattr(lock.fcntl, "flock", refuse)
+        with held(tmp_path):
+            assert f"start no second job here: process {other.pid} on" in caplog.text
+
+
+def test_looking_whether_a_folder_is_held_keeps_nobody_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look itself has the lock for a moment."""
+    flock, looks = lock.fcntl.flock, iter([True, True, False])
+
+    def looked_at(handle: int, how: int) -> None:
+        if next(looks, False):
+            raise BlockingIOError
+        flock(handle, how)
+
+    monkeypatch.setattr(lock.fcntl, "flock", looked_at)
+    with held(tmp_path):
+        assert (tmp_path / OWNER).is_file()
+
+
+def test_who_takes_part_is_ended_though_it_is_stopped(tmp_path: Path) -> None:
+    with holder(tmp_path, WORKER) as worker, holder(tmp_path / "..", "print(1, flush=True); input()") as stranger:
+        worker.send_signal(signal.SIGSTOP)
+        assert not is_left(tmp_path)
+        assert end_left(tmp_path) == [worker.pid]
+        assert worker.wait(10) == -signal.SIGKILL
+        assert is_left(tmp_path)
+        assert end_left(tmp_path) == []
+        assert stranger.poll() is None
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EROFS, "read-only")]
+)
+def test_a_folder_that_cannot_be_written_to_is_one_line(
+    tmp_path: Path, error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object, **keys: object) -> None:
+        raise error
+
+    monkeypatch.setattr(lock.os, "open", refuse)
+    with pytest.raises(BadInput, match=rf"cannot be written to \({error.strerror}\)"), held(tmp_path):
+        pytest.fail("held")
+
+
+def test_a_full_disk_does_not_take_the_lock_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(lock.os, "pwrite", full)
+    with held(tmp_path):
+        assert is_held(tmp_path)

@@ -1,4 +1,4 @@
-"""Rows of odd text: one token, one sentence, one long word. None is refused, is empty, or is longer than a row may be."""
+"""Rows of odd text: one token, one sentence, one long word. None is refused, empty or too long."""
 
 from contextlib import suppress
 from itertools import pairwise, product

@@ -390,3 +390,30 @@ def test_workers_share_a_checkpoint_out_and_all_hear_of_a_fault(
     (path / "spec.json").write_text("")
     for error in together(3, lambda workers: checkpoint.weights_of(path, workers)):
         assert "spec.json has 0 bytes" in str(error)
+
+
+def test_a_checkpoint_of_another_step_than_its_name_says_is_not_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy that was renamed would have been gone on from at its own step, and saved over others."""
+    write(tmp_path, 1, 2)
+    shutil.copytree(tmp_path / "step-000000001", tmp_path / "step-000000009")
+    assert restore(tmp_path) == ({"step": 2}, content(2))
+    assert (
+        "step-000000009: is the checkpoint of step 1, by its manifest.json; rename it to step-000000001" in caplog.text
+    )
+    assert names(tmp_path) == ["broken-step-000000009", "step-000000001", "step-000000002"]
+
+
+def test_a_state_of_another_step_is_one_line(tmp_path: Path) -> None:
+    saver(Disk(content(1)), tmp_path).save(3, {"step": 4})
+    with pytest.raises(BadInput, match=r"step-000000003: its state\.json is of step 4; remove the folder"):
+        restore(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "[]", "1" * 5_000, "\udcff"])
+def test_a_manifest_that_no_json_reader_bears_is_a_fault(tmp_path: Path, text: str) -> None:
+    write(tmp_path, 1, 2)
+    (tmp_path / "step-000000002" / "manifest.json").write_text(text, errors="surrogateescape")
+    assert "its manifest.json cannot be read" in str(checkpoint.find_fault(tmp_path / "step-000000002"))
+    assert restore(tmp_path) == ({"step": 1}, content(1))

@@ -30,6 +30,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from preprocessing.files import parse_json
 
 Shape = tuple[int, ...]
 Numbers = Mapping[str, float]
@@ -305,7 +306,7 @@ class Fragments:
             files = {file.name: file for file in self.files}
             with open(self._index, "rb") as lines:
                 for line in lines:
-                    about = json.loads(line)
+                    about = parse_json(line)
                     if (file := files[about["file"]]) != self._own:
                         self._add(file, about, about["lengths"])
                         yield True
@@ -318,7 +319,7 @@ class Fragments:
     def _read_header(self, file: Path) -> None:
         opened = self._open(file)
         lengths = {key: math.prod(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
-        self._add(file, json.loads((opened.metadata() or {}).get(ABOUT, "{}")), lengths)
+        self._add(file, parse_json((opened.metadata() or {}).get(ABOUT, "{}")), lengths)
 
     def _add(self, file: Path, about: Mapping[str, Any], lengths: Mapping[str, int]) -> None:
         """Take in what a file has: what it says of itself, and the lengths of its tensors."""

@@ -1,9 +1,9 @@
 """CoQA's JSON: stories, each with a conversation of questions and answers about it."""
 
-import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from preprocessing.files import parse_json
 from preprocessing.spec import spec
 from training.files.record import Fault, Record, text_of
 
@@ -19,7 +19,7 @@ class Coqa:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
         try:
-            stories = list(json.loads(text_of(content))["data"])
+            stories = list(parse_json(text_of(content))["data"])
         except (ValueError, KeyError, TypeError) as error:
             yield 1, Fault(f"not in CoQA's form: {error}")
             return

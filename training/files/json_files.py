@@ -1,9 +1,9 @@
 """JSON: an object a line, or one document that has a list of objects in it."""
 
-import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from preprocessing.files import parse_json
 from preprocessing.spec import spec
 from training.files.record import Fault, Record, text_of
 
@@ -36,7 +36,7 @@ class Json:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
         try:
-            found: Any = json.loads(text_of(content))
+            found: Any = parse_json(text_of(content))
             for key in filter(None, self.under.split(".")):
                 found = found[key]
         except (ValueError, KeyError, TypeError) as error:
@@ -68,7 +68,7 @@ class Json:
 
 def _object(line: str) -> Record | Fault:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError as error:
         return Fault(f"no JSON ({error})")
     return found if isinstance(found, dict) else Fault(f"{type(found).__name__} in place of an object")

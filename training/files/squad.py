@@ -1,9 +1,9 @@
 """SQuAD's JSON, versions 1.1 and 2.0, which XQuAD, MLQA and CMRC share: articles, paragraphs, questions."""
 
-import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from preprocessing.files import parse_json
 from preprocessing.spec import spec
 from training.files.record import Fault, Record, text_of
 
@@ -22,7 +22,7 @@ class Squad:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
         try:
-            articles = json.loads(text_of(content))["data"]
+            articles = parse_json(text_of(content))["data"]
             pairs = [(article, paragraph) for article in articles for paragraph in article["paragraphs"]]
         except (ValueError, KeyError, TypeError) as error:
             yield 1, Fault(f"not in SQuAD's form: {error}")

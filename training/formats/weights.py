@@ -15,7 +15,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import parse_json, write_atomic
 from preprocessing.spec import part
 from preprocessing.stand_ins import require_itself
 from training.checkpoint import is_checkpoint, weights_of
@@ -122,7 +122,7 @@ def read_file(path: Path) -> bytes:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_file(path))
+        content = parse_json(read_file(path))
     except ValueError as error:
         raise BadInput(f"{path}: not JSON ({error}); export again") from None
     if not isinstance(content, dict):

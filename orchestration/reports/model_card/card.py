@@ -17,6 +17,7 @@ from orchestration.config import SCALES, flat, load, names
 from orchestration.reports.kept_scores import finished, whole
 from orchestration.reports.score_table import guesses, named, p_value, scaled, score_of
 from preprocessing.errors import BadInput
+from preprocessing.files import parse_json, read_json
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import Store
 from preprocessing.text import language
@@ -198,7 +199,7 @@ def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:
 def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
     parts = []
     if (run_folder / RESULT).is_file():
-        result = json.loads((run_folder / RESULT).read_text())
+        result = read_json(run_folder / RESULT, "delete stage.json, and train again")
         figures = {"steps": f"{result['step']:,}", "tokens": f"{result['tokens']:,}", "training loss": result["loss"]}
         figures |= {key.removeprefix("eval/"): value for key, value in (result.get("evaluation") or {}).items()}
         rows = [(key, _said(value)) for key, value in figures.items()]
@@ -263,7 +264,7 @@ def num_parameters(folder: Path, stem: str) -> int:
         try:
             with path.open("rb") as file:
                 length = min(HEADER_BYTES, int.from_bytes(file.read(8), "little"))
-                header = json.loads(file.read(length))
+                header = parse_json(file.read(length))
             count += sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
         except (ValueError, LookupError, TypeError, AttributeError):
             raise BadInput(f"{path}: not a safetensors file; fetch it again") from None

@@ -68,7 +68,9 @@ def start(run: Run, on_progress: Any) -> None:
 # Workers of an earlier command
 
 
-def test_nothing_is_moved_or_read_before_earlier_workers_have_ended(earlier: subprocess.Popen[str], run: Run) -> None:
+def test_nothing_is_moved_or_read_before_earlier_workers_have_ended(
+    earlier: subprocess.Popen[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They train on until Ray ends them: a new start cut the record that they went on to write."""
     record, stages = Path(run.folder) / tracking.METRICS_FILE, list[str]()
     record.write_text("")
@@ -80,6 +82,7 @@ def test_nothing_is_moved_or_read_before_earlier_workers_have_ended(earlier: sub
             raise Enough
         earlier.kill()
 
+    monkeypatch.setattr(launch, "end_left", lambda folder: [])  # they are those of another machine
     with pytest.raises(Enough):
         start(run_anew(run), look)
     assert list(dict.fromkeys(stages)) == ["waiting for earlier workers", "opening MLflow"]
@@ -89,8 +92,29 @@ def run_anew(run: Run) -> Run:
     return mini_run(Path(run.corpus), Path(run.folder), resume="never")
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_earlier_workers_of_this_machine_are_ended_at_once(
+    earlier: subprocess.Popen[str], is_stopped: bool, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stopped one stayed: "end them and repeat the command", after a minute."""
+    if is_stopped:
+        earlier.send_signal(signal.SIGSTOP)
+    stages = list[str]()
+
+    def look(event: Mapping[str, Any]) -> None:
+        stages.append(event["stage"])
+        if event["stage"] != "waiting for earlier workers":
+            raise Enough
+
+    with pytest.raises(Enough):
+        start(run, look)
+    assert earlier.wait(10) == -signal.SIGKILL
+    assert f"ended workers of an earlier command, which has ended without them: [{earlier.pid}]" in caplog.text
+
+
 @pytest.mark.usefixtures("earlier")
-def test_a_signal_ends_the_wait_for_earlier_workers(run: Run) -> None:
+def test_a_signal_ends_the_wait_for_earlier_workers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "end_left", lambda folder: [])
     with pytest.raises(Preempted, match="stopped while workers of an earlier command were ending"):
         start(run, lambda event: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -98,6 +122,7 @@ def test_a_signal_ends_the_wait_for_earlier_workers(run: Run) -> None:
 @pytest.mark.usefixtures("earlier")
 def test_earlier_workers_that_stay_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "LEFT_S", 0.1)
+    monkeypatch.setattr(launch, "end_left", lambda folder: [])  # they are those of another machine
     with pytest.raises(ResourceError, match="workers of an earlier command are at work in it, though that has ended"):
         start(run, ignore)
 

@@ -24,7 +24,7 @@ from orchestration.tracking import runs as track
 from orchestration.tracking.corpus_runs import CorpusRun
 from pipeline.readers import Text
 from pipeline.spec import Clean, Corpus
-from preprocessing.errors import Preempted, ResourceError
+from preprocessing.errors import Preempted
 from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.vocab import WordPiece
 from tests.orchestration.tracking.test_stores import ODD
@@ -176,13 +176,17 @@ def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finishe
     assert second.tracked != first.tracked
 
 
-def test_a_folder_in_which_a_living_process_works_is_refused(place: track.Place, finished: Path, folder: Path) -> None:
+def test_a_corpus_whose_owner_seems_to_live_is_made_by_who_holds_its_lock(
+    place: track.Place, finished: Path, folder: Path
+) -> None:
     parent = psutil.Process(os.getppid())
     other = track.Owner(platform.node(), parent.pid, parent.create_time(), time.time())
-    with corpus_run(place, folder, METADATA) as run:
-        track.tag(run.tracked, **{track.OWNER: json.dumps(asdict(other))})
-        with pytest.raises(ResourceError, match="is at work in it"), corpus_run(place, folder, METADATA):
-            pass
+    with pytest.raises(Preempted), corpus_run(place, folder, METADATA) as run:
+        raise Preempted("stop")
+    track.client_of(place.uri).update_run(run.tracked.run_id, status="RUNNING")
+    track.tag(run.tracked, **{track.OWNER: json.dumps(asdict(other))})
+    with corpus_run(place, folder, METADATA) as again:
+        assert again == run
         make(folder, finished)
 
 

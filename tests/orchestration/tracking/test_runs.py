@@ -1,5 +1,6 @@
 """MLflow as it is, on sqlite: the life of a run, its metrics, and what it says about itself."""
 
+import errno
 import json
 import logging
 import os
@@ -33,9 +34,11 @@ from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, 
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
 from orchestration.tracking.patience import SLOW_S, behind, note_behind, while_there
-from preprocessing import limits
+from preprocessing import limits, lock
 from preprocessing.errors import BadInput, Preempted, ResourceError
+from preprocessing.lock import held
 from preprocessing.manifest import Manifest
+from preprocessing.processes import began
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
@@ -121,7 +124,9 @@ def owner(silent_s: float = 0.0, **changes: Any) -> track.Owner:
     ("of", "dead"),
     [
         pytest.param({"pid": 2**22 + 1}, True, id="no such process"),
-        pytest.param({"started": 0.0}, True, id="its number belongs to another process now"),
+        pytest.param({"began": "this boot:1"}, True, id="its number belongs to another process now"),
+        pytest.param({"began": "", "started": 0.0}, True, id="the same, as earlier versions say it"),
+        pytest.param({"started": 0.0}, False, id="this process, and the clock was set"),
         pytest.param({}, False, id="this process"),
         pytest.param({"host": "elsewhere"}, False, id="another machine"),
         pytest.param({"host": "elsewhere", "silent_s": 2 * track.STALE_S}, True, id="another machine, long silent"),
@@ -144,17 +149,93 @@ def test_runs_of_other_programs_are_left_alone(place: track.Place, experiment: s
     client.set_terminated(run_id)
 
 
-def test_a_folder_in_which_another_process_works_is_refused(place: track.Place, corpus: Path, tmp_path: Path) -> None:
-    with track.run(place, tmp_path, corpus, METADATA) as tracked:
-        parent = psutil.Process(os.getppid())
-        other = track.Owner(platform.node(), parent.pid, parent.create_time(), time.time())
-        track.tag(tracked, **{track.OWNER: json.dumps(asdict(other))})
-        with (
-            pytest.raises(ResourceError, match=rf"process {parent.pid} on .* is at work in it"),
-            track.run(place, tmp_path, corpus, METADATA),
-        ):
-            pass
-        assert look(tracked).info.status == "RUNNING"
+OTHERS: dict[str, dict[str, Any]] = {
+    "a process that lives": {},
+    "a zombie": {"zombie": True},
+    "another host": {"host": "elsewhere"},
+    "another host of a clock that is ahead": {"host": "elsewhere", "beat": 4e9},
+    "an earlier version": {"began": ""},
+}
+
+
+@contextmanager
+def other(zombie: bool = False, **changes: Any) -> Iterator[track.Owner]:
+    """Another process; a zombie is one that was killed, and that nobody has waited for."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        started = psutil.Process(process.pid).create_time()
+        owner = track.Owner(platform.node(), process.pid, started, time.time(), began(process.pid))
+        if zombie:
+            process.kill()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        yield replace(owner, **changes)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_run_is_his_who_holds_the_lock_whoever_its_tags_name(
+    kind: str, place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver that was killed and not waited for blocked its run: "process 18928 on vm is at work in it"."""
+    with held(tmp_path), other(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
+        track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
+        with track.run(place, tmp_path, corpus, METADATA) as again:
+            assert again == tracked
+            assert json.loads(look(again).data.tags[track.OWNER])["pid"] == os.getpid()
+    assert "is at work in it" not in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "warns"), [("a process that lives", True), ("a zombie", False)])
+def test_where_a_disk_has_no_locks_an_owner_that_lives_is_a_warning(
+    kind: str,
+    warns: bool,
+    place: track.Place,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    with other(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
+        track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
+        with track.run(place, tmp_path, corpus, METADATA) as again:
+            assert again == tracked
+    assert ("says that it is at work in it, and this disk has no locks" in caplog.text) == warns
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_a_run_is_closed_where_nobody_holds_the_lock_of_its_folder(
+    kind: str, is_locked: bool, place: track.Place, corpus: Path, tmp_path: Path
+) -> None:
+    """Also where its owner was on another host, which nobody can look at, or clocks say otherwise."""
+    client = track.client_of(place.uri)
+    with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
+        pass
+    client.update_run(tracked.run_id, status="RUNNING")
+    with other(**OTHERS[kind]) as before, held(tmp_path / "run") if is_locked else nullcontext():
+        track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
+        assert (tracked.run_id in track.reap(place)) != is_locked
+    client.set_terminated(tracked.run_id)
+
+
+def test_evaluations_that_hold_no_lock_are_looked_up_by_their_process(
+    place: track.Place, corpus: Path, tmp_path: Path
+) -> None:
+    client = track.client_of(place.uri)
+    with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
+        pass
+    for kind, is_closed in (("a process that lives", False), ("a zombie", True)):
+        with other(**OTHERS[kind]) as before:
+            tags = {track.OWNER: json.dumps(asdict(before)), track.FOLDER: (tmp_path / "run").as_uri()}
+            child = client.create_run(look(tracked).info.experiment_id, tags=tags).info.run_id
+            assert (child in track.reap(place)) == is_closed
+            client.set_terminated(child)
 
 
 def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) -> None:

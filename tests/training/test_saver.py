@@ -1,0 +1,250 @@
+"""Whichever way training ends, its saver ends with it, and what it was writing is whole."""
+
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocessing.errors import BadInput, Diverged, MiscountedLoss
+from preprocessing.files import discard
+from tests.outliving import outliving
+from tests.training.corpora import mini_run
+from tests.training.test_checkpoint import TOPOLOGY, Disk, content, names, restore, saver
+from training import checkpoint, loop
+from training import saver as saving
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import pretrain
+from training.run import CHECKPOINTS, Run
+from training.saver import Saver, finish_all
+from training.specs import Machine, Stability
+
+
+class Fault(Exception):
+    """Something that nobody expects."""
+
+
+def fail(error: BaseException) -> Callable[..., Any]:
+    def failing(*given: object, **keys: object) -> Any:
+        raise error
+
+    return failing
+
+
+def ignore(*given: object) -> None:
+    pass
+
+
+@pytest.fixture
+def run(corpus: Path, tmp_path: Path) -> Run:
+    return mini_run(corpus, tmp_path / "run", save_every=4)
+
+
+def in_step(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> None:
+    """The update that follows `at` others ends in this error."""
+    learn = loop.Learner.learn
+
+    def learned(self: Any, step: int, *given: Any) -> Any:
+        if step == at:
+            raise error
+        return learn(self, step, *given)
+
+    monkeypatch.setattr(loop.Learner, "learn", learned)
+
+
+def late(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
+    """The writing of checkpoints waits for the event."""
+    write, go_on = saving.write, [threading.Event()]
+
+    def slowly(*given: Any) -> Any:
+        assert go_on[0].wait(60)
+        return write(*given)
+
+    monkeypatch.setattr(saving, "write", slowly)
+    return go_on
+
+
+ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
+    "bug": lambda patch, run: in_step(patch, 6, Fault()) or run,
+    "killed": lambda patch, run: in_step(patch, 6, KeyboardInterrupt()) or run,
+    "diverged": lambda patch, run: in_step(patch, 6, Diverged("spike")) or run,
+    "miscounted": lambda patch, run: patch.setattr(loop, "_check_counts", fail(MiscountedLoss("half"))) or run,
+    "evaluation": lambda patch, run: patch.setattr(loop, "evaluate", fail(Fault())) or replace(run, eval_every=5),
+    "rows": lambda patch, run: patch.setattr("training.data.Loader.at", fail(Fault())) or run,
+    "rows of another process": lambda patch, run: (
+        patch.setattr("training.data.Loader.at", fail(Fault())) or replace(run, machine=Machine(loader_workers=1))
+    ),
+    "rows made ahead": lambda patch, run: in_step(patch, 6, Fault()) or replace(run, machine=Machine(loader_workers=1)),
+    "profile": lambda patch, run: in_step(patch, 6, Fault()) or replace(run, profile=10),
+    "full disk": lambda patch, run: patch.setattr(saving, "write", fail(OSError(28, "No space left"))) or run,
+    "spikes": lambda patch, run: (
+        in_step(patch, 6, Fault()) or replace(run, stability=Stability(policy="skip", sigmas=3.0, window=4))
+    ),
+    "end": lambda patch, run: run,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_no_thread_process_or_file_outlives_a_training(
+    run: Run, end: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    pretrain(replace(run, folder=str(tmp_path / "warm")), engine, ignore)  # libraries open what they keep
+    run = ENDS[end](monkeypatch, run)
+    caught: list[BaseException] = []  # its traceback holds what the frames have
+    with outliving(("/dev/", "pipe", run.corpus)) as left:  # pipes and mapped shards go with the traceback
+        try:
+            pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), ignore)
+        except BaseException as error:
+            caught.append(error)
+    assert (left.threads, left.processes, left.files) == ([], [], [])
+    assert bool(caught) == (end != "end"), caught
+    assert not list((tmp_path / "run" / CHECKPOINTS).glob(".tmp-*"))
+
+
+@pytest.mark.parametrize("error", [Fault(), Diverged("spike"), MiscountedLoss("half"), KeyboardInterrupt()])
+def test_the_checkpoint_that_is_being_written_at_an_error_is_finished(
+    run: Run, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = late(monkeypatch)
+    learn = loop.Learner.learn
+
+    def learned(self: Any, step: int, *given: Any) -> Any:
+        if step == 5:
+            go_on[0].set()
+            raise error
+        return learn(self, step, *given)
+
+    monkeypatch.setattr(loop.Learner, "learn", learned)
+    with pytest.raises(type(error)):
+        pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), ignore)
+    assert names(Path(run.folder) / CHECKPOINTS) == [checkpoint.name(4)]
+    assert checkpoint.find_fault(Path(run.folder) / CHECKPOINTS / checkpoint.name(4)) is None
+
+
+def test_a_checkpoint_that_cannot_be_finished_at_an_error_is_a_warning(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_step(monkeypatch, 4, Fault())
+    go_on = threading.Event()
+
+    def full(*given: Any) -> Any:
+        assert go_on.wait(60)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving, "write", full)
+    finish = Saver.finish_alone
+    monkeypatch.setattr(Saver, "finish_alone", lambda self: go_on.set() or finish(self))
+    with pytest.raises(Fault), caplog.at_level(logging.WARNING):
+        pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), ignore)
+    assert "the checkpoint of step 4 is not whole: [Errno 28] No space left on device" in caplog.text
+    assert names(Path(run.folder) / CHECKPOINTS) == []
+
+
+def test_each_attempt_has_unfinished_checkpoints_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next `pretrain` of a process took the folder of the one before for its own, or removed it."""
+    go_on = late(monkeypatch)
+    first, second = (saver(Disk(content(step)), tmp_path, background=True) for step in (1, 2))
+    first.save(7, {"of": "first"})
+    second.save(7, {"of": "second"})
+    assert first._unfinished != second._unfinished
+    go_on[0].set()
+    first.close()
+    assert '"first"' in (tmp_path / checkpoint.name(7) / checkpoint.STATE).read_text()
+    second.close()
+    assert restore(tmp_path) == ({"of": "second"}, content(2))
+
+
+def test_what_is_published_while_it_is_removed_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An rmtree goes on in a folder that gets another name under its hands: it emptied the published checkpoint."""
+    unfinished, final = tmp_path / ".tmp-step-000000012", tmp_path / "step-000000012"
+    unfinished.mkdir()
+    (unfinished / "manifest.json").write_text("{}")
+    remove = shutil.rmtree
+
+    def meanwhile(path: Path, **how: Any) -> None:
+        with pytest.raises(FileNotFoundError):
+            os.replace(unfinished, final)
+        remove(path, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", meanwhile)
+    discard(unfinished)
+    assert names(tmp_path) == []
+    unfinished.mkdir()
+    (unfinished / "manifest.json").write_text("{}")
+    os.replace(unfinished, final)
+    discard(unfinished)  # it was seen a moment ago
+    assert names(final) == ["manifest.json"]
+
+
+class OneOf(Disk):
+    """A worker of two; the other one answers nothing any more."""
+
+    world = 2
+
+    def __init__(self, content: bytes, rank: int) -> None:
+        super().__init__(content)
+        self.rank = rank
+
+    def part(self, copy: Any) -> Any:
+        part = super().part(copy)
+        return replace(part, tensors={name.replace("|0", f"|{self.rank}"): one for name, one in part.tensors.items()})
+
+
+def two(folder: Path) -> list[Saver]:
+    """The savers of two workers that have begun to write a checkpoint."""
+    savers = [Saver(OneOf(content(rank), rank), folder, TOPOLOGY, {}, keep=3) for rank in (0, 1)]  # type: ignore[arg-type]
+    for each in savers:
+        each._attempt = "ab"  # what a collective call told both
+    return savers
+
+
+def test_workers_finish_a_checkpoint_that_all_of_them_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = late(monkeypatch)
+    first, other = two(tmp_path)
+    for each in (first, other):
+        each.save(3, {"step": 3})
+    threading.Timer(0.2, go_on[0].set).start()
+    with outliving():
+        ended = threading.Thread(target=other.close)
+        ended.start()
+        first.close()
+        ended.join()
+    assert names(tmp_path) == [checkpoint.name(3)]
+    assert checkpoint.find_fault(tmp_path / checkpoint.name(3)) is None
+
+
+def test_a_checkpoint_is_none_where_a_worker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "QUIET_S", 0.2)
+    first, other = two(tmp_path)
+    first.save(3, {"step": 3})
+    first.close()
+    assert names(tmp_path) == []
+    other.close()
+
+
+def test_another_thread_finishes_what_a_training_that_waits_cannot(tmp_path: Path) -> None:
+    with outliving() as left:
+        begun = saver(Disk(content(1)), tmp_path, background=True)
+        begun.save(1, {"step": 1})
+        finish_all()
+        begun.hear([0, 0, 0, 0])
+        assert restore(tmp_path) == ({"step": 1}, content(1))
+        begun.close()
+        finish_all()
+    assert left.threads == []
+
+
+def test_a_refused_start_leaves_no_thread(run: Run) -> None:
+    with outliving() as left, pytest.raises(BadInput):
+        pretrain(replace(run, resume="must"), LocalEngine(build_model(run), run.optim, run.machine), ignore)
+    assert left.threads == []
