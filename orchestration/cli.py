@@ -905,6 +905,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
         environment.take()
+        environment.use_own_caches()
         command = typer.main.get_command(app)
         if COMPLETE in os.environ:
             command(prog_name="sesame")

@@ -17,12 +17,17 @@ from typing import Final
 
 from preprocessing.credentials import NAMED, has_credential
 from preprocessing.errors import BadInput, ResourceError
+from preprocessing.folders import is_writable, user_cache
 
 FILE: Final = "SESAME_ENVIRONMENT_FILE"  # in the environment of a submitted job: where its values lie until it starts
 OURS: Final = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "OMP_NUM_THREADS"}
     | {"CUDA_VISIBLE_DEVICES", "PATH", "HOME"}
 )
+CACHES: Final = {  # by the variable that names another one: ours, and theirs below the home of a user
+    "MPLCONFIGDIR": ("matplotlib", ".config"),
+    "TRITON_CACHE_DIR": ("triton", ".triton"),
+}
 TOO_LATE: Final = ("LD_", "PYTHON", "MALLOC_", "RAY_", "SESAME_")  # read when a process starts, or when Ray does
 
 
@@ -66,6 +71,15 @@ def resolved(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]
             "the cluster file"
         )
     return {name: NAMED.sub(lambda found: given[found[1]], value) for name, value in env.items()}
+
+
+def use_own_caches() -> None:
+    """Have libraries keep what they can make anew in this user's cache folder, where they could not in his home: they
+    warn in each process, or fail."""
+    home = Path(os.path.expanduser("~"))
+    for name, (folder, place) in CACHES.items():
+        if not is_writable(home / place):
+            os.environ.setdefault(name, str(user_cache() / folder))
 
 
 _held = ContextVar[tuple[Mapping[str, str], dict[str, str]] | None]("_held", default=None)

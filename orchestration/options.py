@@ -10,7 +10,7 @@ import typer
 
 from orchestration.terminal import complete
 from preprocessing.errors import BadInput
-from preprocessing.files import local
+from preprocessing.folders import local
 
 Number = TypeVar("Number", int, float)
 

@@ -35,7 +35,8 @@ from orchestration.reports import (
     unit_of,
 )
 from preprocessing.errors import SesameError
-from preprocessing.files import local, read_json, write_atomic
+from preprocessing.files import read_json, write_atomic
+from preprocessing.folders import local
 from training.evaluation import Evaluated
 from training.metrics import Average, Paired, glue_average, interval, paired, submission
 from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen

@@ -25,7 +25,7 @@ from orchestration.planning import device_of
 from pipeline.readers import Source, left_out, plan_splits, recognise
 from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
-from preprocessing.files import local
+from preprocessing.folders import local
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
 from preprocessing.vocab import VocabSpec, given, keeps_whitespace, table_rows, without_whitespace

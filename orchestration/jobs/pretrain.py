@@ -21,7 +21,8 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import local, read_json, whole_folder, write_atomic
+from preprocessing.files import read_json, whole_folder, write_atomic
+from preprocessing.folders import local
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
 from preprocessing.vocab import Vocab

@@ -275,3 +275,18 @@ def test_what_a_cluster_calls_the_file_of_a_job_is_removed_only_where_it_can_be_
     submission.remove_left_for("gpt2-1", "")
     assert sorted(path.name for path in tmp_path.rglob("gpt2*")) == ["gpt2-1-2.0a", "gpt2-1.0a"]
     assert [path.name for path in folder.iterdir()] == ["gpt2-1-2.0a"]
+
+
+@pytest.mark.parametrize("has_home", [True, False])
+def test_libraries_keep_their_caches_where_the_user_may_write(
+    has_home: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """matplotlib warns in each process where it cannot make its folder in the home."""
+    monkeypatch.setattr(environment, "is_writable", lambda path: has_home)
+    monkeypatch.setattr(environment, "user_cache", lambda: tmp_path)
+    for name in environment.CACHES:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    environment.use_own_caches()
+    wanted = {} if has_home else {name: str(tmp_path / place) for name, (place, _) in environment.CACHES.items()}
+    assert {name: os.environ[name] for name in environment.CACHES if name in os.environ} == wanted

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from preprocessing.files import is_writable, user_cache
+from preprocessing.folders import is_writable, user_cache
 from training.engines import lean
 
 NAME = "deepspeed_shm_comm"

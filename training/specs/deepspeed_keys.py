@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from preprocessing.files import is_address
+from preprocessing.folders import is_address
 from preprocessing.spec import require
 
 VALUES: Final = frozenset(

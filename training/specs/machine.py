@@ -4,7 +4,7 @@ import math
 from dataclasses import field
 from typing import Any, ClassVar, Literal
 
-from preprocessing.files import is_address
+from preprocessing.folders import is_address
 from preprocessing.spec import Shrinks, require, spec
 from training.specs.deepspeed_keys import check_effect, check_further
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing import files
+from preprocessing import folders
 from training.engines import lean, ops
 
 
@@ -95,7 +95,7 @@ def _refuse_writing(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
         is_shut = mode & os.W_OK and any(str(path).startswith(folder) for folder in inside)
         return not is_shut and access(path, mode)
 
-    monkeypatch.setattr(files.os, "access", asked)
+    monkeypatch.setattr(folders.os, "access", asked)
 
 
 def test_an_operator_whose_lock_cannot_be_taken_is_switched_off(
@@ -118,6 +118,6 @@ def test_without_a_home_the_cache_is_in_the_temporary_folder(tmp_path: Path, mon
     home = tmp_path / "home"
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(home))
-    assert files.user_cache() == home / ".cache" / "sesame"
+    assert folders.user_cache() == home / ".cache" / "sesame"
     _refuse_writing(monkeypatch, tmp_path)
-    assert files.user_cache() == Path(tempfile.gettempdir()) / f"sesame-cache-{os.getuid()}"
+    assert folders.user_cache() == Path(tempfile.gettempdir()) / f"sesame-cache-{os.getuid()}"
