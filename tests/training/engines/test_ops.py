@@ -86,10 +86,10 @@ def test_setup_says_how_it_ended(
     ]
 
 
-def _refuse_writing(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+def _refuse_writing(monkeypatch: pytest.MonkeyPatch, *shut: Path) -> None:
     """As another user sees them, root too: whoever runs these tests may write everywhere."""
     access = os.access
-    inside = [str(folder) for folder in folders]
+    inside = [str(folder) for folder in shut]
 
     def asked(path: str | Path, mode: int) -> bool:
         is_shut = mode & os.W_OK and any(str(path).startswith(folder) for folder in inside)
