@@ -62,13 +62,12 @@ class Jsonl:
     def looks_like(cls, sample: Sample) -> Self | None:
         if not is_json_lines(sample):
             return None
-        fields = fields_with(sample, _fields(sample.start))
-        if fields is None and goes_on(sample.start):
+        if _fields(sample.start.partition(b"\n")[0]) is None and goes_on(sample.start):
             raise BadInput(
                 f"{sample.path}: one JSON object over several lines, which may be anything; give JSON lines or a JSON "
                 "array, as `jq -c '.data[]'` makes of the list that it holds"
             )
-        check_field(sample.path, fields, sample.field)
+        check_field(sample.path, fields_with(sample, _fields(sample.start)), sample.field)
         return cls(path=sample.path)
 
     def describe(self) -> str:

@@ -51,6 +51,7 @@ _OFFICE: Final = (  # what a zip archive names that is a document
     (b"opendocument.text", "ODT", _CONVERT.format("pandoc")),
 )
 _TAR_MARK: Final = 257
+_LEAST: Final = 9  # bytes: of fewer nobody can say what they are, so that they are the beginning of a torn file
 _TABLES: Final = (b"PAR1", "Parquet", _CALL.format(".parquet")), (b"ARROW1", "an Arrow file", _CALL.format(".arrow"))
 _PROMISED: Final = {  # by the ending of a name, how such a file begins as it is stored
     ".gz": re.compile(rb"\x1f\x8b"),
@@ -120,7 +121,7 @@ def _stands_in(file: File) -> StandIn | None:
         plain_suffix(file.path) if compression_of(file.path) is None else f".{file.path.rpartition('.')[2].lower()}"
     )
     mark = _PROMISED.get(ending)
-    if mark is not None and not mark.match(stored):
+    if mark is not None and len(stored) >= _LEAST and not mark.match(stored):
         return _other(stored, ending) or (_TEXT.get(ending, _NO_TABLE) if is_text(stored) else None)
     if compression_of(file.path) or zipped.is_member(file.path):
         stored = head(file.path, _LOOKED_AT)

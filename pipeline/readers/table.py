@@ -98,7 +98,8 @@ class Table:
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
-        if file.size and is_text(start := stored_head(file.path)) and not is_table(start):
+        start = stored_head(file.path) if file.size else b""
+        if len(start) > len(_ARROW_FILE) and is_text(start) and not is_table(start):
             raise BadInput(f"{file.path}: is text, and no Parquet or Arrow file; name its format instead of `table`")
         return ranges_of_parts(file, part_sizes(file, self.field, self.spans), step)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Parallel, Source, Text, plan_splits, records
+from pipeline.readers import EXPECTED, Parallel, Source, Text, plan_splits, recognise, records
 from pipeline.readers import splits as sources
 from pipeline.readers.encodings import of_lines, wide
+from preprocessing.text import decode
+from tests.pipeline.readers.reading import read, write
 
 TEXTS = {
     "de": "Die Brücke über den Fluss wurde im Frühjahr gebaut, und später fuhren größere Züge darüber.",
@@ -184,3 +186,39 @@ def test_wide_characters_that_are_said_need_no_mark(tmp_path: Path, encoding: st
 def test_lines_are_never_taken_for_wide_characters() -> None:
     lines = b'"x0",\n\xff\xfea"x", \n "x1\xe9",\n'  # a byte order mark in the middle
     assert not of_lines(lines).name.startswith(("utf-16", "utf-32"))
+
+
+def cesu8(text: str) -> bytes:
+    """As Java and Oracle write characters beyond U+FFFF: as two halves, each in three bytes."""
+    units = text.encode("utf-16-le")
+    halves = (int.from_bytes(units[at : at + 2], "little") for at in range(0, len(units), 2))
+    return b"".join(chr(half).encode("utf-8", "surrogatepass") for half in halves)
+
+
+MIXED = "在山的那边海的那边有一群蓝精灵，他们活泼又聪明。😀 Words beside it. 🎉"
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("a.txt", "%s\n"),
+        ("a.jsonl", '{"text": "%s"}\n'),
+        ("a.csv", "text;id\n%s;1\n"),
+        ("a.json", '[{"text": "%s"}]'),
+        ("a.html", "<html><body><p>%s</p></body></html>"),
+        ("a.xml", "<a><text>%s</text></a>"),
+    ],
+)
+def test_characters_in_halves_beside_chinese_are_read(tmp_path: Path, name: str, pattern: str) -> None:
+    """It was rejected as damage, or taken for another encoding."""
+    content = cesu8(pattern % MIXED)
+    assert b"\xed\xa0\xbd\xed\xb8\x80" in content
+    (source,) = recognise(write(tmp_path, content, name))
+    found = [record for record in read(source) if record.fault not in EXPECTED]
+    assert [(record.text.strip(), record.repaired) for record in found] == [(MIXED, 0)]
+    assert sum(record.size for record in read(source)) == len(content)
+
+
+def test_a_nul_of_java_is_one_and_an_overlong_character_is_lost() -> None:
+    assert decode(b"a\xc0\x80b") == ("a\0b", 0)
+    assert decode(b"a\xc0\xafb")[1] == 2

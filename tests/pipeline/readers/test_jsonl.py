@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Record
+from pipeline.readers import EXPECTED, Record, recognise
 from pipeline.readers.jsonl import parsed
 from pipeline.readers.lines import Line
+from preprocessing.errors import BadInput
+from tests.pipeline.readers.reading import read, texts, write
 
 
 def _read(line: bytes, field: str = "text", spans: str = "") -> Record:
@@ -56,3 +59,35 @@ def test_spans_are_ranges_of_characters_or_a_fault(spans: object, expected: obje
 def test_a_line_with_a_fault_shows_where_it_is_and_how_it_begins() -> None:
     line = b'{"text": "' + b"x" * 500
     assert _read(line) == Record("a", 510, fault="bad_json", start=5, snippet=line[:200])
+
+
+HUGE = "9" * 5_000
+
+
+@pytest.mark.parametrize("number", [HUGE, f"-{HUGE}", f"[{HUGE}]", "NaN", "-Infinity", "1e999999", f"{HUGE}.5"])
+def test_a_number_of_any_length_beside_a_text_costs_nothing(tmp_path: Path, number: str) -> None:
+    """Python reads none of more than 4,300 digits, so that every line was no JSON."""
+    objects = [f'{{"n": {number}, "text": "Words {count}."}}' for count in range(3)]
+    lines = write(tmp_path, "".join(f"{each}\n" for each in objects), "a.jsonl")
+    array = write(tmp_path, f"[{', '.join(objects)}]", "a.json")
+    for path in (lines, array):
+        assert texts(*recognise(path)) == [f"Words {count}." for count in range(3)]
+
+
+@pytest.mark.parametrize("before", [1, 900])
+def test_first_lines_may_lack_the_field(tmp_path: Path, before: int) -> None:
+    """What the first line lacks was said to be lacking in all of them."""
+    heads, tails = [{"meta": "data " * 20}] * before, [{"text": "Words."}] * 3
+    lines = write(tmp_path, "".join(f"{json.dumps(each)}\n" for each in (*heads, *tails)), "a.jsonl")
+    array = write(tmp_path, json.dumps([*heads, *tails]), "a.json")
+    for path in (lines, array):
+        (source,) = recognise(path)
+        assert [record.fault for record in read(source) if record.fault not in EXPECTED] == ["no_field"] * before + [
+            ""
+        ] * 3
+
+
+def test_a_field_that_no_line_has_is_refused_with_those_of_all(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"a": 1}\n{"b": 2}\n', "a.jsonl")
+    with pytest.raises(BadInput, match=r"its documents have no 'text', but 'a', 'b'; name one"):
+        recognise(path)

@@ -10,9 +10,11 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipeline.readers import Text, left_out, recognise, sniff
+from pipeline.readers import Text, left_out, plan_splits, recognise, sniff
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import texts, write
 
@@ -150,3 +152,87 @@ def test_a_pattern_that_matches_json_lines_and_prose_is_refused(tmp_path: Path) 
     write(tmp_path, "Words.", "b.txt")
     with pytest.raises(BadInput, match=r"matches jsonl and text; give each a pattern of its own"):
         recognise(str(tmp_path / "*"))
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 12345\n"
+PAGE = b"<!DOCTYPE html>\n<html><body>403 Forbidden</body></html>"
+TEXT = b'{"text": "Words of a document."}\n'
+
+
+def _parquet() -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"text": ["Words of a table."]}), out)
+    return out.getvalue()
+
+
+SOUND = {"jsonl": TEXT, "jsonl.gz": gzip.compress(TEXT), "csv": b"text,id\nWords,1\n", "parquet": _parquet()}
+OTHERS = {
+    "a pointer": (LFS, tuple(SOUND), "pointer of Git LFS", "git lfs pull"),
+    "a page": (PAGE, tuple(SOUND), "page of HTML", "download it again"),
+    "XML": (b"<?xml version='1.0'?><a/>", ("jsonl", "csv", "parquet"), "XML", "ending .xml"),
+    "a PDF": (PDF, tuple(SOUND), "PDF", "pdftotext"),
+    "a zip": (_zip("a.txt"), tuple(SOUND), "zip archive", "unpack"),
+    "an xlsx": (_zip("xl/workbook.xml"), tuple(SOUND), "XLSX", "CSV"),
+    "gzip": (gzip.compress(TEXT), ("jsonl", "csv", "parquet"), "gzip", "ending .gz"),
+    "text": (WORDS, ("jsonl.gz", "parquet"), "text", "rename"),
+    "Parquet": (_parquet(), ("jsonl", "jsonl.gz", "csv"), "Parquet", "ending .parquet"),
+    "Parquet in gzip": (gzip.compress(_parquet()), ("jsonl.gz",), "Parquet", "ending .parquet"),
+    "a page in gzip": (gzip.compress(PAGE), ("jsonl.gz",), "page of HTML", "download it again"),
+}
+
+
+@pytest.mark.parametrize(("kind", "ending"), [(kind, ending) for kind in OTHERS for ending in OTHERS[kind][1]])
+class TestNotAsCalled:
+    """200 pointers named .parquet became 200 documents."""
+
+    def test_it_is_refused_wherever_it_is(self, tmp_path: Path, kind: str, ending: str) -> None:
+        content, _, looks, todo = OTHERS[kind]
+        pattern = rf"^{tmp_path}/\S+: is [^\n]*{looks}[^\n]*; [^\n]*{todo}[^\n]*$"
+        path = write(tmp_path, content, f"alone.{ending}")
+        for given in (path, str(tmp_path), str(tmp_path / f"*.{ending}")):
+            with pytest.raises(BadInput, match=pattern):
+                recognise(given)
+        for number in range(30):  # more than are looked at
+            write(tmp_path, SOUND[ending], f"a{number:02}.{ending}")
+        write(tmp_path, content, f"beside.{ending}")
+        Path(path).unlink()
+        with pytest.raises(BadInput, match=pattern):
+            plan_splits(recognise(str(tmp_path)))
+        named = {"csv": "csv", "parquet": "table"}.get(ending, "jsonl")
+        with pytest.raises(BadInput, match=pattern):
+            plan_splits(recognise(f"{named}:{tmp_path}"))
+
+    def test_it_is_refused_in_an_archive(self, tmp_path: Path, kind: str, ending: str) -> None:
+        content, _, looks, _ = OTHERS[kind]
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr(f"a.{ending}", SOUND[ending])
+            archive.writestr(f"b.{ending}", content)
+        with pytest.raises(BadInput, match=rf"^{tmp_path}/a\.zip!/b\.\S+: is [^\n]*{looks}[^\n]*$"):
+            plan_splits(recognise(str(tmp_path / "a.zip")))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a", "a.html", "a.xml", "a.zip", "a.tar"])
+def test_a_pointer_is_one_by_any_name(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, LFS, name)
+    with pytest.raises(BadInput, match=r"is a pointer of Git LFS[^\n]+`git lfs pull`$"):
+        recognise(path)
+
+
+def test_many_pointers_are_counted(tmp_path: Path) -> None:
+    for number in range(15):
+        write(tmp_path, LFS, f"{number:02}.parquet")
+    with pytest.raises(BadInput, match=r"00\.parquet: is [^\n]+, 14 more like it; fetch"):
+        recognise(str(tmp_path))
+
+
+def test_a_table_that_is_text_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXT, "a.jsonl")
+    with pytest.raises(BadInput, match="is text, and no Parquet or Arrow file"):
+        plan_splits(recognise(f"table:{path}"))
+
+
+def test_a_link_of_git_annex_that_leads_nowhere_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").symlink_to("../.git/annex/objects/Fx/8j/SHA256E-s1--0/SHA256E-s1--0")
+    for given in (tmp_path, tmp_path / "a.jsonl"):
+        with pytest.raises(BadInput, match="`git annex get`"):
+            recognise(str(given))

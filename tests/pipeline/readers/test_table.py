@@ -5,11 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.readers import Record, Table, sniff
+from pipeline.readers import Record, Table, plan_splits, recognise, sniff
 from pipeline.readers.files import File, find
 from pipeline.readers.table import documents, part_sizes
 from preprocessing.errors import BadInput
 from tests.pipeline.formats import write_arrow, write_parquet
+from tests.pipeline.readers.reading import texts
 
 TEXTS = [f"Text number {number}." for number in range(10)]
 
@@ -138,3 +139,22 @@ def test_offsets_beyond_the_end_of_a_damaged_file_are_not_followed(tmp_path: Pat
     assert [record.fault for record in documents(File("", str(path), len(content), 0), 0, None, "text", "", 99)] == [
         "truncated"
     ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, kind: str) -> None:
+    """It was a KeyError with a traceback."""
+    for names, is_refused in ((["text", "text", "x"], True), (["text", "x", "x"], False)):
+        table = pa.Table.from_arrays([pa.array(["Words."])] * 3, names=names)
+        path = str(tmp_path / f"{is_refused}.{kind}")
+        if kind == "parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+        if not is_refused:
+            assert texts(*recognise(path)) == ["Words."]
+            continue
+        for given in (path, f"table:{path}"):
+            with pytest.raises(BadInput, match=r"has 2 columns 'text', so that nothing says which is meant; rename"):
+                plan_splits(recognise(given))

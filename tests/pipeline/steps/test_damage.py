@@ -1,0 +1,215 @@
+"""Damage is weighed by the stored bytes and the files that have it, and files are named."""
+
+import gzip
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.readers import Source, recognise
+from pipeline.spec import Clean, Corpus
+from pipeline.steps import Texts, ingest, read_text
+from pipeline.steps.clean import Cleaner
+from preprocessing.errors import BadInput, DataError
+from tests.pipeline.conftest import story
+from tests.pipeline.faults import HERE
+from tests.pipeline.formats import html, json_lines, web_record, write_arrow, write_parquet
+
+
+def _texts(start: int, count: int = 60) -> list[str]:
+    return [story(number) for number in range(start, start + count)]
+
+
+def _lines(start: int) -> bytes:
+    return json_lines([{"text": text} for text in _texts(start)])
+
+
+def _table(write_table: Callable[[Path, list[str], int], None], folder: Path, start: int) -> bytes:
+    write_table(folder / ".scratch", _texts(start), 60)
+    return (folder / ".scratch").read_bytes()
+
+
+def _archive(start: int) -> bytes:
+    pages = (f"<html><body><p>{text}</p></body></html>".encode() for text in _texts(start))
+    return b"".join(gzip.compress(web_record("response", html(page))) for page in pages)
+
+
+MAKE: dict[str, Callable[[Path, int], bytes]] = {
+    "jsonl.gz": lambda folder, start: gzip.compress(_lines(start)),
+    "jsonl.bz2": lambda folder, start: __import__("bz2").compress(_lines(start)),
+    "jsonl.xz": lambda folder, start: __import__("lzma").compress(_lines(start)),
+    "jsonl.zst": lambda folder, start: pa.Codec("zstd").compress(_lines(start), asbytes=True),
+    "parquet": lambda folder, start: _table(write_parquet, folder, start),
+    "arrow": lambda folder, start: _table(write_arrow, folder, start),
+    "json": lambda folder, start: json.dumps([{"text": text} for text in _texts(start)]).encode(),
+    "warc.gz": lambda folder, start: _archive(start),
+}
+
+
+def _read(path: Path, max_rejects: float = 0.05) -> Texts:
+    sources: list[Source] = recognise(str(path))
+    corpus = Corpus(name="c", sources=tuple(sources), clean=Clean(max_rejects=max_rejects), validation=0, test=0)
+    return read_text(corpus, path.parent / "out", HERE)
+
+
+@pytest.mark.parametrize(("ending", "part"), [*((ending, 6) for ending in MAKE), ("jsonl.gz", 9999), ("parquet", 9999)])
+def test_torn_files_are_weighed_as_a_whole_and_named(
+    tmp_path: Path, ending: str, part: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten of twenty files, cut off at a sixth, were ten dropped documents of 670."""
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        content = MAKE[ending](tmp_path, 60 * number)
+        torn = content[: len(content) // part] if number == 1 else content
+        (tmp_path / "in" / f"{number}.{ending}").write_bytes(torn)
+    with pytest.raises(DataError, match=rf"\b1\.{ending} \(") as raised:
+        _read(tmp_path / "in")
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out" / "text.json").exists()
+    kept = _read(tmp_path / "in", max_rejects=1)
+    assert kept.ledger.balanced()
+    assert 180 <= kept.ledger.kept.documents < 240
+    assert any(f"1.{ending} (" in message for message in caplog.messages)
+
+
+def test_a_little_damage_is_said_with_the_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(40):
+        content = gzip.compress(_lines(10 * number))
+        (tmp_path / "in" / f"{number:02}.jsonl.gz").write_bytes(content[:-9] if number == 7 else content)
+    _read(tmp_path / "in")
+    (line,) = [message for message in caplog.messages if "damaged" in message]
+    assert line.startswith("text of c: damaged, and read up to there: 1 file: 07.jsonl.gz (truncated), 2.5% of the")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b'{"error": "not found", "text": 3}\n', "not_a_string"), (b"not found\n", "bad_json"), (b"[1]\n", "no_field")],
+)
+def test_files_without_a_document_are_weighed_as_files(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(10):
+        made = content if number == 3 else _lines(60 * number)
+        (tmp_path / "in" / f"{number}.jsonl").write_bytes(made)
+    with pytest.raises(DataError, match=rf"nothing can be read of 1 file: 3\.jsonl \({why}\), out of 10 files"):
+        _read(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    "behind", [b"\0", b"\0" * 512, b"\0" * 100_000, gzip.compress(b""), b"\0" * 9 + gzip.compress(b"")]
+)
+def test_padding_behind_gzip_is_no_damage(tmp_path: Path, behind: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(_lines(0)) + behind)
+    ledger = _read(tmp_path / "a.jsonl.gz").ledger
+    assert (ledger.kept.documents, {*ledger.dropped} - {"trimmed"}) == (60, set())
+    assert not any("a.jsonl.gz" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("unit", ["line", "document"])
+def test_other_bytes_behind_gzip_cost_no_document_and_are_said(
+    tmp_path: Path, unit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "".join(f"{text}\n" for text in _texts(0)).encode()
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text) + b"garbage")
+    corpus = Corpus(
+        name="c", sources=tuple(recognise(f"{unit.replace('document', 'text')}:{tmp_path / 'a.txt.gz'}")),
+        clean=Clean(max_rejects=1),
+    )  # fmt: skip
+    ledger = read_text(corpus, tmp_path / "out", HERE).ledger
+    assert ledger.kept.documents == (60 if unit == "line" else 1)
+    assert (ledger.dropped["trailing_data"].bytes, ledger.balanced()) == (7, True)
+    assert any("a.txt.gz (trailing_data)" in message for message in caplog.messages)
+
+
+def test_what_is_skipped_does_not_dilute_what_is_damaged(tmp_path: Path) -> None:
+    page = f"<html><body><p>{story(1)}</p></body></html>".encode()
+    pages = [web_record("response", html(page))] * 2
+    lost = [web_record("response", html(b"\x1f\x8b damaged"))]
+    missing = [web_record("response", html(page, status=b"404 Not Found"))] * 100
+    (tmp_path / "a.warc").write_bytes(b"".join(pages + lost + missing))
+    with pytest.raises(DataError, match=r"1 of 3 documents cannot be read \(bad_http 1\)"):
+        _read(tmp_path / "a.warc")
+    ledger = _read(tmp_path / "a.warc", max_rejects=1).ledger
+    assert (ledger.dropped["http_error"].documents, ledger.balanced()) == (100, True)
+
+
+def _renamed(path: Path) -> None:
+    other, facts = path.with_name(".other"), path.stat()
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    other.rename(path)
+
+
+def _grown(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(_lines(900))
+
+
+def _copied(path: Path) -> None:
+    path.with_name(f"new-{path.name}").write_bytes(path.read_bytes())
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "appended": (_grown, "has [0-9,]+ bytes, had"),
+    "truncated": (lambda path: os.truncate(path, 100), "has 100 bytes, had"),
+    "emptied": (lambda path: os.truncate(path, 0), "has 0 bytes, had"),
+    "deleted": (lambda path: path.unlink(), "is gone"),
+    "replaced": (_renamed, "was written again"),
+    "written": (lambda path: os.utime(path, ns=(1, 1)), "was written again"),
+    "joined": (_copied, "is new"),
+}
+
+
+@pytest.mark.parametrize(("change", "ending"), [*((change, "jsonl") for change in CHANGES), ("truncated", "parquet")])
+def test_what_changes_while_it_is_read_is_refused_and_named(
+    tmp_path: Path, change: str, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    path, (does, named), clean, due = tmp_path / "in" / f"b.{ending}", CHANGES[change], ingest._clean, [1]
+    if ending == "jsonl":
+        path.write_bytes(_lines(0))
+    else:
+        pq.write_table(pa.table({"text": _texts(0)}), path)
+
+    def changes_first(part: ingest.Part, out: str, cleaner: Cleaner) -> ingest.Part:
+        if due:
+            due.clear()
+            does(path)
+        return clean(part, out, cleaner)
+
+    monkeypatch.setattr(ingest, "_clean", changes_first)
+    with pytest.raises(
+        BadInput, match=rf"^changed while it was read: [^\n]*b\.{ending} {named}[^\n]+repeat the command$"
+    ):
+        _read(tmp_path / "in")
+    assert not (tmp_path / "out" / "text.json").exists()
+    if change != "joined":
+        assert not list((tmp_path / "out").glob("text-*"))
+
+
+def test_streams_are_refused_as_they_cannot_be_read_twice(tmp_path: Path) -> None:
+    """A FIFO without a writer hung for ever, and `<(cat x)` was empty."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to("../pipe")
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "socket"))
+        read, write = os.pipe()
+        try:
+            given = [tmp_path / "pipe", tmp_path / "link", tmp_path / "in", tmp_path / "pip*", tmp_path / "socket"]
+            for each in (*given, f"/dev/fd/{read}", f"/proc/self/fd/{read}", "/dev/null", "/dev/stdin"):
+                with pytest.raises(
+                    BadInput, match=r"cannot be read twice; write its text to a file first, and give that"
+                ):
+                    recognise(f"jsonl:{each}")[0].files()
+        finally:
+            os.close(read)
+            os.close(write)
+    with pytest.raises(BadInput, match=r"^-: standard input cannot be read twice"):
+        recognise("-")
