@@ -549,7 +549,8 @@ def export(
     said = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
     said += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
     auto = auto_class(becomes.split(",")[0])
-    loads = f"python -c 'from transformers import {auto}; {auto}.from_pretrained(\"{folder}\")'"
+    program = f'from transformers import {auto}; {auto}.from_pretrained("{folder}")'
+    loads = shlex.join(["python", "-c", program])
     values = {"folder": str(folder), "files": files, "is": becomes, "auto_class": auto, "pushed": address}
     return print_answer(Answer((views.lines(said),), values, (loads,)), as_json)
 
