@@ -132,6 +132,7 @@ class MetricLog:
             if (call := self._call) and call.is_over():
                 self._fails = self._fails or call.reason
                 break
+        self._report = ignore  # a call that is not waited for may go on
         self._say_what_it_lacks()
         os.fsync(self._file.fileno())
         self._file.close()

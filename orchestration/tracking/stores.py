@@ -55,6 +55,11 @@ def checked(uri: str) -> str:
             f"{said}: MLflow has no store {scheme}:, allowed are {', '.join(SCHEMES)}; check the address, or install "
             "the plugin of MLflow that brings it"
         )
+    elif scheme in ("", "file") and os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() not in ("true", "1"):
+        raise BadInput(
+            f"{said}: a folder, in which MLflow keeps no new runs any more; set it to sqlite:////FOLDER/mlflow.db, or "
+            "unset it"
+        )
     return uri
 
 

@@ -368,6 +368,8 @@ def test_a_database_without_its_driver_names_the_package(
         ("https://", r"set it to https://HOST:PORT"),
         ("sqlite:/tmp/x.db", "no address of a database"),
         ("postgresql+nothing://host/db", "SQLAlchemy has no such driver"),
+        ("file:///tmp/runs", r"a folder, in which MLflow keeps no new runs any more; set it to sqlite:"),
+        ("/tmp/runs", "a folder"),
         ("127.0.0.1:5000", "set it to http://127.0.0.1:5000"),
     ],
 )
@@ -380,7 +382,7 @@ def test_an_address_of_no_store_is_one_line(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("uri", ["http://host", "https://host/path", "databricks", "databricks://profile", "/tmp/runs"])
+@pytest.mark.parametrize("uri", ["http://host", "https://host/path", "databricks", "databricks://profile"])
 def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
     assert stores.checked(uri) == uri
 
