@@ -179,10 +179,17 @@ def as_text(lines: Iterable[Line], steps: int, recorded: int = 0) -> str:
     widest = min(room, max(len(line.name) for line in lines))
     of = "device" if lines[0].device_ms else "host"
     rows = [
-        _row(one.of, cut(one.name, widest), f"{one.calls:.1f}", *(f"{ms:.3f}" for ms in (one.host_ms, one.device_ms)),
-             f"{one.share:.1%}", widest)
+        _row(
+            one.of,
+            cut(one.name, widest),
+            f"{one.calls:.1f}",
+            f"{one.host_ms:.3f}",
+            f"{one.device_ms:.3f}",
+            f"{one.share:.1%}",
+            widest,
+        )
         for one in lines
-    ]  # fmt: skip
+    ]
     about = f"Means of {steps} steps of the first worker. Modules hold the modules inside of them; operators do not."
     more = "A kernel counts for the phase, module and operator that launched it."
     if steps < recorded:
