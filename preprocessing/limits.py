@@ -86,7 +86,9 @@ def _of_machine(root: Path) -> Memory:
     """By the kernel's own estimate of what is available."""
     found = dict(re.findall(r"^(\w+): +([0-9]+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE))
     limit = 1024.0 * int(found["MemTotal"])
-    return Memory(limit, min(limit, 1024.0 * int(found.get("MemAvailable", found["MemFree"]))))
+    return Memory(
+        limit, min(limit, 1024.0 * int(found["MemAvailable"] if "MemAvailable" in found else found["MemFree"]))
+    )
 
 
 def _of_groups(root: Path) -> Iterator[Memory]:

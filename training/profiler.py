@@ -1,7 +1,7 @@
 """Where the time of a step goes: a trace of some steps of the first worker, and a table of it.
 
 profile/trace.json.gz   for chrome://tracing or ui.perfetto.dev
-profile/table.txt       phases of a step, modules, operators, in milliseconds a step
+profile/table.txt       phases of a step, modules, operators, kernels, in milliseconds a step
 profile/table.csv       the same
 """
 
@@ -9,7 +9,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -22,31 +22,35 @@ from torch.autograd.profiler import record_function
 
 from preprocessing.files import write_atomic
 from training.run import WARM_UP, Run
+from training.trace import MODULE, PHASE, Spent, Trace, events_of, read, steps_within
 
 T = TypeVar("T")
 FOLDER, TRACE, TEXT, CSV = "profile", "trace.json.gz", "table.txt", "table.csv"  # in the run's folder
 PHASES: Final = ("data", "forward", "backward", "optimiser")
-SENT = ("gloo:", "nccl:")  # how torch names what a collective call does, from its begin to its end
 DEEPEST = 5  # parts of the name of a module whose time is told: trunk.blocks.0.attention.out
-MOST = 30  # operators of the table
+MOST = 30  # operators of the table, and kernels
+WIDEST = 120  # characters of a line of it
 log = logging.getLogger(__name__)
+
+
+Of = Literal["step", "phase", "module", "operator", "kernel"]
 
 
 @dataclass(frozen=True)
 class Line:
     """A line of the table. Times are of one step; modules are parts of the forward pass, operators of everything."""
 
-    of: Literal["step", "phase", "module", "operator"]
+    of: Of
     name: str
     calls: float  # a step
     host_ms: float
     device_ms: float  # 0 without a GPU
-    share: float  # of the step, by the host's time
+    share: float  # of the step: of the device's time where there is a device, else of the host's
 
 
 def within(phase: str) -> record_function:
     """A context that is one of PHASES; it costs a microsecond where nothing is recorded."""
-    return record_function(f"phase: {phase}")
+    return record_function(f"{PHASE}{phase}")
 
 
 def timed(items: Iterable[T]) -> Generator[T]:
@@ -119,8 +123,10 @@ class Profiler:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRACE).unlink(missing_ok=True)
         self._recorder.export_chrome_trace(str(folder / TRACE))
-        found = table(self._recorder.key_averages(), steps, wall_ms)
-        write_atomic(folder / TEXT, as_text(found, steps).encode())
+        recorded = self._recorder.profiler.kineto_results.events()  # type: ignore[union-attr]  # it has recorded
+        read_steps = steps_within(len(recorded), steps)
+        found = table(read(events_of(recorded), read_steps, steps), wall_ms * read_steps / steps)
+        write_atomic(folder / TEXT, as_text(found, read_steps, steps).encode())
         write_atomic(folder / CSV, as_csv(found).encode())
         self._recorder = None
 
@@ -133,7 +139,7 @@ def _name_modules(model: nn.Module, hooks: ExitStack) -> None:
         open_ones: list[record_function] = []
 
         def begin(module: nn.Module, given: Any, name: str = name, stack: list[record_function] = open_ones) -> None:
-            stack.append(record_function(f"module: {re.sub(r'[.][0-9]+', '.*', name)}"))
+            stack.append(record_function(f"{MODULE}{re.sub(r'[.][0-9]+', '.*', name)}"))
             stack[-1].__enter__()
 
         def end(module: nn.Module, given: Any, made: Any, stack: list[record_function] = open_ones) -> None:
@@ -143,43 +149,76 @@ def _name_modules(model: nn.Module, hooks: ExitStack) -> None:
         hooks.callback(module.register_forward_hook(end).remove)
 
 
-def table(averages: Iterable[Any], steps: int, wall_ms: float) -> list[Line]:
-    """The lines of a recording of so many steps, which took `wall_ms` together. `averages` are torch's, by name."""
-    step_ms = wall_ms / steps
+def table(found: Trace, wall_ms: float) -> list[Line]:
+    """The lines of a recording, whose steps took `wall_ms` together."""
+    steps, step_ms = found.steps, wall_ms / found.steps
+    step_device = found.device / steps
+    whole = step_device or step_ms  # where there is a device its time is shared out: the host runs ahead of it
 
-    def line(of: Literal["phase", "module", "operator"], name: str, events: list[Any], alone: bool = False) -> Line:
-        host = sum(e.self_cpu_time_total if alone else e.cpu_time_total for e in events) / 1_000 / steps
-        device = sum(e.self_device_time_total if alone else e.device_time_total for e in events) / 1_000 / steps
-        return Line(of, name, sum(e.count for e in events) / steps, host, device, host / step_ms)
+    def line(of: Of, name: str, spent: Spent) -> Line:
+        host, device = spent.host / steps, spent.device / steps
+        return Line(of, name, spent.calls / steps, host, device, (device if step_device else host) / whole)
 
-    by_name = {event.key: event for event in averages}
-    phases = [line("phase", name, [by_name[key]]) for name in PHASES if (key := f"phase: {name}") in by_name]
-    rest_ms = step_ms - sum(phase.host_ms for phase in phases)
-    sent = [event for name, event in by_name.items() if name.startswith(SENT)]
-    modules = [line("module", name[8:], [e]) for name, e in by_name.items() if name.startswith("module: ")]
-    ours = ("phase: ", "module: ", *SENT, "ProfilerStep")
-    operators = [line("operator", name, [e], True) for name, e in by_name.items() if not name.startswith(ours)]
+    phases = [line("phase", name, found.phases[name]) for name in PHASES if name in found.phases]
+    rest_ms = max(0.0, step_ms - sum(phase.host_ms for phase in phases))
+    rest_device = max(0.0, step_device - sum(phase.device_ms for phase in phases))
+    between = Spent(steps, rest_ms * steps, rest_device * steps)
+
+    def longest(of: Of, by_name: Mapping[str, Spent], most: int | None = None) -> list[Line]:
+        lines = [line(of, name, spent) for name, spent in by_name.items()]
+        return sorted(lines, key=lambda one: -max(one.host_ms, one.device_ms))[:most]
+
     return [
-        Line("step", "one step", 1.0, step_ms, sum(one.device_ms for one in operators), 1.0),
+        Line("step", "one step", 1.0, step_ms, step_device, 1.0),
         *phases,
-        Line("phase", "between these", 1.0, rest_ms, 0.0, rest_ms / step_ms),
-        line("phase", "communication, in all of these", sent),
-        *sorted(modules, key=lambda one: -max(one.host_ms, one.device_ms)),
-        *sorted(operators, key=lambda one: -max(one.host_ms, one.device_ms))[:MOST],
+        line("phase", "between these", between),
+        line("phase", "communication, in all of these", found.sent),
+        *longest("module", found.modules),
+        *longest("operator", found.operators, MOST),
+        *longest("kernel", found.kernels, MOST),
     ]
 
 
-def as_text(lines: Iterable[Line], steps: int) -> str:
-    """The table for people."""
-    widest = max(len(line.name) for line in lines)
-    head = f"{'':8}  {'':{widest}}  {'calls':>8}  {'host ms':>10}  {'device ms':>10}  {'share':>6}"
+def as_text(lines: Iterable[Line], steps: int, recorded: int = 0) -> str:
+    """The table for people, no wider than WIDEST; `steps` of `recorded` were read."""
+    lines = list(lines)
+    room = WIDEST - len(_row("", "", "", "", "", "", 0))
+    widest = min(room, max(len(line.name) for line in lines))
+    of = "device" if lines[0].device_ms else "host"
     rows = [
-        f"{one.of:8}  {one.name:{widest}}  {one.calls:8.1f}  {one.host_ms:10.3f}  {one.device_ms:10.3f}"
-        f"  {one.share:6.1%}"
+        _row(
+            one.of,
+            cut(one.name, widest),
+            f"{one.calls:.1f}",
+            f"{one.host_ms:.3f}",
+            f"{one.device_ms:.3f}",
+            f"{one.share:.1%}",
+            widest,
+        )
         for one in lines
     ]
     about = f"Means of {steps} steps of the first worker. Modules hold the modules inside of them; operators do not."
-    return "\n".join([about, "", head, *rows]) + "\n"
+    more = "A kernel counts for the phase, module and operator that launched it."
+    if steps < recorded:
+        more = f"{recorded} steps were recorded, too much to read here: the trace has them all. {more}"
+    head = _row("", "", "calls", "host ms", "device ms", f"of {of}", widest)
+    return "\n".join([about, *([more] if lines[0].device_ms or steps < recorded else []), "", head, *rows]) + "\n"
+
+
+def _row(of: str, name: str, calls: str, host: str, device: str, share: str, widest: int) -> str:
+    return f"{of:8}  {name:{widest}}  {calls:>8}  {host:>10}  {device:>10}  {share:>9}"
+
+
+def cut(name: str, width: int) -> str:
+    """At most so many characters: kernels are called by their templates, which differ at both ends.
+
+    >>> cut("void at::native::vectorized_elementwise_kernel", 20)
+    'void at:...se_kernel'
+    """
+    if len(name) <= width:
+        return name
+    first = (width - 3) // 2
+    return f"{name[:first]}...{name[len(name) - (width - 3 - first) :]}"
 
 
 def as_csv(lines: Iterable[Line]) -> str:

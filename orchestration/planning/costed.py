@@ -211,6 +211,12 @@ def _notes(cluster: Cluster, device: Device, layout: Layout, needed: Memory) -> 
         notes.append(f"tight: {share:.0%} of the memory by the plan, which may be a tenth off")
     if layout.tensor > device.per_node:
         notes.append(f"slow: tensor_parallel is {layout.tensor}, a node has {device.per_node} devices")
+    prepare = layout.devices * machine.loader_workers
+    is_here = not cluster.address and (device.kind == "cpu" or bool(gpus_here()))
+    if is_here and prepare and prepare > (room := max(0.0, cores() - layout.devices)):
+        notes.append(
+            f"slow: {prepare} loader processes beside {layout.devices} workers, there are {room:.3g} cores more"
+        )
     further = near_partition(machine) > 1
     odd = [
         *(["compile"] if machine.compile else []),

@@ -25,6 +25,7 @@ from orchestration.config import (
 from orchestration.config.recipe import HOME
 from orchestration.config.scales import SCALES
 from pipeline import readers, spec
+from preprocessing import limits
 from preprocessing.choose import Choose, Spans
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
@@ -821,3 +822,13 @@ def test_a_device_and_its_gpus_must_agree():
 
 def test_flat_names_every_leaf():
     assert dict(flat({"a": {"b": [1, {"c": 2}]}, "d": []})) == {"a.b.0": 1, "a.b.1.c": 2, "d": []}
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "workers"), [(0.5, 64e9, 1), (8, 64e9, 8), (8, 2e9, 1), (8, 6e9, 4), (2.9, 64e9, 2)]
+)
+def test_workers_are_no_more_than_a_control_group_has_cores_and_memory_for(monkeypatch, cores, memory, workers):
+    """Under 2 GB and half a core there were as many as the machine has cores, and the kernel ended them."""
+    monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
+    monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.Memory(memory, memory))
+    assert load_cluster("local").num_workers(load("bert_base")) == workers

@@ -308,6 +308,31 @@ def test_workers_that_share_cores_are_as_slow_as_that() -> None:
     assert shared.flops == pytest.approx(alone.flops / 4)
 
 
+def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, cluster = load("bert_base"), load_cluster("local", ["workers=2", "machine.loader_workers=2"])
+    said = []
+    for number in (4.0, 6.0, 2.5):
+        monkeypatch.setattr(costed, "cores", lambda number=number: number)
+        notes = planning.refuse_what_does_not_fit(recipe, cluster)
+        said.append([note for note in notes if "loader" in note])
+    assert said == [
+        ["slow: 4 loader processes beside 2 workers, there are 2 cores more"],
+        [],
+        ["slow: 4 loader processes beside 2 workers, there are 0.5 cores more"],
+    ]
+
+
+@pytest.mark.parametrize("number", [0.5, 1.5])
+def test_part_of_a_core_is_planned_as_that(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (costed, devices):
+        monkeypatch.setattr(module, "cores", lambda: number)
+    whole = costed.devices_of(load_cluster("local"), 1, timed=False)[0]
+    two, slow = costed.devices_of(load_cluster("local", ["workers=2"]), 2, timed=False)
+    assert whole.flops == pytest.approx(min(1.0, number) * 1e12)
+    assert two.flops == pytest.approx(number / 2 * 1e12)
+    assert slow == f"slow: cores asked for by 2 workers are 2, there are {number:g} here"
+
+
 # check and plan
 
 

@@ -20,11 +20,8 @@ from training.model import Model
 from training.specs import Machine, Trunk
 
 ROWS, LENGTH, VOCAB, WIDTH = 8, 128, 8_192, 128
-ALONE = (
-    "trunk.positions.memory=1",
-    "trunk.positions.reuse=1",
-    "data.segment.reuse=1",
-)  # next to no states of rows before
+# next to no states of rows before
+ALONE = ("trunk.positions.memory=1", "trunk.positions.reuse=1", "data.segment.reuse=1")
 NETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "bert": ("bert_base", ()),
     "albert": ("albert_base", ()),

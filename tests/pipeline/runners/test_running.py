@@ -10,6 +10,7 @@ import pytest
 from pipeline.runners import beam, check_here, check_options, pipeline, running, watched
 from pipeline.runners.running import _processes
 from pipeline.steps.output_folder import seal
+from preprocessing import limits
 from preprocessing.errors import BadInput, DataError, ResourceError
 from preprocessing.manifest import Count, Ledger
 
@@ -168,3 +169,12 @@ def test_what_goes_on_when_all_parts_are_there_has_a_name(tmp_path: Path) -> Non
 def test_without_a_listener_nothing_is_watched(tmp_path: Path) -> None:
     with watched("corpus", tmp_path / "missing", ["part"], None):
         pass
+
+
+@pytest.mark.parametrize(("cores", "memory", "expected"), [(0.5, 64e9, 0), (8, 64e9, 8), (8, 2e9, 5), (8, 0.5e9, 0)])
+def test_processes_are_those_that_a_control_group_has_cores_and_memory_for(
+    cores: float, memory: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
+    monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.Memory(memory, memory))
+    assert _processes((), 51e6) == expected

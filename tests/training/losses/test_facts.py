@@ -169,6 +169,7 @@ class FocalTokens:
     names_tokens: ClassVar[bool] = True
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
+    kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = "a test has it"
     shrinks: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 

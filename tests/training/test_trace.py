@@ -1,0 +1,139 @@
+"""The table of a recording, on made-up events as a GPU gives them: ranges on both sides, kernels that run later."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from torch.autograd import DeviceType
+
+from training.profiler import MOST, WIDEST, Line, as_text, table
+from training.trace import Event, events_of, read, steps_within
+
+MS = 1_000_000  # ns
+LONG = "void at::native::(anonymous namespace)::" + "vectorized_elementwise_kernel<4, " * 30 + "float>"
+MAIN, AUTOGRAD = 1, 2
+
+
+def step(at: int, number: int) -> Iterator[Event]:
+    """A step of 10 ms on the host from `at` ms; its kernels run 4 ms later, one behind the other.
+
+    Data 1 ms, forward 3 with a module of one operator, backward 4 on autograd's own thread, optimiser 1; 1 between.
+    """
+    first = 10 * number + 1
+
+    def host(name: str, start: float, ms: float, thread: int = MAIN, of: int = 0, *, is_range: bool = False) -> Event:
+        return Event(name, int((at + start) * MS), int(ms * MS), False, is_range, thread, id=of)
+
+    def device(name: str, start: float, ms: float, of: int = 0, *, is_range: bool = False) -> Event:
+        return Event(name, int((at + start) * MS), int(ms * MS), True, is_range, launched_by=of)
+
+    yield host("phase: data", 0, 1, is_range=True)
+    yield host("phase: forward", 1, 3, is_range=True)
+    yield host("module: trunk", 1.5, 2, is_range=True)
+    yield host("aten::linear", 2, 1, of=first)
+    yield host("aten::addmm", 2.2, 0.5, of=first + 1)
+    yield Event("cudaLaunchKernel", int((at + 2.3) * MS), int(0.1 * MS), thread=MAIN, launched_by=first + 1)
+    yield host("phase: backward", 4, 4, is_range=True)
+    yield host("aten::mm", 5, 2, AUTOGRAD, of=first + 2)
+    yield host("phase: optimiser", 8, 1, is_range=True)
+    yield host("aten::mul_", 8.2, 0.3, of=first + 3)
+    yield host("aten::copy_", 9.5, 0.2, of=first + 4)
+    # on the device each range reaches from its first kernel to its last, and the one of autograd's thread is missing
+    yield device("phase: forward", 6, 2, is_range=True)
+    yield device("module: trunk", 6, 2, is_range=True)
+    yield device("gemm", 6, 2, of=first + 1)
+    yield device("gemm", 8, 3, of=first + 2)
+    yield device("ncclDevKernel_AllReduce", 11, 0.5, of=first + 2)
+    yield device("phase: optimiser", 11.5, 1, is_range=True)
+    yield device(LONG, 11.5, 1, of=first + 3)
+    yield device("Memcpy HtoD", 12.5, 0.5, of=first + 4)
+
+
+def recorded(steps: int) -> list[Event]:
+    return [event for number in range(steps) for event in step(10 * number, number)]
+
+
+def lines(steps: int = 2, of: int = 2) -> dict[tuple[str, str], Line]:
+    return {(one.of, one.name): one for one in table(read(recorded(of), steps, of), 10.0 * steps)}
+
+
+def test_phases_have_time_on_the_host_and_on_the_device() -> None:
+    """They had 0 ms on the host, as the device's range of the same name took their place, and what autograd launches
+    was in none of them."""
+    found = lines()
+    host = {name: round(one.host_ms, 6) for (of, name), one in found.items() if of == "phase"}
+    device = {name: round(one.device_ms, 6) for (of, name), one in found.items() if of == "phase"}
+    assert host == {
+        "data": 1, "forward": 3, "backward": 4, "optimiser": 1, "between these": 1, "communication, in all of these": 0,
+    }  # fmt: skip
+    assert device == {
+        "data": 0, "forward": 2, "backward": 3.5, "optimiser": 1, "between these": 0.5,
+        "communication, in all of these": 0.5,
+    }  # fmt: skip
+    assert found["phase", "forward"].calls == 1
+    assert found["step", "one step"].device_ms == pytest.approx(7)  # each kernel once
+
+
+def test_shares_are_of_the_devices_time_where_there_is_one() -> None:
+    found = lines()
+    assert found["phase", "backward"].share == pytest.approx(3.5 / 7)
+    names = ("data", "forward", "backward", "optimiser", "between these")
+    assert sum(found["phase", name].share for name in names) == pytest.approx(1)
+    alone = table(read([one for one in recorded(2) if not one.is_device], 2, 2), 20.0)
+    shares = {one.name: one.share for one in alone if one.of == "phase"}
+    assert shares["backward"] == pytest.approx(4 / 10)
+
+
+def test_modules_hold_what_is_inside_of_them_and_operators_do_not() -> None:
+    found = lines()
+    assert (found["module", "trunk"].host_ms, found["module", "trunk"].device_ms) == (2, 2)
+    linear, addmm, mm = (found["operator", f"aten::{name}"] for name in ("linear", "addmm", "mm"))
+    assert (linear.host_ms, linear.device_ms) == (0.5, 0)
+    assert (addmm.host_ms, addmm.device_ms) == (pytest.approx(0.4), 2)
+    assert mm.device_ms == 3.5
+    assert found["kernel", "gemm"].device_ms == 5
+    assert found["kernel", "gemm"].calls == 2
+
+
+def test_names_are_cut_to_the_width_of_a_page() -> None:
+    """A table was as wide as the longest name of a kernel, 900 characters and more."""
+    text = as_text(lines().values(), 2)
+    assert max(map(len, text.splitlines())) <= WIDEST < len(LONG)
+    assert "void at::native::" in text
+    assert "of device" in text
+
+
+def test_what_is_read_has_a_limit() -> None:
+    """A recording of GPT-2 was read for more than 20 seconds: of more events than a table needs it has fewer steps."""
+    assert [steps_within(number, 4, most=100) for number in (0, 100, 101, 200, 10_000)] == [4, 4, 3, 2, 1]
+    one, all_ = lines(1, of=3), lines(3, of=3)
+    assert {key: (each.calls, each.host_ms, each.device_ms) for key, each in one.items()} == {
+        key: (each.calls, pytest.approx(each.host_ms), pytest.approx(each.device_ms)) for key, each in all_.items()
+    }
+    assert "3 steps were recorded, too much to read here" in as_text(one.values(), 1, 3)
+
+
+def test_a_kernel_whose_launch_is_not_known_counts_by_its_own_time() -> None:
+    kernels = [Event(f"kernel {number}", number, 1, True, launched_by=99) for number in range(2 * MOST)]
+    found = table(read([Event("phase: data", 0, MOST, is_range=True), *kernels], 1, 1), 1.0)
+    assert sum(one.of == "kernel" for one in found) == MOST
+    assert next(one.share for one in found if one.name == "data") == pytest.approx(0.5)
+
+
+def test_events_of_torch_are_read() -> None:
+    def event(**said: object) -> SimpleNamespace:
+        said = {
+            "name": "aten::mm", "start_ns": 5, "duration_ns": 7, "device_type": DeviceType.CPU, "start_thread_id": 3,
+            "correlation_id": 9, "linked_correlation_id": 0, "is_user_annotation": False, "is_hidden_event": False,
+        } | said  # fmt: skip
+        return SimpleNamespace(**{name: lambda value=value: value for name, value in said.items()})
+
+    found = events_of([
+        event(), event(name="gemm", device_type=DeviceType.CUDA, linked_correlation_id=9), event(is_hidden_event=True),
+        event(name="phase: data", is_user_annotation=True),
+    ])  # fmt: skip
+    assert list(found) == [
+        Event("aten::mm", 5, 7, thread=3, id=9),
+        Event("gemm", 5, 7, is_device=True, thread=3, id=9, launched_by=9),
+        Event("phase: data", 5, 7, is_range=True, thread=3, id=9),
+    ]
