@@ -50,7 +50,7 @@ __all__ = [
     "read",
 ]
 
-Formats = Tsv | Csv | Table | Jsonl | Json | Conll | Squad | Coqa | Cbt | Lines | Blocks | Whole
+Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Coqa | Cbt | Lines | Blocks | Whole | Table
 FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member in get_args(Formats)}
 
 
