@@ -10,10 +10,11 @@ from typing import Final
 
 from orchestration.config.recipe import refuse_name
 from preprocessing.errors import BadInput
-from training.files import Csv, Jsonl, Records, Tsv, first, read
+from training.files import Jsonl, Records, Table, contents, first, guessed_encoding, named, plain_ending, read
 from training.tasks import Classify, Kinds, Regress, Split, TaskFile
 
-FORMATS: Final[Mapping[str, Csv | Tsv | Jsonl]] = {".csv": Csv(), ".tsv": Tsv(), ".jsonl": Jsonl()}
+FORMATS: Final[Mapping[str, Table | Jsonl]] = {".csv": Table(), ".tsv": Table(separator="\t"), ".jsonl": Jsonl()}
+_AS_WELL: Final = {".tab": ".tsv"}
 MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
@@ -30,12 +31,17 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     fewer than two or too many.
     """
     path, columns = _parts(given)
-    format = FORMATS.get(path.suffix.lower())
+    ending = plain_ending(path)
+    format = FORMATS.get(_AS_WELL.get(ending, ending))
     if format is None:
         raise BadInput(f"--csv {given}: {path.name} is none of {', '.join(FORMATS)}")
     if not path.is_file():
         raise BadInput(f"--csv {given}: {path} is not there")
     *texts, label = columns
+    read_as = ""
+    if isinstance(format, Table):
+        encoding, read_as = guessed_encoding(next(contents(path.parent, path.name))[1])
+        format = replace(format, column=texts[0], encoding=encoding)
     name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[: TaskFile.most_letters] or "table"
     refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
     records = read(path.parent, path.name, format)
@@ -61,11 +67,25 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     }
     titled = f"{label} of {' and '.join(texts)} in {path.name}"
     made = TaskFile(name=name, title=titled, source=str(path), licence="your own", files=splits, task=task)
-    sizes = ", ".join(f"{name} {len(split.records(path.parent)):,}" for name, split in splits.items())
+    counts = {name: len(split.records(path.parent)) for name, split in splits.items()}
+    sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    _refuse_empty(counts, texts[0], records, sizes, f"--csv {given}: {path}")
     lacking = sum(not name for _, name in labels)
     more = f"; rows without a label, which are left out: {lacking:,}" if lacking else ""
-    more += f"; {len(records.malformed)} malformed rows, the first: {records.malformed[0]}" if records.malformed else ""
+    more += f"; {read_as}" if read_as else ""
+    if records.malformed:
+        more += f"; {len(records.malformed)} malformed rows, the first: {named(records.malformed)}"
     return made, f"{path}: {len(records) - lacking:,} rows ({sizes}), {said}{more}"
+
+
+def _refuse_empty(counts: Mapping[str, int], text: str, records: Records, sizes: str, where: str) -> None:
+    """BadInput where there is nothing to learn from, or nothing to score, as rows with the same text stay together."""
+    rows, texts = len(records), len({row[text] for row in records.rows})
+    if texts == rows or (counts["train"] and counts["dev"] + counts["test"]):
+        return
+    remedy = f"give more texts in {text}, or of a pair name the other column first"
+    said = f"its {rows:,} rows have {texts:,} different texts in {text}, and rows with the same one stay in one split"
+    raise BadInput(f"{where}: {said} ({sizes}), so that there is nothing to learn from or nothing to score; {remedy}")
 
 
 def _parts(given: str) -> tuple[Path, list[str]]:

@@ -343,7 +343,15 @@ def _check_splits(
         looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
         as_it_is = "; a task file with as_it_is: true in `writing` asks a net without fine-tuning"
         remedy = as_it_is if answered and task.task.way == "written" else ""
-        raise BadInput(f"task {task.name}: {data} has no {' and no '.join(lacking)} split of it{looked}{remedy}")
+        raise BadInput(
+            f"task {task.name}: {_place(task, data)} has no {' and no '.join(lacking)} split of it{looked}{remedy}"
+        )
+
+
+def _place(task: TaskFile, data: Path) -> Path:
+    """The folder that has the files of a task, or the one file that it has all of its splits from."""
+    paths = {path for split in task.files.values() for path in split.paths}
+    return Path(next(iter(paths))) if len(paths) == 1 and Path(next(iter(paths))).is_absolute() else data
 
 
 def _headline(

@@ -1,228 +1,27 @@
-r"""bytes -> the encoding they are in, and text in it -> UTF-8. Nothing in here opens a file.
+"""What files are in, for the readers: preprocessing/encodings.py, which the tables of tasks share."""
 
-Text of the world comes in UTF-8, in what wrote it before (Windows-1251, GB18030, Shift-JIS, ...), in both side by side,
-and damaged. UTF-8 is strict enough to be proven; what is left is chardet's guess, which has to stand proof as well.
-"""
+from preprocessing.encodings import (
+    LOST,
+    UTF8,
+    Encoding,
+    codec,
+    is_utf8,
+    lines_to_look_at,
+    of_lines,
+    to_utf8,
+    whole_lines,
+    wide,
+)
 
-import codecs
-import re
-import unicodedata
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import Final, NamedTuple
-
-from preprocessing.text import from_cesu8
-
-MOST_LOOKED_AT: Final = 1 << 16  # bytes of lines that are no UTF-8
-_BOMS: Final = {  # UTF-32's begins with UTF-16's
-    codecs.BOM_UTF32_LE: "utf-32-le",
-    codecs.BOM_UTF32_BE: "utf-32-be",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
-_ASCII: Final = bytes(range(128))
-_ESCAPES: Final = re.compile(rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]")  # of ISO-2022 and HZ, in ASCII
-_DAMAGED: Final = 0.9  # share of bytes beyond ASCII that are in UTF-8: legacy text has .5 at most
-_MIXED: Final = 0.1  # share of bytes beyond ASCII that are in lines of UTF-8, from which these are no accident
-_SURE: Final = 0.2  # chardet's confidence: right answers for a page of text begin at .25
-_LEAST: Final = 0.1  # of a few words, where the next answer that reads otherwise is clearly behind
-_LEAD: Final = 1.1
-_USUAL: Final = "cp1252"  # of encodings that read the same
-_MOST_STRANGE: Final = 0.001  # share of characters that the text would not have, if it were in this encoding
-# Encodings that hold another one as well, and more: software writes them under the name of the smaller one.
-_SUPERSETS: Final = {
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "shift_jis": "cp932",
-    "shift_jis_2004": "cp932",
-    "euc_kr": "cp949",
-    "euc_jis_2004": "euc_jp",
-    "iso2022_jp_2": "iso2022_jp",
-    "iso2022_jp_2004": "iso2022_jp",
-}
-_LETTER: Final = "[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u052f]"  # of scripts with blanks between words
-_INSIDE: Final = re.compile(rf"(?<={_LETTER})[\u00a1-\u00bf\u00d7\u00f7\u2010-\u2fff](?={_LETTER})")
-_TWO_SCRIPTS: Final = re.compile(
-    "[A-Za-z\u00c0-\u024f][\u0370-\u06ff]|[\u0370-\u06ff][A-Za-z\u00c0-\u024f]"
-)  # in one word
-CESU8: Final = "cesu-8"  # no codec of Python has this name
-LOST: Final = b"\xff"  # stands in UTF-8 for what could not be decoded: never valid, it becomes U+FFFD and is counted
-
-
-class Encoding(NamedTuple):
-    """What a file is in."""
-
-    name: str  # a codec of Python; "" where it cannot be said
-    mixed: bool = False  # beside lines in UTF-8
-    likely: tuple[str, ...] = ()  # where it cannot be said: what it might be
-
-    def __str__(self) -> str:
-        if not self.name:
-            return f"unknown, perhaps {' or '.join(self.likely)}" if self.likely else "unknown"
-        return f"utf-8 and {self.name}" if self.mixed else self.name
-
-
-UTF8: Final = Encoding("utf-8")
-
-
-def wide(start: bytes) -> str:
-    """The codec of a file that begins so, where it is UTF-16 or UTF-32, with a byte order mark or without; else "".
-
-    >>> wide("A text".encode("utf-16")), wide(b"A text"), wide(("No mark, but words. " * 9).encode("utf-32-be"))
-    ('utf-16-le', '', 'utf-32-be')
-    """
-    if mark := next((mark for mark in _BOMS if start.startswith(mark)), b""):
-        return _BOMS[mark]
-    if b"\0" not in start:
-        return ""
-    start = start[: len(start) // 4 * 4]
-    name = _guess(start)[0][0] if start else ""
-    return name if name in _BOMS.values() and _is_proven(start, name) else ""
-
-
-def is_cesu8(line: bytes) -> bool:
-    """Whether bytes are UTF-8 but for characters in halves, CESU-8 or modified UTF-8."""
-    return (b"\xed" in line or b"\xc0\x80" in line) and not is_utf8(line) and is_utf8(from_cesu8(line))
-
-
-def of_lines(sample: bytes) -> Encoding:
-    """The encoding of a file of which these are some whole lines, of any of its places.
-
-    >>> str(of_lines("Der Fluss ist schön, und über die alte Brücke fährt ein Zug nach München.".encode("cp1252")))
-    'cp1252'
-    """
-    if sample.isascii() and not _ESCAPES.search(sample):
-        return UTF8
-    if b"\xed" in sample or b"\xc0\x80" in sample:
-        sample = b"\n".join(from_cesu8(line) if is_cesu8(line) else line for line in sample.split(b"\n"))
-    lines = [line for line in sample.split(b"\n") if not line.isascii() or _ESCAPES.search(line)]
-    odd = [line for line in lines if not is_utf8(line) or line.isascii()]
-    if not odd:
-        return UTF8
-    size = sum(map(_beyond_ascii, lines))
-    if size and sum(map(_in_utf8, lines)) >= _DAMAGED * size:
-        return UTF8
-    mixed = size - sum(map(_beyond_ascii, odd)) >= max(1, _MIXED * size)
-    return _of_odd(b"\n".join(odd)[:MOST_LOOKED_AT], mixed)
-
-
-def _of_odd(lines: bytes, mixed: bool) -> Encoding:
-    """The encoding of lines that are no UTF-8: the likeliest one, where it is clearly ahead of what reads otherwise."""
-    if len(lines) == MOST_LOOKED_AT:
-        lines = lines[: lines.rfind(b"\n") + 1] or lines
-    guesses = [guess for guess in _guess(lines) if guess[0] and not guess[0].startswith(("utf-16", "utf-32"))]
-    proven = [(name, confidence) for name, confidence in guesses if _is_proven(lines, name)]
-    if proven and proven[0][1] >= _LEAST:
-        name, confidence = proven[0]
-        text = lines.decode(name, errors="replace")
-        same = [other for other, _ in proven if lines.decode(other, errors="replace") == text]
-        rivals = (sure for other, sure in proven if other not in same and _is_proven(lines, other, 0))
-        if confidence >= min(_SURE, _LEAD * max(rivals, default=0)):
-            return Encoding(_USUAL if _USUAL in same else name, mixed)
-    return Encoding("", mixed, tuple(dict.fromkeys(name for name, _ in guesses))[:3])
-
-
-def _guess(data: bytes) -> list[tuple[str, float]]:
-    """Codecs that the bytes may be in, the likeliest first, each with chardet's confidence; ("", 0) for none."""
-    import chardet  # 60 ms, which text in UTF-8 need not cost
-
-    found = chardet.detect_all(data, max_bytes=MOST_LOOKED_AT)
-    return [(codec(str(each["encoding"] or "")), float(each["confidence"] or 0)) for each in found] or [("", 0.0)]
-
-
-def codec(name: str) -> str:
-    """Python's codec for the name of an encoding, as it is used here; "" where there is none.
-
-    >>> codec("Latin-1"), codec("GBK"), codec("x-unheard-of"), codec("rot13")
-    ('cp1252', 'gb18030', '', '')
-    """
-    try:
-        found = codecs.lookup(name)
-    except LookupError:
-        return ""
-    return _SUPERSETS.get(found.name, found.name) if found._is_text_encoding else ""
-
-
-def is_utf8(line: bytes) -> bool:
-    """Whether bytes are UTF-8, the last character whole."""
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _beyond_ascii(line: bytes) -> int:
-    return len(line.translate(None, _ASCII))
-
-
-def _in_utf8(line: bytes) -> int:
-    """How many bytes of a line are characters beyond ASCII in UTF-8."""
-    return _beyond_ascii(line.decode(errors="ignore").encode())
-
-
-def _is_proven(data: bytes, name: str, most: float = _MOST_STRANGE) -> bool:
-    """Whether bytes decode to text: hardly a character lost or never written, hardly a sign inside of a word."""
-    text = data.decode(name, errors="replace")
-    return _strange(text) <= most * len(text) + (most > 0)
-
-
-def _strange(text: str) -> int:
-    """How many characters of a text are none that people write, or stand where people write none."""
-    found = sum(text.count(char) for char in set(text) if _is_strange(char))
-    inside = sum(_is_sign(match[0]) for match in _INSIDE.finditer(text))
-    return found + inside + len(_TWO_SCRIPTS.findall(text))
-
-
-@lru_cache(maxsize=4096)
-def _is_strange(char: str) -> bool:
-    if char in "\t\n\r\f\v\x1b\x85":
-        return False
-    return char == "\ufffd" or "\u2500" <= char <= "\u259f" or unicodedata.category(char) in ("Cc", "Co", "Cn", "Cs")
-
-
-def _is_sign(char: str) -> bool:
-    """Whether a character is a sign that no word has inside; an apostrophe, a hyphen or a vowel sign is none."""
-    return (
-        unicodedata.category(char) in ("Sm", "Sc", "So", "No", "Ps", "Pe", "Pi", "Po")
-        and char not in "\u00b7\u2018\u2026"
-    )
-
-
-def to_utf8(line: bytes, encoding: Encoding) -> bytes:
-    r"""A line of a file in this encoding as UTF-8; what cannot be decoded is a byte 0xFF each time.
-
-    >>> to_utf8("naïve".encode("cp1252"), Encoding("cp1252")).decode(), to_utf8(b"a\x81", Encoding("cp1252"))
-    ('naïve', b'a\xff')
-    """
-    if is_cesu8(line):
-        return from_cesu8(line)
-    if encoding.name in ("", "utf-8") or (encoding.mixed and is_utf8(line)):
-        return line
-    text = line.decode(encoding.name, errors="replace")
-    return LOST.join(part.encode(errors="replace") for part in text.split("\ufffd"))
-
-
-def whole_lines(block: bytes, first: bool) -> bytes:
-    """A block of a file without the lines that it has in part; of a block without a line end, all of it."""
-    start = 0 if first else block.find(b"\n") + 1
-    return block[start : block.rfind(b"\n") + 1] or block
-
-
-def lines_to_look_at(blocks: Iterable[bytes]) -> bytes:
-    """Of whole lines, those that say something of the encoding, up to a limit."""
-    found, size = list[bytes](), 0
-    for block in blocks:
-        if block.isascii() and not _ESCAPES.search(block):
-            continue
-        for line in block.split(b"\n"):
-            if not line.isascii() or _ESCAPES.search(line):
-                found.append(line)
-                size += len(line)
-                if size >= 4 * MOST_LOOKED_AT:
-                    return b"\n".join(found)
-    return b"\n".join(found)
+__all__ = [
+    "LOST",
+    "UTF8",
+    "Encoding",
+    "codec",
+    "is_utf8",
+    "lines_to_look_at",
+    "of_lines",
+    "to_utf8",
+    "whole_lines",
+    "wide",
+]

@@ -8,21 +8,13 @@ no line and miss none, whatever the format.
 import io
 import sys
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from pipeline.readers.files import compression_of, fault, open_bytes, trailing
 from pipeline.readers.record import SNIPPET, TRAILING, Record
+from preprocessing.tables import Line
 
 _SKIPPED: Final = 1 << 20  # bytes in memory while the rest of a line that is too long is skipped
-
-
-class Line(NamedTuple):
-    """A line, or several as one."""
-
-    start: int  # where it begins in the file, decompressed
-    size: int  # bytes there, the line end included
-    content: bytes  # its first 200 bytes where there is a fault
-    fault: str = ""  # "too_long", "truncated" or "bomb" where a compressed file cannot be read on, "trailing_data"
 
 
 def lines(

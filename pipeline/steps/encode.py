@@ -122,7 +122,7 @@ def phrases_of(file: str) -> list[str]:
     """The lines of a file of phrases; BadInput where it cannot be read or has none."""
     require_itself(file)
     try:
-        found = [line for line in map(str.strip, Path(file).read_text(encoding="utf-8").splitlines()) if line]
+        found = [line for line in map(str.strip, Path(file).read_text(encoding="utf-8").split("\n")) if line]
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"units is {file!r}, which cannot be read ({error}); give 'given' or a UTF-8 file of phrases, one a line"

@@ -129,7 +129,8 @@ def _read(path: Path, size: int, layout: Layout) -> Pieces:
         ordinary = sorted(ids, key=ids.__getitem__)
         dictionary = path / DICTIONARY if path.is_dir() else path.with_name(DICTIONARY)
         if dictionary.exists():
-            entries = [line.split()[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
+            lines = dictionary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            entries = [line.partition(" ")[0] for line in lines]
             entries = entries[: size - len(SPECIALS["roberta"])]
             # an entry is a GPT-2 id, or a word that fills a row (madeupword0000)
             ordinary = [ordinary[int(entry)] if entry.isdigit() else entry for entry in entries]

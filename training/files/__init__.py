@@ -16,10 +16,10 @@ from training.files.conll import Conll
 from training.files.coqa import Coqa
 from training.files.json_files import Json, Jsonl
 from training.files.lines import Blocks, Lines
-from training.files.opened import contents, is_there
+from training.files.opened import contents, is_there, plain_ending
 from training.files.record import Fault, Format, Record, Records, named
 from training.files.squad import Squad
-from training.files.tables import Csv, Tsv
+from training.files.tables import Csv, Table, Tsv, guessed_encoding
 from training.files.whole import Whole
 
 __all__ = [
@@ -38,15 +38,19 @@ __all__ = [
     "Record",
     "Records",
     "Squad",
+    "Table",
     "Tsv",
     "Whole",
+    "contents",
     "first",
+    "guessed_encoding",
     "is_there",
     "named",
+    "plain_ending",
     "read",
 ]
 
-Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Coqa | Cbt | Lines | Blocks | Whole
+Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Coqa | Cbt | Lines | Blocks | Whole | Table
 FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member in get_args(Formats)}
 
 

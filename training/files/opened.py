@@ -57,6 +57,15 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
             raise BadInput(f"{path}: cannot be read ({error}); fetch it again") from None
 
 
+def plain_ending(path: Path) -> str:
+    """The ending of the name of a file, without that of a compression, in lower case.
+
+    >>> plain_ending(Path("My.CSV.gz")), plain_ending(Path("my.tsv"))
+    ('.csv', '.tsv')
+    """
+    return (path.with_suffix("") if path.suffix.lower() in _OPEN else path).suffix.lower()
+
+
 def is_there(folder: Path, pattern: str) -> bool:
     """Whether a pattern below a folder leads to a file."""
     return bool(_paths(folder, pattern))

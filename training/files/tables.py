@@ -1,4 +1,4 @@
-"""Tables: TSV as GLUE distributes it, and CSV."""
+"""Tables: TSV as GLUE distributes it, CSV, and tables as people have them."""
 
 import csv
 import io
@@ -8,11 +8,16 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final, Literal
 
+from preprocessing.encodings import UTF8, Encoding, codec, of_content, to_utf8
 from preprocessing.errors import BadInput
-from preprocessing.spec import spec
+from preprocessing.spec import require, spec
+from preprocessing.tables import HEAD, Line, quoting_of, rows, separator_of
+from preprocessing.text import decode
 from training.files.record import Fault, Record, text_of
 
 _LONGEST: Final = 2**31 - 1  # characters of a cell
+_USUAL: Final = "cp1252"  # of encodings of which none is sure
+_ENCODINGS: Final = "an encoding that Python knows, as windows-1251 or shift_jis"
 _QUOTED: Final = re.compile(r'(?:^|(?<=[,\r\n]))"[^"]*(?:""[^"]*)*("|$)')  # a cell, and what closes it
 
 
@@ -66,6 +71,70 @@ class Csv:
                 elif cells:
                     yield begins, _record(cells, names)
             begins = reader.line_num + 1
+
+
+@spec
+class Table:
+    """A table as people have it, read as a corpus reads it: cells between commas, tabs, semicolons or bars, perhaps in
+    quotation marks, in any encoding that can be told.
+
+    What stands between cells is found by `column`, a name in the first row. A quotation mark that is never closed costs
+    its line. Rows whose cells are all empty are none.
+    """
+
+    kind: Literal["table"] = "table"
+    header: bool = True  # whether the first row names the columns
+    column: str = ""  # one of the first row
+    separator: str = ""  # one character; empty: found
+    encoding: str = ""  # empty: found
+
+    def __post_init__(self) -> None:
+        require(len(self.separator) <= 1, "separator", self.separator, "one character, or none")
+        require(not self.encoding or codec(self.encoding) != "", "encoding", self.encoding, _ENCODINGS)
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+        found = Encoding(codec(self.encoding)) if self.encoding else of_content(content)
+        if not found.name:
+            likely = f", perhaps {' or '.join(found.likely)}" if found.likely else ""
+            raise BadInput(
+                f"its encoding cannot be told{likely}; convert it to UTF-8, or give `encoding` in its format"
+            )
+        if found.name.startswith(("utf-16", "utf-32")):  # a line end is part of a character there
+            content, found = to_utf8(content, found), UTF8
+        content = content if b"\n" in content else content.replace(b"\r", b"\n")  # old files of the Macintosh
+        lines = [to_utf8(line, found) for line in content.split(b"\n")]
+        lines = [*(line + b"\n" for line in lines[:-1]), *([lines[-1]] if lines[-1] else [])]
+        start = decode(b"".join(lines)[:HEAD])[0]
+        separator = self.separator or separator_of(start, self.column, "")
+        given = (Line(0, len(line), line) for line in lines)
+        names, begins, is_first = list[str](), 1, self.header
+        for row in rows(given, separator, quoting_of(start, separator), _LONGEST, decode):
+            if row.fault:
+                yield begins, Fault("is no row: a quotation mark is not closed, or closed before the end of its cell")
+            elif row.repaired:
+                yield begins, Fault(f"{row.repaired:,} characters cannot be read in {found}")
+            elif any(row.cells) and is_first:
+                names, is_first = _named(row.cells), False
+            elif any(row.cells):
+                yield begins, _record(row.cells, names)
+            begins += row.lines
+
+
+def guessed_encoding(content: bytes) -> tuple[str, str]:
+    r"""The encoding in which a table is to be read where none can be told for sure, "" elsewhere; and what there is to
+    say of its encoding, "" of UTF-8.
+
+    >>> guessed_encoding("t,y\nschön,1\n".encode("latin-1"))
+    ('cp1252', 'read as cp1252, which is likely but not sure')
+    """
+    found = of_content(content)
+    if found == UTF8:
+        return "", ""
+    if found.name:
+        return "", f"read as {found}"
+    likely = [codec(name) for name in found.likely]
+    name = _USUAL if _USUAL in likely else next(iter(likely), "")
+    return name, f"read as {name}, which is likely but not sure" if name else ""
 
 
 def _why(lines: Sequence[str], begins: int, error: csv.Error) -> str:

@@ -198,9 +198,9 @@ def each_of(requests: Sequence[Request], make: Callable[[Request], Made]) -> lis
             why[number] = str(error)
     if why:
         more = f" (and {len(why) - 1:,} more)" if len(why) > 1 else ""
-        error = Unscored(f"{next(iter(why.values()))}{more}")
-        error.why = why
-        raise error
+        unscored = Unscored(f"{next(iter(why.values()))}{more}")
+        unscored.why = why
+        raise unscored
     return found
 
 

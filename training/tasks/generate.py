@@ -26,7 +26,7 @@ def _rouges(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
 
 def _lines(text: str) -> list[str]:
     """The sentences of a text, as ROUGE-Lsum wants them; its lines, where it has several."""
-    return text.splitlines() if "\n" in text else [each.strip() for each in sentences(text)]
+    return text.split("\n") if "\n" in text else [each.strip() for each in sentences(text)]
 
 
 def _of_words(golds: Golds, texts: Sequence[str]) -> dict[str, float]:

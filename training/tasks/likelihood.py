@@ -91,7 +91,7 @@ class Likelihood:
     kind: Literal["likelihood"] = "likelihood"
     way: ClassVar[Way] = "scored"
     left_to_right: ClassVar[bool] = False
-    numerics: ClassVar[int] = 0
+    numerics: ClassVar[int] = 1
     answer_key: ClassVar[str] = "label"
     context: str = ""
     options: tuple[str, ...]

@@ -42,7 +42,7 @@ class Span:
 
     kind: Literal["span"] = "span"
     way: ClassVar[Way] = "tuned"
-    numerics: ClassVar[int] = 1
+    numerics: ClassVar[int] = 2
     answer_key: ClassVar[str] = ""
     version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
     step: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)

@@ -209,7 +209,7 @@ def of_whole_rows(make: Callable[[Records], Made], records: Records) -> tuple[Ma
         try:
             return make(records), records
         except NoColumn as error:
-            lacking = {n: why for n, row in enumerate(records.rows) if (why := _lacks(row, error.column))}
+            lacking = {n: said for n, row in enumerate(records.rows) if (said := _lacks(row, error.column))}
             if len(lacking) == len(records):
                 raise
             records = _without(records, lacking)

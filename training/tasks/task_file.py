@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Csv, Json, Jsonl, Records, Tsv, first, is_there
+from training.files import Csv, Json, Jsonl, Records, Table, Tsv, first, is_there
 from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.context_length import ContextLength
@@ -147,7 +147,7 @@ def _label_of_header(task: Kinds, split: Split, data: Path) -> str | None:
     """The label that stands in what is read as the header of a table, where its column is given by number: "the label
     'pos' in column 1". Such a line is a row, which would be lost."""
     of, format = getattr(task, "of", task), split.format
-    if not isinstance(of, Classify | Regress) or not isinstance(format, Tsv | Csv) or not format.header:
+    if not isinstance(of, Classify | Regress) or not isinstance(format, Tsv | Csv | Table) or not format.header:
         return None
     column = split.columns.get("label", of.label)
     if not column.lstrip("-").isdigit():

@@ -1,12 +1,18 @@
 """A user's own table as a task: labels and columns are found, and said."""
 
+import csv
+import gzip
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestration.config import task_of_csv
+from pipeline.readers import Csv
 from preprocessing.errors import BadInput
+from tests.pipeline.readers.reading import texts
 from training.tasks import Classify, Regress, TaskFile
 
 
@@ -172,3 +178,91 @@ def test_a_table_without_a_header_is_refused_where_columns_are_numbers(tmp_path:
         BadInput, match=r"my\.csv: line 1 has the label 'neg' in column 1, and is read as a header: write"
     ):
         task_of_csv(f"{path}:0,1")
+
+
+SAID = ("Das Essen war schön, und die Bedienung höflich; {}", "Nie wieder, die Suppe war völlig versalzen | {}")
+ROWS = [(SAID[n % 2].format(n), ("neg", "pos")[n % 2]) for n in range(60)]
+TABLES = {
+    "semicolon": ("my.csv", ";", "utf-8"),
+    "tab in a csv": ("my.csv", "\t", "utf-8"),
+    "bar": ("my.csv", "|", "utf-8"),
+    "latin-1": ("my.csv", ",", "latin-1"),
+    "latin-1, semicolon": ("my.csv", ";", "cp1252"),
+    "utf-16": ("my.csv", ",", "utf-16"),
+    "byte order mark": ("my.csv", ";", "utf-8-sig"),
+    "tsv": ("my.tsv", "\t", "latin-1"),
+    "tab": ("my.tab", "\t", "utf-8"),
+    "packed": ("my.csv.gz", ";", "utf-8"),
+}
+
+
+def packed(path: Path, content: bytes) -> None:
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@pytest.mark.parametrize(("name", "mark", "encoding"), TABLES.values(), ids=TABLES)
+def test_a_table_is_read_as_that_of_a_corpus(name: str, mark: str, encoding: str, tmp_path: Path) -> None:
+    """Other marks than commas made one column of a row, and other encodings than UTF-8 were refused."""
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=mark).writerows([("t", "y"), *ROWS])
+    packed(tmp_path / name, text.getvalue().encode(encoding))
+    task, said = task_of_csv(f"{tmp_path / name}:t,y")
+    assert "60 rows (train " in said
+    assert "2 labels: neg (30), pos (30)" in said
+    assert ("; read as cp1252" in said) == (encoding in ("latin-1", "cp1252"))
+    items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
+    assert sorted(item.texts[0] for item in items) == sorted(text for text, _ in ROWS)
+    named = {"latin-1": "cp1252", "cp1252": "cp1252"}.get(encoding, "")
+    assert texts(Csv(path=str(tmp_path / name), field="t", encoding=named)) == [text for text, _ in ROWS]
+
+
+def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "my.csv"
+    path.write_text("t,y\n" + "".join(f"x{n},{n % 2}\n" for n in range(40)) + '"so,1\n' + "y,0\n" * 9)
+    said = task_of_csv(f"{path}:t,y")[1]
+    assert "49 rows" in said
+    assert said.endswith(
+        "1 malformed rows, the first: my.csv:42: is no row: a quotation mark is not closed, or closed before the end "
+        "of its cell"
+    )
+
+
+def test_an_encoding_other_than_utf8_is_said(tmp_path: Path) -> None:
+    path, french = tmp_path / "my.csv", "Le café était froid et la crème brûlée trop sucrée"
+    path.write_bytes("".join(["t,y\n", *(f"{french} {n},{n % 2}\n" for n in range(40))]).encode("cp1252"))
+    task, said = task_of_csv(f"{path}:t,y")
+    assert said.endswith("2 labels: 0 (20), 1 (20); read as cp1252")
+    assert task.items("train", Path("/"))[0][0].texts[0].startswith(french)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [("same", str(n), n % 2) for n in range(40)],
+            "its 40 rows have 1 different texts in a, and",
+        ),
+        (
+            [(f"x{n % 2}", str(n), n % 2) for n in range(40)],
+            "its 40 rows have 2 different texts in a, and",
+        ),
+    ],
+)
+def test_rows_that_share_their_first_text_are_said_to(rows: list[Any], said: str, tmp_path: Path) -> None:
+    """The message had the folder "." in it, and no word of the texts."""
+    path = tmp_path / "my.csv"
+    path.write_text("a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in rows))
+    with pytest.raises(BadInput) as caught:
+        task_of_csv(f"{path}:a,b,y")
+    assert str(caught.value).startswith(f"--csv {path}:a,b,y: {path}: {said}")
+    remedy = "give more texts in a, or of a pair name the other column first"
+    assert str(caught.value).endswith(f"nothing to learn from or nothing to score; {remedy}")
+
+
+@pytest.mark.parametrize("values", [(True, False), ("true", "false")])
+def test_booleans_of_json_are_labels(values: tuple[Any, Any], tmp_path: Path) -> None:
+    path = tmp_path / "my.jsonl"
+    path.write_text("".join(json.dumps({"t": f"x{n}", "y": values[n % 2]}) + "\n" for n in range(60)))
+    task, said = task_of_csv(f"{path}:t,y")
+    assert said.lower().endswith("2 labels: false (30), true (30)")
+    assert len(labels_of(task)) == 2

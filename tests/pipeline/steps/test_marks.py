@@ -11,7 +11,7 @@ import pytest
 from pipeline.jobs import encode, train_vocab
 from pipeline.readers import Jsonl, Parallel, Source, Text
 from pipeline.spec import Clean, Corpus
-from pipeline.steps import read_text
+from pipeline.steps import phrases_of, read_text
 from preprocessing.choose import Entities
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
@@ -175,3 +175,8 @@ def test_sentences_end_as_in_the_language_that_is_kept(languages: tuple[str, ...
     source = Text(path=str(tmp_path / "in.txt"), unit="line")
     corpus = build(tmp_path, source, clean=Clean(min_chars=1, languages=languages))
     assert len(pieces_of(corpus, "sentence_starts")) == num
+
+
+def test_phrases_of_a_file_are_lines_and_no_other_sign_ends_one(tmp_path: Path) -> None:
+    (tmp_path / "phrases.txt").write_text("San\u2028Jose\r\n\nNew\x85York\nParis", "utf-8", newline="")
+    assert phrases_of(str(tmp_path / "phrases.txt")) == ["San\u2028Jose", "New\x85York", "Paris"]

@@ -500,3 +500,21 @@ def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_t
         "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
         *said,
     )
+
+
+def test_questions_without_an_answer_teach_nothing_and_classes_that_train_lacks_are_said(encoder: Net) -> None:
+    made = pairs(10)
+    hidden = [replace(item, gold=None) for item in made[:2]]
+    given = {
+        "train": [*hidden, *[replace(item, gold=1) for item in made[2:8]]],
+        "dev": [replace(made[8], gold=0), made[9]],
+    }
+    found = finetuned(encoder, PAIR, given, Tuning(steps=1, batch=4), length=24)
+    assert (
+        found.losses
+        == finetuned(encoder, PAIR, {**given, "train": given["train"][2:]}, Tuning(steps=1, batch=4), length=24).losses
+    )
+    assert "train: 2 of 8 questions have no answer in the file, and do not count" in found.notes
+    assert "train: has no 'no', which a net does not learn to answer" in found.notes
+    said = "1 of 2 right answers are never the answer in train, and cannot be learned: 'no' (1)"
+    assert f"dev: {said}" in found.notes

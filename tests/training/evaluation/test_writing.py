@@ -357,3 +357,29 @@ def test_a_split_without_answers_is_answered_and_has_no_score(vocab: Vocab) -> N
     given = {**ITEMS, "test": unlabelled}
     found = written(net("encoder and decoder", vocab), LABELLED, given, Tuning(steps=1))
     assert (set(found.scores), len(found.predictions["test"])) == ({"dev"}, 4)
+
+
+def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vocab) -> None:
+    """One of them was an error of the whole task, in a fine-tuning and in prompts."""
+    known, tuning = reversals(8, 0), Tuning(batch=4, steps=1)
+    hidden, dev = replace(known[0], place="x:8", gold=None), reversals(4, 1)
+    found = written(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
+    said = "1 of {} questions have no answer in the file, and do not count"
+    assert {f"train: {said.format(9)}", f"dev: {said.format(5)}"} <= {*found.notes}
+    assert found.losses == written(net("decoder", vocab), TASK, {"train": known, "dev": dev}, tuning).losses
+    shots = replace(TASK, writing=replace(TASK.writing, shots=1))
+    assert len(written(pretrained(net("decoder", vocab)), shots, {"train": [*known, hidden], "dev": dev}).scores) == 1
+    with pytest.raises(BadInput, match="no question has an answer to learn from"):
+        written(net("decoder", vocab), TASK, {"train": [hidden], "dev": dev}, tuning)
+
+
+def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(vocab: Vocab) -> None:
+    shots, train = replace(TASK, writing=replace(TASK.writing, shots=2)), reversals(2, 0)
+    items = {"train": train, "dev": [replace(train[0], place="dev:1"), *reversals(2, 1)]}
+    found = written(pretrained(net("decoder", vocab)), shots, items)
+    assert found.scores["dev"]["left_out"] == 1
+    assert [answer is None for answer in found.predictions["dev"]] == [True, False, False]
+    why = "dev:1: 2 examples are asked for, and 1 differ from the question; ask for fewer"
+    assert f"dev: 1 of 3 items are left out, and count in no score: {why}" in found.notes
+    with pytest.raises(BadInput, match=why):
+        written(pretrained(net("decoder", vocab)), shots, {**items, "dev": items["dev"][:1]})

@@ -13,7 +13,7 @@ import pytest
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training import files
-from training.files import FORMATS, Blocks, Cbt, Conll, Coqa, Csv, Json, Jsonl, Lines, Records, Squad, Tsv, Whole
+from training.files import FORMATS, Blocks, Cbt, Conll, Coqa, Csv, Json, Jsonl, Lines, Records, Squad, Table, Tsv, Whole
 
 
 def found(tmp_path: Path, content: str, format: files.Format) -> Records:
@@ -119,6 +119,42 @@ def test_a_name_that_is_the_number_of_another_column_is_refused(
 def test_lines_may_end_in_a_carriage_return_alone(format: files.Format, mark: str, tmp_path: Path) -> None:
     records = found(tmp_path, "text,label\ra,0\rb,1\r".replace(",", mark), format)
     assert [record["label"] for record in records.rows] == ["0", "1"]
+
+
+def test_tables_as_people_have_them(tmp_path: Path) -> None:
+    """A quotation mark that is not closed costs its line, a row of empty cells is none."""
+    content = 'id;text\n1;"One; two\nand ""three"""\n\n;\n2;"x\n3;y\n4;a;b\n'
+    records = found(tmp_path, content, Table())
+    assert [record["text"] for record in records.rows] == ['One; two\nand "three"', "y"]
+    assert records.places == ["in.txt:2", "in.txt:7"]
+    assert records.malformed == [
+        "in.txt:6: is no row: a quotation mark is not closed, or closed before the end of its cell",
+        "in.txt:8: 3 columns, the first line names 2",
+    ]
+    assert [row["0"] for row in found(tmp_path, "a|b\rc|d\r", Table(header=False)).rows] == ["a", "c"]
+    assert [row["t"] for row in found(tmp_path, "t,x;y\na,b\n", Table(column="t")).rows] == ["a"]
+
+
+def test_the_encoding_of_a_table_is_found_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_bytes("t,y\nschön,1\n".encode("latin-1"))
+    with pytest.raises(
+        BadInput, match=r"in.txt: its encoding cannot be told, perhaps .*; convert it to UTF-8, or give"
+    ):
+        files.read(tmp_path, "in.txt", Table())
+    assert files.read(tmp_path, "in.txt", Table(encoding="latin-1")).rows[0]["t"] == "schön"
+    path.write_bytes("t,y\nschön,1\n".encode("utf-16"))
+    assert files.read(tmp_path, "in.txt", Table()).rows[0]["t"] == "schön"
+    path.write_bytes(b"t,y\nsch\xf6n,1\nso,2\n")
+    assert files.read(tmp_path, "in.txt", Table(encoding="utf-8")).malformed == [
+        "in.txt:2: 1 characters cannot be read in utf-8"
+    ]
+    for keys, said in (
+        ({"encoding": "no such"}, "encoding is 'no such', allowed is an enc"),
+        ({"separator": ";;"}, "one"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Table(**keys)
 
 
 # JSON

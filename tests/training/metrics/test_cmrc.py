@@ -86,6 +86,35 @@ def test_a_thousand_random_answers() -> None:
         )
 
 
+MIXED = [*"北大a1B.,'\"?!;:%&@#$()[]{}<>«»„‐‒–—―…‧·．％℃ -_*` ", "\u2018", "\u2019", "n't", "'s", "cannot", "gonna"]  # noqa: RUF001
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        ("約翰\u2027史密斯", ["約", "翰", "\u2027", "史", "密", "斯"]),
+        ("J\u2027K\u2027羅琳", ["j\u2027k\u2027", "羅", "琳"]),  # marks that nltk does not know stay with letters
+        ("占100\uff05", ["占", "100\uff05"]),
+        ("5%", ["5", "%"]),
+        ("Queen's", ["queen", "'s"]),
+        ("I can't", ["i", "ca", "n't"]),
+        ('"Red"', ["``", "red", "''"]),
+        ("U.S.A.", ["u.s.a", "."]),
+        (".6公里", [".6", "公", "里"]),
+    ],
+)
+def test_words_of_other_scripts_are_those_of_nltk(answer: str, wanted: list[str]) -> None:
+    """F1 of DRCD was another than the script's where answers have such marks."""
+    assert units(answer) == pieces(answer) == wanted
+
+
+def test_random_marks_are_cut_as_nltk_cuts_them() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(3_000):
+        answer = "".join(rng.choice(MIXED, rng.integers(0, 14)))
+        assert units(answer) == pieces(answer), answer
+
+
 def test_a_task_of_spans_scores_characters() -> None:
     items = [Item("1", ("?", "北京的大学"), ("1", ["北京大学"], [0]))]
     chars, words = (

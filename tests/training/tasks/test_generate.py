@@ -347,3 +347,9 @@ def test_a_file_of_objects_gives_items_with_the_place_of_each(tmp_path: Path) ->
     records = Split(paths=("dev.jsonl",), format=Jsonl()).records(tmp_path)
     assert [item.place for item in TASK.items(records, {})] == ["dev.jsonl:1", "dev.jsonl:3"]
     assert np.array_equal([len(item.gold) for item in TASK.items(records, {})], [1, 1])
+
+
+def test_lines_of_rouge_end_with_a_line_end_alone() -> None:
+    """A line separator inside of a sentence made two of it."""
+    scores = METRICS["rougeLsum"]([["a b\u2028c d\nx"]], ["c d a b\nx"])
+    assert scores["rougeLsum"] == pytest.approx(3 / 5)
