@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 import ftfy
-from ftfy.badness import is_bad
+from ftfy.badness import MOJIBAKE_CATEGORIES, is_bad
 
 # What ftfy may do. Not: straighten quotes, change the width of characters or drop controls (tidy.py does that last);
 # these are choices of an author, or of normalisation, not damage.
@@ -30,15 +30,17 @@ _DAMAGE: Final = re.compile(
     r"[&\x1b\x80-\x9f\u0132\u0133\u0149\u01c4-\u01cc\u01f1-\u01f3\ufb00-\ufb06\ud800-\udfff]"
     r"(?:(?<!&)|(?=\#?[a-zA-Z0-9]{1,24};))"
 )
-# What ftfy takes for mojibake holds one of these: next to each other two characters outside of ASCII, not both of them
-# Greek, Cyrillic or Chinese letters; or one of A with circumflex, A with tilde, OE. Its own pattern is 20 times slower,
-# so it only gets the surroundings of these (no alternative of it is longer); a test proves that nothing is missed.
-_ODD: Final = re.compile(
-    r"[\xa0-\u0390\u03ca-\u040f\u0450-\u2fff\ue000-\uffff]"
-    r"(?:(?=[^\x00-\x7f])|(?<=[^\x00-\x7f].)|(?<=[\xc2\xc3\u0152\u0153]))",
-    re.DOTALL,
-)
+# What ftfy takes for mojibake holds one of these: a character of its categories that is no letter of Greek, Cyrillic or
+# a small one of Latin, beside another of its categories; or A with circumflex, A with tilde, OE. Its own pattern is 20
+# times slower, so it only gets the surroundings of these (no alternative of it is longer); a test proves that nothing
+# is missed. Characters of other scripts are in no category.
+_LETTERS: Final = ("lower_common", "upper_common", "lower_accented", "kaomoji", "common")
+_RARE: Final = "".join(chars for name, chars in MOJIBAKE_CATEGORIES.items() if name not in _LETTERS) + "\xb0\xd9\u0402"
+_ANY: Final = "".join(MOJIBAKE_CATEGORIES.values())
+_ODD: Final = re.compile(rf"[{_RARE}](?:(?=[{_ANY}])|(?<=[{_ANY}].)|(?<=[\xc2\xc3\u0152]))|\u0153", re.DOTALL)
 _AROUND: Final = 6
+_LINE_BEGINS: Final = ("\n\xc2 ", "\n\xc3 ")  # are bad at the start of a line, and ftfy gets one at a time
+_FEW: Final = 100  # characters for each such place, at least
 
 
 def repaired(text: str) -> str:
@@ -58,8 +60,17 @@ def is_damaged(text: str) -> bool:
     """Whether ftfy might change the text; False is certain."""
     if _DAMAGE.search(text):
         return True
-    odd = () if text.isascii() else _ODD.finditer(text)
-    return any(is_bad(text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]) for match in odd)
+    if text.isascii():
+        return False
+    left = len(text) // _FEW + 1
+    for match in _ODD.finditer(text):
+        if is_bad(text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]):
+            return True
+        left -= 1
+        if not left:  # of more places than these the whole is faster
+            rest = text[max(match.start() - _AROUND, 0) :]
+            return is_bad(rest) or any(begin in rest for begin in _LINE_BEGINS)
+    return False
 
 
 def _mended(line: str) -> str:

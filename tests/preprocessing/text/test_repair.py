@@ -1,12 +1,13 @@
 """Broken text is mended, sound text is left alone, and nothing that ftfy would mend is overlooked."""
 
 import random
+import re
 
 import ftfy
 import pytest
 from ftfy.badness import MOJIBAKE_CATEGORIES, is_bad
 
-from preprocessing.text import repaired
+from preprocessing.text import repair, repaired
 from preprocessing.text.repair import _FIXES, is_damaged
 
 
@@ -68,6 +69,82 @@ def test_nothing_that_ftfy_takes_for_mojibake_is_overlooked() -> None:
             num_bad += 1
             assert is_damaged(text), ascii(text)
     assert num_bad > 1000
+
+
+def test_no_pair_that_ftfy_takes_for_mojibake_is_overlooked() -> None:
+    chars = [
+        char for char in map(chr, range(0x80, 0x10000)) if re.match(f"[{''.join(MOJIBAKE_CATEGORIES.values())}]", char)
+    ]
+    ends = [*chars, *"aB .1"]
+    for first in ends:
+        for second in ends:
+            text = f"a{first}{second} "
+            assert not is_bad(text) or is_damaged(text), ascii(text)
+
+
+def test_what_needs_more_than_a_pair_is_not_overlooked() -> None:
+    """The characters of the longer alternatives, and any other between them."""
+    draw = random.Random(3)
+    odd = [char for chars in MOJIBAKE_CATEGORIES.values() for char in chars.replace("-", "")]
+    longer = "\u00d8\u00d9\u2026\u00b7\u00b4\u0412\u0413\u0420\u0421\u0402\u045e"
+    longer += "\u00c3\u00c2\u03b2\u20ac\u0392\u039e\u00b0\u00b5\u0152 a"
+    for _ in range(30_000):
+        text = "".join(draw.choice(longer if draw.random() < 0.7 else odd) for _ in range(5))
+        assert not is_bad(text) or is_damaged(text), ascii(text)
+
+
+SOUND = {
+    "hi": "\u0917\u0930\u094d\u092e\u093f\u092f\u094b\u0902 \u092e\u0947\u0902 "
+    "\u0932\u094b\u0917 \u0906\u0924\u0947 \u0939\u0948\u0902\u0964 ",
+    "ar": "\u0641\u064a \u0627\u0644\u0635\u064a\u0641 \u064a\u0623\u062a\u064a \u0627\u0644\u0646\u0627\u0633\u060c ",
+    "he": "\u05d1\u05e7\u05d9\u05e5 \u05d0\u05e0\u05e9\u05d9\u05dd \u05d1\u05d0\u05d9\u05dd. ",
+    "th": "\u0e43\u0e19\u0e24\u0e14\u0e39\u0e23\u0e49\u0e2d\u0e19\u0e1c\u0e39\u0e49\u0e04\u0e19 ",
+    "ka": "\u10d6\u10d0\u10e4\u10ee\u10e3\u10da\u10e8\u10d8 \u10ee\u10d0\u10da\u10ee\u10d8. ",
+    "hy": "\u0531\u0574\u057c\u0561\u0576\u0568 \u0574\u0561\u0580\u0564\u056b\u056f\u0589 ",
+    "el": "\u03a4\u03bf \u03ba\u03b1\u03bb\u03bf\u03ba\u03b1\u03af\u03c1\u03b9 \u00ab\u03b5\u03b4\u03ce\u00bb. ",
+    "uk": "\u0412\u043b\u0456\u0442\u043a\u0443 \u0439 \u043a\u0443\u043f\u0430\u044e\u0442\u044c\u0441\u044f \u0457\u0436\u0434\u0436\u0443. ",
+    "vi": "M\u00f9a h\u00e8 ng\u01b0\u1eddi \u0111\u1ebfn b\u01a1i \u1edf bi\u1ec3n. ",
+    "pl": "P\u00f3\u017aniej wracaj\u0105 \u2014 \u017ad\u017ab\u0142o \u017c\u00f3\u0142\u0107. ",
+    "zh": "\u4ed6\u8bf4\uff1a\u201c\u5f88\u597d\u201d\u2026\u2026 ",
+    "quotes": "\u201c\u2018a\u2019\u201d \u00ab\u2039b\u203a\u00bb ",
+}
+
+
+@pytest.mark.parametrize("language", SOUND)
+def test_sound_text_of_any_script_costs_few_looks(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in characters that ftfy's slow pattern gets to see: hardly more than ftfy itself gives it."""
+    seen = [0]
+
+    def counting(text: str) -> bool:
+        seen[0] += len(text)
+        return is_bad(text)
+
+    monkeypatch.setattr(repair, "is_bad", counting)
+    text = SOUND[language] * 300
+    assert repaired(text) == text
+    assert seen[0] <= 1.4 * len(text)
+
+
+def test_many_odd_places_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growth is linear: of twice as long a text twice as much is looked at, however dense its marks are."""
+    seen = [0]
+
+    def counting(text: str) -> bool:
+        seen[0] += len(text)
+        return is_bad(text)
+
+    monkeypatch.setattr(repair, "is_bad", counting)
+    looked = list[int]()
+    for times in (1_000, 2_000, 4_000):
+        seen[0] = 0
+        is_damaged("\u201c\u2018\u4e2d" * times)
+        looked.append(seen[0])
+    assert looked[2] < 2.2 * looked[1] < 4.84 * looked[0]
+    assert looked[2] <= 2 * 3 * 4_000
+
+
+def test_what_is_bad_at_the_start_of_a_line_is_noticed_among_many_marks() -> None:
+    assert is_damaged("\u201c\u2018\u4e2d" * 100 + ".\n\u00c2 b")
 
 
 @pytest.mark.parametrize(
