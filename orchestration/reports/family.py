@@ -15,7 +15,10 @@ if TYPE_CHECKING:  # torch takes seconds to import, and most questions do not ne
 
     from training.model import ModelSpec
 
-COLUMNS = ("recipe", "paper", "year", "packing", "masking", "objective", "architecture", "parameters", "printed", "oracle")
+COLUMNS = (
+    *("recipe", "paper", "year", "packing", "masking", "objective", "architecture", "parameters", "printed"),
+    "oracle",
+)
 
 
 @dataclass(frozen=True)

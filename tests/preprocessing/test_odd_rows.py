@@ -1,4 +1,4 @@
-"""Rows of odd text: one token, one sentence, one long word. None is refused, is empty, or is longer than a row may be."""
+"""Rows of odd text: one token, one sentence, one long word. None is refused, empty, or longer than a row may be."""
 
 from contextlib import suppress
 from itertools import pairwise, product
@@ -6,7 +6,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from preprocessing.choose import Choose, Entities, Fragment, Ngrams, Nothing, NoiseSpans, Partial, Spans, Tokens, Words
+from preprocessing.choose import Choose, Entities, Fragment, Ngrams, NoiseSpans, Nothing, Partial, Spans, Tokens, Words
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Cloze, Deshuffle, GapSentences, Noise, Permute, Prefix, Rewrite, Sentinel, Shift
