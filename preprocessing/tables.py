@@ -27,7 +27,7 @@ class Line(NamedTuple):
     start: int  # where it begins in the file, decompressed
     size: int  # bytes there, the line end included
     content: bytes  # its first 200 bytes where there is a fault
-    fault: str = ""  # "too_long", or "truncated" or "bomb" where a compressed file cannot be read on
+    fault: str = ""  # "too_long", or "truncated" or "bomb" where a compressed file cannot be read on, "trailing_data"
 
 
 class Row(NamedTuple):

@@ -183,3 +183,24 @@ def test_a_table_that_is_filled_up_has_rows_without_pieces(name: str) -> None:
     family = next((family for family in PADDED if name.startswith(f"{family}_")), "")
     assert (vocab.size, table_rows(vocab)) == PADDED.get(family, (vocab.size, vocab.size))
     assert table_rows(tiny) == tiny.size
+
+
+def is_printed_as(parameters: int, printed: str) -> bool:
+    """Whether a size in print is a number rounded, or cut off, to its digits.
+
+    >>> is_printed_as(335_141_888, "340M"), is_printed_as(285_170_506, "257M")
+    (True, False)
+    """
+    number, value = printed[:-1], parameters / {"M": 10**6, "B": 10**9}[printed[-1]]
+    places = len(number.partition(".")[2])
+    last = 10.0**-places if places else 10.0 ** (len(number) - len(number.rstrip("0")))  # of the digits that count
+    cut = value // 10.0**-places * 10.0**-places
+    return min(abs(round(value / last) * last - float(number)), abs(cut - float(number))) < 1e-6
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_size_in_print_is_that_of_the_net_or_it_is_said_why_not(name: str) -> None:
+    """`expected.printed`: a number alone is the net's, rounded; another one has a reason behind it."""
+    printed, _, reason = recipe(name).expected.get("printed", "").partition(", ")
+    if printed:
+        assert is_printed_as(recipe(name).expected["parameters"], printed) == (not reason)

@@ -96,7 +96,8 @@ class Recipe:
     start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     seed: int = 0  # of rows, first weights and dropout
     # Figures as a paper prints them, their `source` (which tables), `of` what training they are, and their `split`:
-    # dev, test, or one for each figure that has one
+    # dev, test, or one for each figure that has one. `printed`: the size that the paper prints, and why it is another
+    # one than `parameters` where it is. `also`: figures of other trainings or splits, by what they are of
     expected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     shrinks: ClassVar[Shrinks] = {
@@ -112,6 +113,13 @@ class Recipe:
         for key in ("source", "of"):
             said = self.expected.get(key, "not said")
             require(isinstance(said, str) and said.strip() != "", f"expected.{key}", said, "some text, or no such key")
+        printed = self.expected.get("printed", "not said")
+        require(isinstance(printed, str) and printed != "", "expected.printed", printed, "a size as text, 110M")
+        others = self.expected.get("also", {})
+        of_each = isinstance(others, Mapping) and all(isinstance(one, Mapping) for one in others.values())
+        require(of_each, "expected.also", others, "for each training or split, in words, its source and figures")
+        for of, one in others.items():
+            require(isinstance(one.get("source"), str), f"expected.also.{of}.source", one.get("source"), "some text")
         splits = self.expected.get("split", "test")
         for figure, split in splits.items() if isinstance(splits, Mapping) else [("", splits)]:
             require(not figure or figure in self.expected, "expected.split", figure, "figures that are in `expected`")

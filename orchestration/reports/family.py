@@ -15,7 +15,10 @@ if TYPE_CHECKING:  # torch takes seconds to import, and most questions do not ne
 
     from training.model import ModelSpec
 
-COLUMNS = ("recipe", "paper", "year", "packing", "masking", "objective", "architecture", "parameters", "oracle")
+COLUMNS = (
+    *("recipe", "paper", "year", "packing", "masking", "objective", "architecture", "parameters", "printed"),
+    "oracle",
+)
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,7 @@ def row(recipe: Recipe) -> dict[str, Any]:
         "objective": " + ".join(describe.losses(recipe)),
         "architecture": recipe.trunk.describe(),
         "parameters": parameters(recipe),
+        "printed": recipe.expected.get("printed", ""),
     }
 
 

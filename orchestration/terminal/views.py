@@ -88,7 +88,10 @@ def recipe(one: Recipe) -> Tree:
 def _add_figures(tree: Tree, figures: Mapping[str, Any]) -> None:
     """What a paper says, as the recipe has it."""
     for name, figure in figures.items():
-        if isinstance(figure, Mapping):
+        if name == "also":
+            for of, others in figure.items():
+                _add_figures(tree.add(f"also, of {of}"), others)
+        elif isinstance(figure, Mapping):
             tree.add(f"{name}: {', '.join(f'{of} {value}' for of, value in figure.items())}")
         else:
             tree.add(f"{name}: {figure:,}" if isinstance(figure, int) else f"{name}: {figure}")

@@ -115,7 +115,8 @@ def _of_bytes(about: dict[str, Any]) -> processors.ByteLevel | None:
 def _reads_alike(one: bytes, other: bytes, frame: Frame) -> bool:
     """Whether two tokenizers put the same around texts: around one text, and where two have segments around a pair."""
     readers = Tokenizer.from_buffer(one), Tokenizer.from_buffer(other)
-    texts = [("a",), ("a", "b")] if frame.has_segments else [("a",)]
-    found = [[reader.encode(*text) for text in texts] for reader in readers]
-    read = [[(each.ids, each.type_ids if frame.has_segments else []) for each in of] for of in found]
-    return read[0] == read[1]
+    one_ids, other_ids = (reader.encode("a").ids for reader in readers)
+    if not frame.has_segments:
+        return one_ids == other_ids
+    one_pair, other_pair = ((found.ids, found.type_ids) for found in (reader.encode("a", "b") for reader in readers))
+    return one_ids == other_ids and one_pair == other_pair

@@ -1,4 +1,4 @@
-"""Rows of odd text: one token, one sentence, one long word. None is refused, empty or too long."""
+"""Rows of odd text: one token, one sentence, one long word. None is refused, empty, or longer than a row may be."""
 
 from contextlib import suppress
 from itertools import pairwise, product

@@ -207,7 +207,8 @@ SAID = {
         "data.segment.pairs=0.3", "data.segment.restart=false", "objective.choose.alpha=0", "data.vocab.alpha=1",
     ],
     "ernie_1": ["objective.choose.tokens=0", "data.segment.negative=dialogue"],
-    "spanbert_entities": ["objective.choose.units=0.3", "data.segment.long=cut"],
+    "spanbert_entities": ["objective.choose.units=0.3"],
+    "spanbert_single": ["data.segment.long=cut"],
     "electra_small": ["trunk.generator=0.5", "trunk.allow_correct=false", "objective.losses.1.weight=1"],
     "mass_base": ["objective.choose.block=0", "objective.rewrite.hide=true"],
     "unilm_large": [
