@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +138,14 @@ def table(rows: Iterable[Row]) -> str:
 def page_with(page: str, new: Sequence[Row]) -> tuple[str, list[Row]]:
     """The page with these rows in its table, in the place of those that it had of them; and all rows."""
     lines = page.splitlines()
-    first = "| " + " | ".join(HEAD) + " |"
-    at = lines.index(first) if first in lines else len(lines)
+    first = "| " + " | ".join(HEAD[:-1])
+    at = next((number for number, line in enumerate(lines) if line.startswith(first)), len(lines))
+    is_tested = at < len(lines) and lines[at].endswith(f"| {HEAD[-1]} |")  # pages before had a word, of no test
     end = at
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
     had = [Row(*(cell.strip() for cell in line[1:-1].split("|"))) for line in lines[at + 2 : end]]
+    had = had if is_tested else [replace(row, p="") for row in had]
     rows = list({row.key: row for row in [*had, *new]}.values())
     return "\n".join([*lines[:at], table(rows), *lines[end:]]) + "\n", rows
 

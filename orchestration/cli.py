@@ -359,7 +359,7 @@ def evaluate(
         files = evaluate_stage.submit(plans, scores, submit) if submit else []
     values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
     next_ = (_ui(out), *((flags.command("export"),) if net.corpus else ()))  # of ours
-    code = left_out[0].exit_code if left_out and (tasks or csv) else 0  # of tasks that were named by hand
+    code = left_out[0].exit_code if left_out else 0  # of tasks that were begun and have no score
     shown_ = views.scores(score_rows(scores)), views.examples(scores)
     return print_answer(Answer(shown_, values, next_, code), as_json)
 
@@ -418,7 +418,8 @@ def everything(
             against_random=True,
             machine=job.cluster.machine,
         )
-        result, scores = ray_stages.pretrain_and_evaluate(job, resume, report, wanted)
+        left_out: list[SesameError] = []
+        result, scores = ray_stages.pretrain_and_evaluate(job, resume, report, wanted, left_out)
     written = pretrain_stage.samples_of(job.plan.run.folder)
     values = {
         "folder": str(job.plan.run.folder),
@@ -439,7 +440,8 @@ def everything(
         flags.command("register", "--as", "NAME"),
         flags.command("export"),
     )
-    return print_answer(Answer(shown_, values, next_), as_json)
+    code = left_out[0].exit_code if left_out else 0
+    return print_answer(Answer(shown_, values, next_, code), as_json)
 
 
 @app.command()

@@ -135,11 +135,11 @@ def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
     axes.set_xlim(-0.6, len(bars) - 0.4)
 
 
-def _draw_intervals(axes: "Axes", ends: Mapping[float, tuple[float, float]], label: str = "") -> None:
-    """Lines from the lower to the upper end of each interval, at its place."""
+def _draw_intervals(axes: "Axes", ends: Mapping[float, tuple[float, float]], label: str = "_95 %") -> None:
+    """Lines from the lower to the upper end of each interval, at its place; a label with _ is in no legend."""
     if ends:
         lows, highs = zip(*ends.values(), strict=True)
-        axes.vlines(list(ends), lows, highs, color=INK, linewidth=1, label=label or None)
+        axes.vlines(list(ends), lows, highs, color=INK, linewidth=1, label=label)
 
 
 def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":

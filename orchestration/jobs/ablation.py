@@ -238,12 +238,14 @@ def _summary(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -
     first = found[next(iter(rows)), seeds[0]]
     of_row = {cell.row: cell.job.recipe for cell in plan.cells}
     phases = plan.job.recipe.phases
+    questions = {name: first[name].questions for name in columns}
     scores = {row: {name: [found[row, seed][name].value for seed in seeds] for name in columns} for row in rows}
     return {
         "table": plan.table.name,
         "scores": scores,
-        "outcome": ablations.outcome(plan.table, scores),
-        "claims": [dataclasses.asdict(verdict) for verdict in ablations.verdicts(plan.table, scores)],
+        "questions": questions,
+        "outcome": ablations.outcome(plan.table, scores, questions),
+        "claims": [dataclasses.asdict(verdict) for verdict in ablations.verdicts(plan.table, scores, questions)],
         "rests_on": {name: first[name].rests_on for name in columns},
         "text": sorted({cell.job.corpus.name for cell in plan.cells}),
         "facts": {row: {fact: FACTS[fact](one) for fact in plan.table.facts} for row, one in of_row.items()},

@@ -33,6 +33,7 @@ class Score:
 
     value: float
     rests_on: str
+    questions: int = 0  # that an accuracy is a mean over; 0: it is none, or a score of an earlier version
 
 
 def measured(folder: Path, run_json: str, questions: dict[str, Question]) -> dict[str, Score]:
@@ -51,7 +52,7 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
     match question.kind:
         case "masked":
             found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            return Score(found.accuracy, f"{found.scored:,} masked tokens of held-out text")
+            return Score(found.accuracy, f"{found.scored:,} masked tokens of held-out text", found.scored)
         case "loss":
             found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
             return Score(found.loss, f"{found.scored:,} masked tokens of held-out text")
@@ -60,16 +61,16 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
             return Score(rise(losses), f"{len(losses):,} means over the steps of training")
         case "pairs":
             found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            return Score(
-                found.accuracy, f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
-            )
+            how = f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
+            return Score(found.accuracy, how, found.scored)
         case "task":
             corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).trunk.longest
             pool = made(question.of, corpus, min(LENGTH, longest), folder).pool
             budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
             outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
             how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
-            return Score(mean(outcome.accuracy for outcome in outcomes), f"{how}; chance is {outcomes[0].chance:.3f}")
+            how += f"; chance is {outcomes[0].chance:.3f}"
+            return Score(mean(outcome.accuracy for outcome in outcomes), how, len(outcomes[0].right))
         case _:
             raise BadInput(f"a table measures masked, loss, pairs, task or rise, not {question.kind!r}")
 

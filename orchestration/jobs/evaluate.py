@@ -250,7 +250,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
         intervals={start: ends for start, cells in of_starts.items() if (ends := _interval(plan, cells))},
         gain=_gain(plan, of_starts.get("pretrained", ()), of_starts.get("random", ())),
-        constant={start: said for start, cells in of_starts.items() if (said := _constant(plan, cells))},
+        constant={start: one for start, cells in of_starts.items() if (one := _constant(plan, cells))},
     )
 
 
@@ -279,8 +279,8 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> Paired | None
     ]
     sign = better(plan.metric)
     difference = sign * fmean(scores[0][seed] - scores[1][seed] for seed in seeds)
-    values = [sign * np.array([units[seed] for seed in seeds]) for units in (one, other)]
-    return paired(*values, difference)
+    first, second = (sign * np.array([units[seed] for seed in seeds]) for units in (one, other))
+    return paired(first, second, difference)
 
 
 def _units(plan: TaskPlan, cells: Results) -> dict[int, Sequence[float]]:
@@ -540,7 +540,9 @@ def _bar(score: TaskScore) -> figures.Bar:
     named = {name.replace("_", ""): (split, value) for name, split, value in found}
     split, paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), ("", None)))
     other = f"\n{score.split}, paper {split}" if split not in ("", score.split) else ""
-    ends = {start: tuple(scaled(end, score.metric) for end in ends) for start, ends in score.intervals.items()}
+    ends = {
+        start: (scaled(low, score.metric), scaled(high, score.metric)) for start, (low, high) in score.intervals.items()
+    }
     return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}{other}", values, paper, ends)
 
 

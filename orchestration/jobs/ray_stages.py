@@ -10,33 +10,39 @@ from orchestration.jobs.request import Wanted
 from orchestration.jobs.score_plan import fitting
 from orchestration.launch import cores, ray_session
 from orchestration.progress import Report
+from preprocessing.errors import SesameError
 from preprocessing.lock import held
 from training.run import Resume
 from training.tasks import TaskScore
 
 
 def pretrain_and_evaluate(
-    job: Job, resume: Resume, report: Report, wanted: Wanted
+    job: Job, resume: Resume, report: Report, wanted: Wanted, left_out: list[SesameError] | None = None
 ) -> tuple[dict[str, Any], list[TaskScore]]:
     """What `pretrain.train` and `evaluate.evaluate` return.
 
     A task for which too little is held out, or whose files are not at hand, is named and left out; where that is so of
-    all, or none is wanted, there are no scores. What is held out too little for is said before the training.
+    all, or none is wanted, there are no scores. What is held out too little for is said before the training. `left_out`
+    gets the errors of tasks that were begun and have no score.
     """
     report({"stage": hold_out.STAGE})
     unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
     fit = wanted.without(unfit)
     if job.plan.run.state == "done" and resume != "never":
-        return _evaluated(job, pretrain.train(job, resume, report), report, fit)
+        return _evaluated(job, pretrain.train(job, resume, report), report, fit, left_out)
     planning.refuse_what_cannot_be(job.recipe, job.cluster)
     with environment.held(job.cluster.env), held(job.plan.run.folder), _ray(job, report):
-        return _evaluated(job, pretrain.train_held(job, resume, report), report, fit)
+        return _evaluated(job, pretrain.train_held(job, resume, report), report, fit, left_out)
 
 
-def _evaluated(job: Job, result: dict[str, Any], report: Report, fit: Wanted) -> tuple[dict[str, Any], list[TaskScore]]:
+def _evaluated(
+    job: Job, result: dict[str, Any], report: Report, fit: Wanted, left_out: list[SesameError] | None
+) -> tuple[dict[str, Any], list[TaskScore]]:
     """The result of a run, and the scores of those tasks that it fits."""
     plans = fitting(subject.of_run(job.plan.run.folder), fit) if fit.tasks else []
-    return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report) if plans else []
+    if not plans:
+        return result, []
+    return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report, left_out=left_out)
 
 
 def _ray(job: Job, report: Report) -> AbstractContextManager[None]:

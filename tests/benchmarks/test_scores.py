@@ -47,7 +47,7 @@ def test_the_table_has_the_rows_of_a_task_together_with_most_labels_first() -> N
     few = replace(SCORE, labels=200, starts={"pretrained": SCORE.starts["random"]})
     rows = [row_of("bert", few), row_of("gpt2", PERPLEXITY), row_of("bert", SCORE), row_of("gpt2", GRAMMAR)]
     assert table(rows).splitlines()[2:] == [
-        "| follows | accuracy | test | 50.0 | bert |  | 55.0 +- 7.1 | 80.0 +- 7.1 | +25.0 | yes |",
+        "| follows | accuracy | test | 50.0 | bert |  | 55.0 +- 7.1 | 80.0 +- 7.1 | +25.0 | not tested |",
         "| follows | accuracy | test | 50.0 | bert | 200 |  | 55.0 +- 7.1 |  |  |",
         "| wikitext2 | word perplexity | test |  | gpt2 |  | 900 | 35.1 | +864.9 | one seed |",
         "| blimp | macro accuracy | test | 50.0 | gpt2 |  |  | 60.3 (54.2 to 66.0) |  |  |",
@@ -89,3 +89,10 @@ def test_grammar_has_the_interval_of_nets_and_n_grams() -> None:
     (axes,) = grammar([row_of("gpt2", GRAMMAR), of_ngram({"ngrams": [1, 2], "blimp": BLIMP})]).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["gpt2", "2-gram"]
     assert [round(bar.get_height(), 1) for bar in axes.patches] == [60.3, 60.3]
+
+
+def test_a_page_of_before_loses_the_words_that_were_no_test() -> None:
+    page = table([row_of("bert", SCORE)]).replace("| p |", "| beyond the seeds |").replace("not tested |", "yes |")
+    new, rows = page_with(page, [row_of("gpt2", PERPLEXITY)])
+    assert [row.p for row in rows] == ["", "one seed"]
+    assert new.count("| task |") == 1

@@ -555,14 +555,15 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
     capsys, monkeypatch, made, tmp_path: Path, caplog
 ) -> None:
     """The training is over by then: no task may lose its result."""
-    scored = []
+    scored, failed = [], []
 
     def trained(job, *more):
         finished_run(job.plan.run.folder)
         return TRAINED
 
-    def evaluated(folder, plans, *more):
+    def evaluated(folder, plans, *more, left_out):
         scored.extend(plan.task for plan in plans)
+        left_out += failed
         splits = {"dev": {"accuracy": (0.5, 0.75)}}
         starts = {start: Chosen({"peak": 1e-3}, splits) for start in STARTS}
         return [TaskScore(plan.task, plan.metric, plan.split, "", starts) for plan in plans]
@@ -578,6 +579,9 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
     for task in ("cola", "mnli", "squad2", "cnndm", "wikitext2"):
         (line,) = [one for one in caplog.messages if one.startswith(f"left out: task {task}: ")]
         assert str(tmp_path / "data") in line
+    failed.append(Diverged("sst2, pretrained: loss nan"))  # of a task that was begun: no score, and no success
+    assert main(["run", *words, "--data-dir", str(tmp_path / "data"), "--labels", "8"]) == Diverged.exit_code
+    assert json.loads(capsys.readouterr().out)["result"]["step"]
 
 
 def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, monkeypatch, made, caplog) -> None:

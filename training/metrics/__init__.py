@@ -2,7 +2,7 @@
 
 Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (those of Chinese
 ones), mlqa.py (of seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA), glue.py (averages, submissions)
-and paired.py (intervals of scores, and whether two of them differ). What a library counts well is the library's:
+and significance.py (intervals of scores, and whether two of them differ). What a library counts well is the library's:
 scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
 """
 
@@ -11,7 +11,7 @@ from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_t
 from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
 from training.metrics.mlqa import LANGUAGES, mlqa
-from training.metrics.paired import LEVEL, Paired, interval, over_seeds, paired, pooled, unit_values
+from training.metrics.significance import LEVEL, Paired, interval, over_seeds, paired, pooled, unit_values
 from training.metrics.squad import best_threshold, squad1, squad2
 from training.metrics.texts import ROUGES, Signed, bleu, chrf, coqa_f1, kept_by_rouge, rouge
 

@@ -3,10 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import mean, stdev
+from types import MappingProxyType
 from typing import Any
 
 from orchestration.reports.ablations.table import Alike, Below, Claim, Fact, Table, Unit
+from training.metrics import LEVEL, over_seeds
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """What was measured by row and column, one value for each seed."""
@@ -24,30 +27,77 @@ class Verdict:
     figure: str
     seeds: int
     of: int
+    p: float | None = None  # one-sided, of the seeds and as many questions; None: of one seed nothing is tested
+
+    @property
+    def is_significant(self) -> bool:
+        return self.p is not None and self.p < LEVEL
 
     def __str__(self) -> str:
-        return f"{self.claim}: {'yes' if self.holds else 'no'} ({self.figure}; in {self.seeds} of {self.of} seeds)"
+        tested = "not tested" if self.p is None else f"p {'< 0.001' if self.p < 0.001 else f'= {self.p:.3f}'}"
+        held = f"in {self.seeds} of {self.of} seeds"
+        return f"{self.claim}: {'yes' if self.holds else 'no'} ({self.figure}; {held}; {tested})"
 
 
-def verdicts(table: Table, scores: Scores) -> list[Verdict]:
-    """Each claim of the paper against the scores.
+Questions = Mapping[str, int]
+"""By column, how many questions an accuracy is of; 0 or none where that is not known."""
+
+
+def verdicts(table: Table, scores: Scores, questions: Questions = MappingProxyType({})) -> list[Verdict]:
+    """Each claim of the paper against the scores, with a one-sided paired t test of what it claims over the seeds.
+
+    The claim that several rows are below several is as sure as its least sure pair (an intersection-union test), that
+    rows are alike too (two one-sided tests); that some are apart as its surest pair, times the number of pairs. The
+    questions of an accuracy add their binomial variance as if each row had others, which is more than there is.
 
     >>> claims = (Below("SOP", ("none",), ("SOP",)),)
     >>> table = Table(name="t", title="", paper="", stub="", rows={}, columns={}, claims=claims, varies=())
     >>> str(verdicts(table, {"none": {"SOP": [0.5, 0.6]}, "SOP": {"SOP": [0.7, 0.6]}})[0])
-    'SOP: none < SOP: yes (by 0.100; in 1 of 2 seeds)'
+    'SOP: none < SOP: yes (by 0.100; in 1 of 2 seeds; p = 0.250)'
     """
-    return [_verdict(claim, scores) for claim in table.claims]
+    return [_verdict(claim, scores, questions.get(claim.column, 0)) for claim in table.claims]
 
 
-def _verdict(claim: Claim, scores: Scores) -> Verdict:
+def _verdict(claim: Claim, scores: Scores, questions: int) -> Verdict:
     rows = claim.lower + claim.higher if isinstance(claim, Below) else claim.rows or tuple(scores)
     column = {row: scores[row][claim.column] for row in rows}
     by_seed = [_margin(claim, dict(zip(column, one, strict=True))) for one in zip(*column.values(), strict=True)]
     margin = _margin(claim, {row: mean(values) for row, values in column.items()})
     holds = sum(map(_is_borne_out, by_seed))
     said, figure = _said(claim, margin)
-    return Verdict(f"{claim.column}: {said}", _is_borne_out(margin), figure, holds, len(by_seed))
+    p = _p(claim, column, questions)
+    return Verdict(f"{claim.column}: {said}", _is_borne_out(margin), figure, holds, len(by_seed), p)
+
+
+def _p(claim: Claim, column: Mapping[str, Sequence[float]], questions: int) -> float | None:
+    """How likely scores like these are where the claim is wrong; None where that is not known."""
+    if isinstance(claim, Below):
+        return _largest([_p_above(column[high], column[low], 0.0, questions) for low, high in _pairs(claim)])
+    both = list(combinations(column.values(), 2))
+    if isinstance(claim, Alike):
+        either = [(other, one) for one, other in both]
+        return _largest([_p_above(one, other, -claim.within, questions) for one, other in (*both, *either)])
+    apart = [_p_above(*pair, claim.by, questions) for one, other in both for pair in ((one, other), (other, one))]
+    known = [each for each in apart if each is not None]
+    return min(1.0, len(apart) * min(known)) if known and len(known) == len(apart) else None
+
+
+def _pairs(claim: Below) -> list[tuple[str, str]]:
+    return [(low, high) for low in claim.lower for high in claim.higher]
+
+
+def _largest(found: Sequence[float | None]) -> float | None:
+    known = [each for each in found if each is not None]
+    return max(known) if known and len(known) == len(found) else None
+
+
+def _p_above(one: Sequence[float], other: Sequence[float], by: float, questions: int) -> float | None:
+    """p of one side, that the first is no more than `by` above the other; None of one seed, or where one diverged."""
+    noise = sum(mean(each) * (1 - mean(each)) for each in (one, other)) / questions if questions else 0.0
+    found = over_seeds([a - b - by for a, b in zip(one, other, strict=True)], noise, questions)
+    if found is None:
+        return None
+    return found.p / 2 if found.difference > 0 else 1 - found.p / 2
 
 
 def _said(claim: Claim, margin: float) -> tuple[str, str]:
@@ -72,13 +122,17 @@ def _is_borne_out(margin: float) -> bool:
     return margin > 0
 
 
-def outcome(table: Table, scores: Scores) -> str:
-    """In a line, whether the order of the paper's rows came out, and what is alike there and is not here."""
-    found = dict(zip(table.claims, verdicts(table, scores), strict=True))
+def outcome(table: Table, scores: Scores, questions: Questions = MappingProxyType({})) -> str:
+    """In a line, whether the order of the paper's rows came out, how much of it is significant, and what is alike there
+    and is not here."""
+    found = dict(zip(table.claims, verdicts(table, scores, questions), strict=True))
     order = [verdict for claim, verdict in found.items() if not isinstance(claim, Alike)]
     missed = [verdict.claim for verdict in order if not verdict.holds]
     unlike = [verdict.claim for verdict in found.values() if verdict not in order and not verdict.holds]
-    held = f"{len(order) - len(missed)} of {len(order)} claims hold"
+    significant = sum(verdict.holds and verdict.is_significant for verdict in order)
+    tested = any(verdict.p is not None for verdict in order)
+    sure = f"{significant} significantly (p < {LEVEL:g})" if tested else "none tested"
+    held = f"{len(order) - len(missed)} of {len(order)} claims hold, {sure}"
     said = f"did not come out: {held}, not {'; '.join(missed)}." if missed else f"came out: {held}."
     return f"The order of the paper's rows {said}" + f" What is alike there is not here: {'; '.join(unlike)}." * bool(
         unlike
@@ -101,9 +155,18 @@ def _lines(table: Table, summary: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _grid(table, scores, summary.get("facts", {}))
     yield ""
-    yield f"**{outcome(table, scores)}**"
+    questions = summary.get("questions", {})
+    yield f"**{outcome(table, scores, questions)}**"
     yield ""
-    yield from (f"* {verdict}" for verdict in verdicts(table, scores))
+    yield from (f"* {verdict}" for verdict in verdicts(table, scores, questions))
+    yield ""
+    if num_seeds > 1:
+        yield (
+            "p: one-sided paired t test over the seeds, with the binomial error of the questions of an accuracy; not "
+            "adjusted for the number of claims."
+        )
+    else:
+        yield "Of one seed nothing is tested: `--seeds 3` says how sure an order is."
     yield ""
     yield from (f"* *{name}*: {measure.means} ({summary['rests_on'][name]})" for name, measure in table.columns.items())
     yield ""

@@ -48,7 +48,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         events.append("trained")
         return {"step": 4}
 
-    def scored(*given: Any) -> Sequence[Any]:
+    def scored(*given: Any, **more: Any) -> Sequence[Any]:
         events.append("evaluated")
         return []
 

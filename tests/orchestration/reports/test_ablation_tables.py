@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 from orchestration import cli, figures
 from orchestration.config import Recipe, flat, load
@@ -331,16 +333,18 @@ def test_text_that_is_made_anew_is_the_same_to_a_corpus(tmp_path: Path) -> None:
 
 
 def test_an_order_that_came_out_is_said() -> None:
-    assert table_page.outcome(SMALL, CAME_OUT) == "The order of the paper's rows came out: 1 of 1 claims hold."
+    said = "The order of the paper's rows came out: 1 of 1 claims hold, 0 significantly (p < 0.05)."
+    assert table_page.outcome(SMALL, CAME_OUT) == said
     order, alike = table_page.verdicts(SMALL, CAME_OUT)
-    assert str(order) == "SOP: none < SOP: yes (by 0.300; in 2 of 2 seeds)"
-    assert str(alike) == "MLM: all within 0.1: yes (they differ by 0.010; in 2 of 2 seeds)"
+    assert str(order) == "SOP: none < SOP: yes (by 0.300; in 2 of 2 seeds; p = 0.250)"
+    assert str(alike).startswith("MLM: all within 0.1: yes (they differ by 0.010; in 2 of 2 seeds; p ")
 
 
 def test_an_order_that_did_not_is_said_too() -> None:
     turned = {"none": CAME_OUT["SOP"], "SOP": CAME_OUT["none"] | {"MLM": [0.8, 0.3]}}
     assert table_page.outcome(SMALL, turned) == (
-        "The order of the paper's rows did not come out: 0 of 1 claims hold, not SOP: none < SOP."
+        "The order of the paper's rows did not come out: 0 of 1 claims hold, 0 significantly (p < 0.05), not SOP: "
+        "none < SOP."
     )
     order, alike = table_page.verdicts(SMALL, turned)
     assert (order.holds, order.seeds, order.of) == (False, 0, 2)
@@ -350,7 +354,7 @@ def test_an_order_that_did_not_is_said_too() -> None:
 def test_what_is_alike_in_the_paper_alone_is_no_matter_of_order_and_is_said() -> None:
     unlike = CAME_OUT | {"none": CAME_OUT["none"] | {"MLM": [0.1, 0.2]}}
     assert table_page.outcome(SMALL, unlike) == (
-        "The order of the paper's rows came out: 1 of 1 claims hold. "
+        "The order of the paper's rows came out: 1 of 1 claims hold, 0 significantly (p < 0.05). "
         "What is alike there is not here: MLM: all within 0.1."
     )
 
@@ -379,9 +383,55 @@ def test_rows_may_be_claimed_to_differ() -> None:
     scores = {row: {"loss": [value]} for row, value in {"1e-8": 4.0, "1e-6": 3.9, "1e-2": 5.0}.items()}
     one = replace(SMALL, claims=(Apart("loss", 0.5), Apart("loss", 0.5, ("1e-8", "1e-6"))))
     every, two = table_page.verdicts(one, scores)
-    assert str(every) == "loss: all more than 0.5 apart: yes (they differ by 1.100; in 1 of 1 seeds)"
-    assert str(two) == "loss: 1e-8, 1e-6 more than 0.5 apart: no (they differ by 0.100; in 0 of 1 seeds)"
-    assert "1 of 2 claims hold, not loss: 1e-8, 1e-6 more than 0.5 apart" in table_page.outcome(one, scores)
+    assert str(every) == "loss: all more than 0.5 apart: yes (they differ by 1.100; in 1 of 1 seeds; not tested)"
+    assert str(two) == "loss: 1e-8, 1e-6 more than 0.5 apart: no (they differ by 0.100; in 0 of 1 seeds; not tested)"
+    assert "1 of 2 claims hold, none tested, not loss: 1e-8, 1e-6 more than 0.5 apart" in table_page.outcome(
+        one, scores
+    )
+
+
+def test_a_claim_has_a_test_over_seeds_and_questions() -> None:
+    """An order of three means said "yes", however much the seeds and the few questions differ."""
+    sure = {
+        "none": {"SOP": [0.50, 0.51, 0.52], "MLM": [0.50, 0.51, 0.50]},
+        "SOP": {"SOP": [0.70, 0.72, 0.71], "MLM": [0.51, 0.50, 0.50]},
+    }
+    order, alike = table_page.verdicts(SMALL, sure)
+    assert (order.is_significant, alike.is_significant) == (True, True)
+    assert order.p == pytest.approx(
+        ttest_rel(*(sure[row]["SOP"] for row in ("SOP", "none")), alternative="greater").pvalue
+    )
+    assert "1 of 1 claims hold, 1 significantly (p < 0.05)" in table_page.outcome(SMALL, sure)
+    few, many = (table_page.verdicts(SMALL, sure, {"SOP": number})[0] for number in (20, 2_000))
+    assert (few.is_significant, many.is_significant) == (False, True)
+    unsure = sure | {"SOP": {"SOP": [0.9, 0.55, 0.4], "MLM": [0.5] * 3}}
+    verdict = table_page.verdicts(SMALL, unsure)[0]
+    assert (verdict.holds, verdict.is_significant) == (True, False)
+    page = table_page.markdown(SMALL, TOLD | {"scores": sure, "questions": {"SOP": 20}})
+    assert "p: one-sided paired t test over the seeds" in page
+    assert "1 of 1 claims hold, 0 significantly" in page
+
+
+def test_several_pairs_are_as_sure_as_the_least_sure_one() -> None:
+    rows = {"none": [0.50, 0.51, 0.52], "NSP": [0.6, 0.75, 0.68], "SOP": [0.70, 0.72, 0.71]}
+    scores = {row: {"SOP": values} for row, values in rows.items()}
+    three = replace(SMALL, claims=(Below("SOP", ("none", "NSP"), ("SOP",)), Apart("SOP", 0.05), Alike("SOP", 0.05)))
+    below, apart, alike = table_page.verdicts(three, scores)
+    least = ttest_rel(rows["SOP"], rows["NSP"], alternative="greater").pvalue
+    assert below.p == pytest.approx(least)
+    assert (apart.is_significant, alike.is_significant) == (True, False)
+
+
+def test_without_any_effect_few_claims_are_significant() -> None:
+    rng = np.random.default_rng(0)
+    found = [
+        table_page.verdicts(
+            SMALL, {row: {"SOP": list(rng.normal(0.5, 0.05, 3)), "MLM": [0.5] * 3} for row in SMALL.rows}
+        )[0]
+        for _ in range(400)
+    ]
+    assert sum(one.is_significant for one in found) <= 30  # 20 are expected
+    assert sum(one.holds for one in found) > 150
 
 
 def test_a_page_says_what_is_in_nats_what_is_known_and_how_long_rows_were_trained() -> None:
@@ -404,7 +454,7 @@ def test_the_page_has_means_and_deviations_beside_the_papers_figures() -> None:
     assert "| none | 0.510 +- 0.014 | 0.550 +- 0.071 | 53.3 |\n" in page
     assert "over 2 seeds" in page
     assert "order (8 pairs)" in page
-    assert "**The order of the paper's rows came out: 1 of 1 claims hold.**" in page
+    assert "**The order of the paper's rows came out: 1 of 1 claims hold, 0 significantly (p < 0.05).**" in page
 
 
 def test_one_seed_has_no_deviation() -> None:

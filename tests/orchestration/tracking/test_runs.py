@@ -358,7 +358,7 @@ def test_an_experiment_that_another_command_makes_at_the_same_time_is_taken(
     monkeypatch.setattr(client, "get_experiment_by_name", lambda name: answers.pop() if answers else look_up(name))
     assert track.experiment(client, place, "at once") == first
     with pytest.raises(MlflowException, match="name"):
-        track.experiment(client, place, "n" * 600)
+        track._new_experiment(client, place, "n" * 600)
 
 
 def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(

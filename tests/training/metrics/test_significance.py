@@ -147,3 +147,11 @@ def test_over_seeds_alone_it_is_students() -> None:
     assert found.p == pytest.approx(0.00272, abs=1e-4)
     assert over_seeds([0.1]) is None
     assert over_seeds([0.1, math.inf]) is None
+
+
+def test_seeds_that_are_all_the_same_are_no_certainty() -> None:
+    """Accuracies of eight pairs are equal by chance: a t test would have p 0."""
+    for seeds, p in ((2, 0.5), (3, 0.25)):
+        found = over_seeds([0.8 - 0.5, 0.9 - 0.6, 0.7 - 0.4][:seeds])
+        assert found is not None
+        assert found.p == p

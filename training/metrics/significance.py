@@ -10,7 +10,7 @@ test is too bold: p is at least that of a sign-flip permutation test over questi
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ LEVEL: Final = 0.05  # below which a difference is called significant
 _BLOCKS: Final = 100  # of questions, at most, for a metric that is no mean over questions
 _TRIED: Final = 50  # questions by which it is seen whether a metric is one
 _FLIPS: Final = 1_999
+_SAME: Final = 1e-9  # of a mean: a standard error below is that of rounding
 _HALVINGS: Final = 40  # of the range in which p is looked for
 _MOST_FLIPPED: Final = 1_000  # questions that differ, above which a t test is as good
 
@@ -177,14 +178,20 @@ def paired(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) ->
     return Paired(mean, mean - half, mean + half, p, spread.seeds, spread.questions)
 
 
-def over_seeds(value_S: Sequence[float]) -> Paired | None:
-    """The test of a mean of 0 over seeds alone (Student 1908), for what has no values by question; None of one seed."""
+def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: int = 0) -> Paired | None:
+    """The test of a mean of 0 over seeds, for what has no values by question (Student 1908); None of one seed.
+
+    `of_questions`: the variance of the mean that comes from so many questions, where that is known otherwise.
+    """
     value_S1 = np.asarray(value_S, np.float64)[:, None]
     if len(value_S1) < 2 or not np.isfinite(value_S1).all():
         return None
-    spread, mean = _Spread.of(value_S1), float(value_S1.mean())
-    half = spread.quantile() * spread.error
-    return Paired(mean, mean - half, mean + half, spread.p(mean), spread.seeds, 0)
+    spread = replace(_Spread.of(value_S1), of_questions=of_questions, questions=questions)
+    mean = float(value_S1.mean())
+    half, p = spread.quantile() * spread.error, spread.p(mean)
+    if spread.error <= _SAME * abs(mean):  # seeds that are all the same, as of few questions: a t test has no error
+        p = max(p, 2.0 ** (1 - spread.seeds))  # that of flipped signs
+    return Paired(mean, mean - half, mean + half, p, spread.seeds, questions)
 
 
 def _flipped(difference_Q: Floats) -> float:
