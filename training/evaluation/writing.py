@@ -12,7 +12,16 @@ from preprocessing.rng import key
 from preprocessing.vocab import Vocab
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
-from training.evaluation.tuned import Best, dev_of, engine_of, of_random, of_repeated, of_unknown, whole_state
+from training.evaluation.tuned import (
+    Best,
+    dev_of,
+    engine_of,
+    of_random,
+    of_repeated,
+    of_unknown,
+    of_workers,
+    whole_state,
+)
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
 from training.generation import generate
 from training.likelihood import unknown_of
@@ -140,7 +149,12 @@ def _tuned(
     engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
     tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     weights = best.take(model) if best else whole_state(engine)
-    return _with_weights(made, weights), [*of_random(random), *notes, *([best.said()] if best else [])]
+    return _with_weights(made, weights), [
+        *of_random(random),
+        *of_workers(engine.data_world),
+        *notes,
+        *([best.said()] if best else []),
+    ]
 
 
 def _pairs(

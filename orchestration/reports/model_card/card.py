@@ -199,9 +199,7 @@ def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:
 def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
     parts = []
     if (run_folder / RESULT).is_file():
-        result = read_json(
-            run_folder / RESULT, "delete stage.json, and train again"
-        )
+        result = read_json(run_folder / RESULT, "delete stage.json, and train again")
         figures = {"steps": f"{result['step']:,}", "tokens": f"{result['tokens']:,}", "training loss": result["loss"]}
         figures |= {key.removeprefix("eval/"): value for key, value in (result.get("evaluation") or {}).items()}
         rows = [(key, _said(value)) for key, value in figures.items()]

@@ -17,6 +17,7 @@ from orchestration.jobs.request import Wanted, asked_for
 from orchestration.jobs.score_plan import TaskPlan, planned
 from orchestration.launch.cell import Cell, evaluate_cell
 from orchestration.progress import ignore
+from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, reviews
 from training.specs import Machine
 from training.tasks.part import Way
@@ -89,6 +90,17 @@ def test_two_evaluations_of_each_way_write_the_same_bytes(
         wrote.append({path.relative_to(scores): path.read_bytes() for path in scores.rglob("*") if path.is_file()})
     assert wrote[0] == wrote[1]
     assert {path.name for path in wrote[0]} >= {"table.md", "table.csv", evaluate.PREDICTIONS}
+
+
+@each_way
+def test_data_of_a_task_that_change_between_plan_and_cell_are_one_line(way: Way, tmp_path: Path) -> None:
+    """Scores of the new ones were kept as those of the old ones."""
+    (cell,) = plan(way, tmp_path).cells
+    for file in (tmp_path / "data").rglob("*.[jt]s*"):
+        if file.suffix in (".tsv", ".jsonl"):
+            file.write_text(file.read_text().replace(" good", " fine").replace("film", "work"))
+    with pytest.raises(BadInput, match=r"split below .* has changed since the command began; repeat the command"):
+        evaluate_cell(cell)
 
 
 @each_way
