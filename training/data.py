@@ -82,19 +82,28 @@ class Loader:
         """This worker's share of the rows at `positions` in the order of the rows of `length`, in micro-batches.
 
         Of rows that go on from each other it is the first so many in all of as many streams as a training batch has, or
-        fewer, so that most rows have others before them; their memories have slots below 0.
+        fewer, so that most rows have others before them; their memories have slots below 0. Which rows these are, and
+        in which streams, no number of workers decides: a worker that has none of them (`has_some`) reads another's.
         """
         if not self._is_ordered:
             rows, mine = self.rows_by_length[length], self._mine(positions)
             addresses = rows.addresses(mine.start, mine.stop)
             return self._micro([rows.row(*address) for address in addresses], length, len(positions))
-        batch = next(phase.batch for phase in self.phases if phase.length == length)
-        streams = max(self.world, min(batch, len(positions) // _TURNS))
+        streams = self._streams(length, len(positions))
         found: list[Batch] = []
         for first in range(0, len(positions) - streams + 1, streams):
             turn = self._stream_batches(length, range(first, first + streams), streams)
             found += [batch | {"slot": np.array(-1 - slot)} for slot, batch in enumerate(turn)]
         return found
+
+    def has_some(self, length: int, num_rows: int) -> bool:
+        """Whether some of so many rows are this worker's; where not, its batches of them have a row of another's."""
+        return self.rank < (self._streams(length, num_rows) if self._is_ordered else num_rows)
+
+    def _streams(self, length: int, num_rows: int) -> int:
+        """Streams of an evaluation of so many rows."""
+        batch = next(phase.batch for phase in self.phases if phase.length == length)
+        return max(1, min(batch, num_rows // _TURNS))
 
     @property
     def _is_ordered(self) -> bool:
@@ -112,12 +121,14 @@ class Loader:
         return batches
 
     def _mine(self, positions: range) -> range:
+        if self.world > len(positions):  # of an evaluation: `has_some` says whose they are
+            return positions[self.rank : self.rank + 1] or positions[:1]
         return positions[rank_slice(len(positions), self.rank, self.world)]
 
     def _micro(self, samples: Sequence[Row], length: int, num_rows: int) -> list[Batch]:
         """This worker's rows, of `num_rows` in all, as micro-batches."""
         tokens = 2 * length if "source_ids" in samples[0] else length  # neither side is longer than `length`
-        count = num_micro(num_rows, max(1, self.machine.micro_tokens // tokens), self.world)
+        count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_tokens // tokens), self.world)
         parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
         if self.machine.layout == "padded":
             return [padded(part, length, self.pad) for part in parts]

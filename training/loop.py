@@ -300,14 +300,14 @@ def _roll_back(run: Run, engine: Engine[Model], state: State) -> State:
 @torch.no_grad()
 def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -> dict[str, float]:
     """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
-    num_rows = max(engine.data_world, min(run.eval_rows, validation.rows_by_length[length].count(0)))
-    batches = validation.batches(length, range(num_rows))
-    step_work = _step_work(run.losses, batches, stop=False, engine=engine)
+    num_rows = min(run.eval_rows, validation.rows_by_length[length].count(0))
+    batches, counts = validation.batches(length, range(num_rows)), validation.has_some(length, num_rows)
+    step_work = _step_work(run.losses, batches, stop=False, engine=engine, counts=counts)
     torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # an address that no update has
     engine.model.eval()
     tally = Tally(engine)
     for _, scores in engine.scored(batches):
-        tally.add(_sums(run.losses, scores))
+        tally.add({name: value * counts for name, value in _sums(run.losses, scores).items()})
     tally.count(step_work.targets)
     engine.model.train()
     return _metrics("eval", run.losses, tally.added_to({}))
@@ -349,18 +349,23 @@ class Tally:
 
 
 def _step_work(
-    losses: Sequence[Loss], batches: Sequence[Batch], stop: bool, engine: Engine[Model], votes: Sequence[float] = ()
+    losses: Sequence[Loss],
+    batches: Sequence[Batch],
+    stop: bool,
+    engine: Engine[Model],
+    votes: Sequence[float] = (),
+    counts: bool = True,
 ) -> StepWork:
     """Targets, work and votes to stop, added up over all workers: the only exchange before the forward pass. With them
-    go the `votes` of the saver."""
-    counts = [sum(loss.count(batch) for batch in batches) for loss in losses]
-    projected = sum(count for loss, count in zip(losses, counts, strict=True) if loss.names_tokens)
+    go the `votes` of the saver. `counts` False: this worker's rows are another's, which count there."""
+    targets_of = [sum(loss.count(batch) for batch in batches) for loss in losses]
+    projected = sum(count for loss, count in zip(losses, targets_of, strict=True) if loss.names_tokens)
     work = _work(batches, projected)
-    mine = [count * engine.counts for count in (*astuple(work), *counts)]
+    mine = [count * engine.counts * counts for count in (*astuple(work), *targets_of)]
     stops, *sums = (int(value) for value in engine.reduce_sums([stop, *votes, *mine]))
     heard, sums = sums[: len(votes)], sums[len(votes) :]
-    work, counts = Work(*sums[: -len(counts)]), sums[-len(counts) :]
-    targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, counts, strict=True)}
+    work, targets_of = Work(*sums[: -len(losses)]), sums[-len(losses) :]
+    targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, targets_of, strict=True)}
     return StepWork(stops > 0, work, targets, [float(vote) for vote in heard])
 
 

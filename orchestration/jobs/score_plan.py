@@ -18,7 +18,7 @@ from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
 from orchestration.jobs.paper_figures import paper_figures
 from orchestration.jobs.request import Subject, Wanted
 from orchestration.jobs.untrained import trained_window, untrained
-from orchestration.launch import WEIGHTS, Cell
+from orchestration.launch import WEIGHTS, Cell, digest_of
 from orchestration.reports import SHARES, unit_of
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
@@ -226,6 +226,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         _check_dev(task, answered, wanted.machine)
     starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
     splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
+    digests = {name: digest_of(items[name]) for name in splits}
     cells = [
         Cell(
             name=_named(task, start, tuning),
@@ -238,6 +239,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
             labels=labels,
             length=length,
             data=data_dir.absolute(),
+            digests=digests,
             begin=begun_with(subject, task, tuning, wanted),
             updates=tuning.num_steps(labels or rows) if tuning else 1,
             machine=wanted.machine_of_cell,

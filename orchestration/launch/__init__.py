@@ -7,7 +7,7 @@ machine is no part of.
 """
 
 from orchestration.launch.address import reachable
-from orchestration.launch.cell import Cell, Room
+from orchestration.launch.cell import Cell, Room, digest_of
 from orchestration.launch.cells import grid
 from orchestration.launch.group import STOPPED, Patience, alone, cores, log_results, pretrain
 from orchestration.launch.out_of_memory import OutOfMemory
@@ -34,6 +34,7 @@ __all__ = [
     "Submitted",
     "alone",
     "cores",
+    "digest_of",
     "finetune_one",
     "grid",
     "log_results",

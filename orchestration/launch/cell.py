@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -48,6 +48,7 @@ class Cell:
     length: int = 0  # most tokens of a row
     data: Path | None = None
     corpus: Path | None = None
+    digests: Mapping[str, str] = field(default_factory=dict, compare=False)  # of the items of each split, as planned
     begin: "tuple[TaskFile, Tuning] | None" = None  # what it is fine-tuned on before (RoBERTa's RTE: MNLI)
     machine: Machine = field(default_factory=Machine)
 
@@ -139,7 +140,17 @@ def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":
 
     assert cell.data is not None
     tell, net = step_counter(count), _net(cell)
-    items = {split: _items(_Keyed(f"{task!r} {split} {cell.data}", (task, split, cell.data))) for split in cell.splits}
+    planned = {split: cell.digests.get(split, "") for split in cell.splits}
+    items = {
+        split: _items(_Keyed(f"{task!r} {split} {cell.data} {digest}", (task, split, cell.data)))
+        for split, digest in planned.items()
+    }
+    for split, digest in planned.items():
+        if digest and digest_of(items[split]) != digest:
+            raise BadInput(
+                f"task {task.name}: its {split} split below {cell.data} has changed since the command began; repeat "
+                "the command, which then answers what is there now"
+            )
     if cell.labels and cell.tuning and "train" in items:
         items["train"] = drawn(items["train"], cell.labels, cell.tuning.seed)
     how: dict[str, Any] = {"machine": cell.machine, "on_step": lambda done, _: tell(done)}
@@ -158,6 +169,18 @@ def _of_files(cell: Cell, task: TaskFile, count: Path | None) -> "Evaluated":
             return evaluation.scored(net, cast(ScoredTask, task.task), items, **how)
         case "written":
             return evaluation.written(net, cast(WrittenTask, task.task), items, cell.tuning, **how)
+
+
+def digest_of(items: Sequence[Item]) -> str:
+    """Of the questions and answers themselves: the same data in another format has the same."""
+    found = hashlib.sha256()
+    for item in items:
+        found.update(json.dumps([_plain(item.texts), _plain(item.gold)], default=str).encode())
+    return found.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def drawn(items: Sequence[Item], count: int, seed: int) -> list[Item]:

@@ -89,6 +89,7 @@ class MetricLog:
         self._tags = dict(tags or {})  # that are not kept in the folder yet
         self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
         self._pending = _lines(folder)
+        self._written = max(self._last_step.values(), default=-1)
         self._folder, self._uri = folder, tracked.uri if tracked else ""
         self._files: list[tuple[Path, str]] = [
             (folder / name, where) for name, where in behind(folder).get("files", ())
@@ -98,7 +99,9 @@ class MetricLog:
         self._report: Report = ignore
         path = folder / METRICS_FILE
         self._file = path.open("ab")
-        self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        self._size = path.read_bytes().rfind(b"\n") + 1  # of the file, by what was written to it
+        self._file.truncate(self._size)
+        self._lost = -1  # the last step whose points were taken out of the file while it was written to
         self._closing = threading.Event()
         self._mirror = threading.Thread(target=self._keep_mirroring, args=(tracked, system), daemon=True, name="mlflow")
         self._is_mirrored = tracked is not None
@@ -112,9 +115,31 @@ class MetricLog:
         self._last_step |= dict.fromkeys(fresh, step)
         finite = {key: value if math.isfinite(value) else None for key, value in fresh.items()}
         line = {"step": step, "time": round(time.time(), 3), "metrics": finite}
-        self._file.write(json.dumps(line).encode() + b"\n")
+        self._keep_file()
+        content = json.dumps(line).encode() + b"\n"
+        self._file.write(content)
         self._file.flush()
+        self._size += len(content)
+        self._written = step
         self._pending.append(line)
+
+    def _keep_file(self) -> None:
+        """Notice that somebody has cut, emptied or exchanged the file; what is written from now on is in it again."""
+        path = self._folder / METRICS_FILE
+        try:
+            is_named = os.path.samestat(path.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            is_named = False
+        if is_named and os.fstat(self._file.fileno()).st_size >= self._size:
+            return
+        if not is_named:
+            self._file.close()
+            self._file = path.open("ab")
+        self._size = self._file.seek(0, os.SEEK_END)
+        self._lost = max(self._lost, self._written)
+        log.warning(
+            "%s: was emptied, cut or exchanged while training wrote to it; bring it back when that has ended", path
+        )
 
     def mirror(self, file: Path, folder: str) -> None:
         """Have a file of the run among its artifacts too, in a folder of them; of one name the last stays."""
@@ -134,6 +159,12 @@ class MetricLog:
                 break
         self._report = ignore  # a call that is not waited for may go on
         self._say_what_it_lacks()
+        self._keep_file()
+        if self._lost >= 0:
+            also = ", MLflow has them" if self._is_mirrored and not self._fails else ""
+            log.warning(
+                "%s: lacks points up to step %d, which were taken out of it%s", self._file.name, self._lost, also
+            )
         os.fsync(self._file.fileno())
         self._file.close()
 

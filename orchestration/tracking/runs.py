@@ -23,6 +23,7 @@ import psutil
 
 from orchestration.tracking import names, stores
 from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, tell_kept, telling_name, told
+from orchestration.tracking.moved import DATABASE, take_along
 from orchestration.tracking.patience import (
     Answering,
     behind,
@@ -160,12 +161,22 @@ def known(folder: Path) -> Tracked | None:
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
         found = Tracked(**from_json((folder / RUN_FILE).read_bytes()))
+        found = replace(found, uri=_moved(found.uri, folder))
         return replace(found, uri=given) if given and found.uri == without_password(given) else found
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
         log.warning("%s: damaged, so a new run in MLflow takes its place", folder / RUN_FILE)
         return None
+
+
+def _moved(uri: str, folder: Path) -> str:
+    """The address of the store that a run's folder names; where its file is gone, and there is one of ours around the
+    folder, they were moved together."""
+    if not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists():
+        return uri
+    beside = folder.resolve().parent.parent / DATABASE
+    return f"sqlite:///{beside}" if beside.is_file() else uri
 
 
 # Whose run it is
@@ -299,6 +310,8 @@ def opened(place: Place, ask: Callable[[Any], T]) -> T:
     """
 
     def asked() -> T:
+        if place.artifacts:
+            take_along(place.artifacts)
         client = client_of(place.uri)
         reap(place)
         return ask(client)

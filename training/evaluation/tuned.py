@@ -94,6 +94,7 @@ def finetuned(
         keep(taken or whole_state(engine))
     notes = [f"rows have up to {length} tokens, not {wanted}: the net reads no more"] if length < wanted else []
     notes += of_random(name for name in random if ".pooler." in name)
+    notes += of_workers(engine.data_world)
     notes += [f"train: {note}" for note in (*train.notes, *never_learned(task, items["train"]))]
     notes += [*([best.said()] if best else [])]
     found = Evaluated({}, {}, losses, notes)
@@ -220,6 +221,16 @@ def is_alone(machine: Machine) -> bool:
 def num_workers() -> int:
     """Processes of the group that this one has joined; 1 where it has joined none."""
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def of_workers(world: int) -> list[str]:
+    """What is to be said of a fine-tuning by several workers.
+
+    >>> of_workers(1), of_workers(2)
+    ([], ['fine-tuned by 2 workers, each with its own dropout: scores differ from those of one as by seed'])
+    """
+    said = f"fine-tuned by {world} workers, each with its own dropout: scores differ from those of one as by seed"
+    return [said] if world > 1 else []
 
 
 def whole_state(engine: Engine[Any]) -> dict[str, Tensor]:

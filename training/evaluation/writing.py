@@ -20,6 +20,7 @@ from training.evaluation.tuned import (
     of_random,
     of_repeated,
     of_unknown,
+    of_workers,
     whole_state,
     with_majority,
 )
@@ -178,7 +179,12 @@ def _tuned(
     engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
     tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     weights = best.take(model) if best else whole_state(engine)
-    return _with_weights(made, weights), [*of_random(random), *notes, *([best.said()] if best else [])]
+    return _with_weights(made, weights), [
+        *of_random(random),
+        *of_workers(engine.data_world),
+        *notes,
+        *([best.said()] if best else []),
+    ]
 
 
 def _pairs(

@@ -101,11 +101,17 @@ class TwinNet(Tables):
     @torch.no_grad()
     def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Table) -> Tensor:
         barred_M = None if self.trunk.allow_correct else batch["targets"]
-        return head.sample(hidden, batch, table_VD, barred_M)  # type: ignore[operator]  # a method
+        uniform_M = None if self.training else uniform_of(batch)
+        return head.sample(hidden, batch, table_VD, barred_M, uniform_M)  # type: ignore[operator]  # a method
 
     def _uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Any token of the vocabulary, or any but the right one."""
         target_M, size = batch["targets"], self.tokens.num_embeddings
+        if not self.training:
+            uniform_M = uniform_of(batch)
+            if self.trunk.allow_correct:
+                return (uniform_M * size).long()
+            return (target_M + 1 + (uniform_M * (size - 1)).long()) % size
         if self.trunk.allow_correct:
             return torch.randint_like(target_M, size)
         return (target_M + torch.randint_like(target_M, 1, size)) % size
@@ -139,6 +145,31 @@ class TwinNet(Tables):
         self.discriminator.compile(*args, **kwargs)
         if self.generator not in (None, self.discriminator):
             self.generator.compile(*args, **kwargs)
+
+
+def uniform_of(batch: Mapping[str, Tensor]) -> Tensor:
+    """A number in [0, 1) for each of `targets_at`, float32 [M], that only its row and its place in it decide.
+
+    An evaluation draws by it, so that what it draws depends neither on the worker that has the row nor on the rows
+    beside it.
+    """
+    ids, at_M = batch["ids"], batch["targets_at"]
+    lengths_B = batch["lengths"].to(ids.device).long()
+    row_T = torch.repeat_interleave(torch.arange(len(lengths_B), device=ids.device), lengths_B)
+    place_T = torch.arange(len(row_T), device=ids.device) - (lengths_B.cumsum(0) - lengths_B)[row_T]
+    if ids.ndim == 1:
+        id_T, row_M, place_M = ids, row_T[at_M], place_T[at_M]
+    else:
+        id_T, row_M, place_M = ids[row_T, place_T], at_M // ids.shape[1], at_M % ids.shape[1]
+    of_row_B = torch.zeros_like(lengths_B).index_add_(0, row_T, _mixed(id_T * 1_000_003 + place_T))
+    return (_mixed(of_row_B[row_M] + _mixed(place_M)) & 0xFFFFFF).float() / (1 << 24)
+
+
+def _mixed(number: Tensor) -> Tensor:
+    """Whole numbers whose bits all depend on all bits of the given ones (the finalizer of MurmurHash3)."""
+    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD):  # 0xFF51AFD7ED558CCD and 0xC4CEB9FE1A85EC53, signed
+        number = (number ^ ((number >> 33) & 0x7FFFFFFF)) * factor
+    return number ^ ((number >> 33) & 0x7FFFFFFF)
 
 
 def _put(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from orchestration.jobs.request import Wanted, asked_for
 from orchestration.jobs.score_plan import TaskPlan, planned
 from orchestration.launch.cell import Cell, evaluate_cell
 from orchestration.progress import ignore
+from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, reviews
 from training.finetuning import loop
 from training.specs import Machine
@@ -117,6 +118,17 @@ def test_what_a_device_draws_does_not_count_in_the_comparison(
     seeded = loop._noise_seed
     monkeypatch.setattr(loop, "_noise_seed", lambda *address: seeded(*address) ^ 1)
     assert evaluate_cell(cell).losses == wanted.losses
+
+
+@each_way
+def test_data_of_a_task_that_change_between_plan_and_cell_are_one_line(way: Way, tmp_path: Path) -> None:
+    """Scores of the new ones were kept as those of the old ones."""
+    (cell,) = plan(way, tmp_path).cells
+    for file in (tmp_path / "data").rglob("*.[jt]s*"):
+        if file.suffix in (".tsv", ".jsonl"):
+            file.write_text(file.read_text().replace(" good", " fine").replace("film", "work"))
+    with pytest.raises(BadInput, match=r"split below .* has changed since the command began; repeat the command"):
+        evaluate_cell(cell)
 
 
 @each_way

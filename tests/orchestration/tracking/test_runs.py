@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.tracking._tracking_service import utils
 
 from orchestration import figures
 from orchestration.jobs.pretrain import catch_up
@@ -279,6 +280,27 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
     assert look(tracked).info.status == "FAILED"
 
 
+def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run went on, and its artifacts were written where it had been."""
+    before, now = tmp_path / "before", tmp_path / "is now"
+    with track.run(track.place(before), before / "runs" / "a", corpus, METADATA) as tracked:
+        pass
+    assert (before / "artifacts").is_dir()
+    before.rename(now)
+    utils._artifact_repos_cache.clear()  # of this process, which is another command's from here on
+    folder = now / "runs" / "a"
+    assert track.known(folder) == replace(tracked, uri=track.place(now).uri)  # for what asks the folder alone
+    with track.run(track.place(now), folder, corpus, METADATA) as again:
+        (now / "page.txt").write_text("text")
+        track.client_of(again.uri).log_artifact(again.run_id, str(now / "page.txt"))
+    assert again.run_id == tracked.run_id
+    assert not before.exists()
+    assert [path.name for path in (now / "artifacts").rglob("page.txt")] == ["page.txt"]
+    assert sum("its artifacts are looked for, and written, where it is now" in one for one in caplog.messages) == 1
+
+
 # What it says about itself
 
 
@@ -463,6 +485,47 @@ def test_a_line_that_a_kill_cut_short_is_dropped_and_its_step_recorded_again(tmp
     again(2, {"train/loss": 2.0})
     again.close()
     assert metrics.history(tmp_path) == {"train/loss": [(1, 3.0), (2, 2.0)]}
+
+
+TAKEN: dict[str, Any] = {
+    "emptied": lambda file: file.write_text(""),
+    "cut": lambda file: os.truncate(file, 10),
+    "gone": lambda file: file.unlink(),
+    "exchanged": lambda file: (file.unlink(), file.write_text("")),
+}
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("how", TAKEN)
+def test_points_that_are_taken_out_of_the_record_while_it_is_written_are_told(
+    how: str, is_last: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """metrics.jsonl emptied while training lost its steps without a word."""
+    log, file = MetricLog(tmp_path, None), tmp_path / metrics.METRICS_FILE
+    for step in (1, 2):
+        log(step, {"train/loss": float(step)})
+    TAKEN[how](file)
+    if how == "cut" and not is_last:
+        file.write_text("")  # what is left of a line would be in the way of the next one
+    if not is_last:
+        log(3, {"train/loss": 3.0})
+    log.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        f"{file}: was emptied, cut or exchanged while training wrote to it; bring it back when that has ended",
+        f"{file}: lacks points up to step 2, which were taken out of it",
+    ]
+    if not is_last:
+        assert metrics.history(tmp_path) == {"train/loss": [(3, 3.0)]}
+
+
+def test_a_record_that_nobody_touches_is_said_nothing_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for start in (0, 10):
+        log = MetricLog(tmp_path, None)
+        for step in range(start, start + 10):
+            log(step, {"train/loss": float(step)})
+        log.close()
+    assert caplog.records == []
 
 
 def test_a_damaged_line_is_named_and_what_to_do(tmp_path: Path) -> None:

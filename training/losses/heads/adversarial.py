@@ -30,9 +30,16 @@ class AdversarialHead(nn.Module):
         self.tokens = MaskedTokensHead(trunk, vocab_size)
         self.baseline = nn.Linear(trunk.width, 1, bias=False)
 
-    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table, barred_M: Tensor | None) -> Tensor:
+    def sample(
+        self,
+        hidden: Tensor,
+        batch: Mapping[str, Tensor],
+        table_VD: Table,
+        barred_M: Tensor | None,
+        uniform_M: Tensor | None = None,
+    ) -> Tensor:
         """Tokens [M] sampled at `targets_at`, as by MaskedTokensHead.sample."""
-        return self.tokens.sample(hidden, batch, table_VD, barred_M)
+        return self.tokens.sample(hidden, batch, table_VD, barred_M, uniform_M)
 
     def forward(
         self,

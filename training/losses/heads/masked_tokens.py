@@ -28,10 +28,19 @@ class MaskedTokensHead(nn.Module):
         return self.norm(activate(self.transform(hidden_MD), self.activation))
 
     @torch.no_grad()
-    def sample(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table, barred_M: Tensor | None) -> Tensor:
-        """Tokens [M] sampled from the softmax at `targets_at`, by torch's global generator; never one of `barred_M`."""
+    def sample(
+        self,
+        hidden: Tensor,
+        batch: Mapping[str, Tensor],
+        table_VD: Table,
+        barred_M: Tensor | None,
+        uniform_M: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens [M] sampled from the softmax at `targets_at`, never one of `barred_M`; by `uniform_M` in [0, 1), or by
+        torch's global generator."""
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
-        uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
+        if uniform_M is None:
+            uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
         return token_sample(feature_MD, table_VD, self.bias, uniform_M, barred_M)
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:

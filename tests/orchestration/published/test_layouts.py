@@ -1,0 +1,121 @@
+"""Validation is of the same rows in the same streams on any number of workers, for every net of the family."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from threading import Barrier
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.schema import Batch
+from tests import family
+from tests.orchestration.published.shrunk import TOKENS, VOCAB, model, trunk_of
+from training.loop import evaluate
+from training.model import Model
+from training.score import Score
+
+NUM_ROWS = 21  # of which a stream is made for each 16: fewer than workers
+
+
+def signature(name: str) -> str:
+    """What decides which rows and draws a net has; of recipes that agree in it one is enough."""
+    one = family.recipe(name, "tiny")
+    plain = family.recipe(name)
+    kinds = [one.data.segment.kind, one.objective.choose.kind, one.objective.rewrite.kind, one.trunk.kind]
+    losses = [f"{loss!r}" for loss in one.objective.losses]
+    draws = [str(getattr(plain.trunk, key, "")) for key in ("samples", "allow_correct", "shared")]
+    return " ".join([*kinds, *losses, *draws, type(plain.trunk.positions).__name__])
+
+
+NAMES = list({signature(name): name for name in family.RECIPES}.values())
+
+
+@dataclass
+class Group:
+    """Workers that are threads."""
+
+    world: int
+
+    def __post_init__(self) -> None:
+        self.barrier, self.given = Barrier(self.world, timeout=60), dict[int, Sequence[float]]()
+
+    def reduced(self, rank: int, values: Sequence[float]) -> list[float]:
+        self.given[rank] = values
+        self.barrier.wait()
+        sums = [float(sum(each)) for each in zip(*self.given.values(), strict=True)]
+        self.barrier.wait()
+        return sums
+
+
+class Engine:
+    """One of them, with a net of its own."""
+
+    counts = True
+
+    def __init__(self, net: Model, group: Group, rank: int) -> None:
+        self.model, self.group, self.rank, self.world = net, group, rank, group.world
+        self.data_rank, self.data_world = rank, group.world
+
+    def reduce_sums(self, values: Sequence[float]) -> list[float]:
+        return self.group.reduced(self.rank, values)
+
+    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, Mapping[str, Score]]]:
+        for batch in batches:
+            inside = {key: array % VOCAB if key in TOKENS else array for key, array in batch.items()}
+            yield batch, self.model({key: torch.from_numpy(np.asarray(array)) for key, array in inside.items()})
+
+
+def evaluated(name: str, world: int, **machine: Any) -> dict[str, float]:
+    """The metrics of an evaluation by so many workers."""
+    tiny, plain = family.recipe(name, "tiny"), family.recipe(name)
+    losses = tiny.objective.losses
+    net = model(trunk_of(plain, tiny), losses)
+    run = cast(Any, SimpleNamespace(losses=losses, seed=0, steps=1, eval_rows=NUM_ROWS))
+    group, whole = Group(world), family.loader(tiny, steps=1)
+
+    def one(rank: int) -> dict[str, float]:
+        loader = replace(whole, rank=rank, world=world, machine=replace(whole.machine, **machine))
+        engine = cast(Any, Engine(deepcopy(net), group, rank))
+        with torch.no_grad():
+            return evaluate(run, engine, loader, whole.phases[0].length)
+
+    with ThreadPoolExecutor(world) as threads:
+        found = list(threads.map(one, range(world)))
+    assert all(each == found[0] for each in found)
+    return found[0]
+
+
+LAYOUTS: list[tuple[int, dict[str, Any]]] = [(2, {}), (3, {}), (2, {"layout": "padded", "micro_tokens": 64})]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_evaluation_is_the_same_on_any_number_of_workers(name: str) -> None:
+    """ELECTRA's was another one by 5e-3: each worker drew its own replacements."""
+    alone = evaluated(name, 1)
+    for world, machine in LAYOUTS:
+        assert evaluated(name, world, **machine) == pytest.approx(alone, rel=2e-6, abs=1e-7), (world, machine)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "electra" in name])
+def test_an_evaluation_is_the_same_each_time_and_draws_anew_in_training(name: str) -> None:
+    assert evaluated(name, 1) == evaluated(name, 1)
+    state: Callable[[], Any] = torch.get_rng_state
+    torch.manual_seed(1)
+    before = state()
+    net = deepcopy(
+        model(trunk_of(family.recipe(name), family.recipe(name, "tiny")), family.recipe(name).objective.losses)
+    )
+    loader = family.loader(family.recipe(name, "tiny"), steps=1)
+    batch = {key: torch.from_numpy(np.asarray(a % VOCAB if key in TOKENS else a)) for key, a in loader.at(0)[0].items()}
+    net.train()
+    net(batch)
+    assert not torch.equal(state(), before)
+    net.eval()
+    torch.manual_seed(1)
+    net(batch)
+    assert torch.equal(state(), before)
