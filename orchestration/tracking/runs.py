@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -68,8 +68,6 @@ Scores = Mapping[str, Sequence[float]]
 
 
 # Where runs are kept
-
-DATABASE: Final = "mlflow.db"  # below --out, where no other store is named
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.encodings import UTF8
 from pipeline.readers.files import File, Sides, absolute, find_single, head, is_text, plain_suffix, shown
 from pipeline.readers.jsonl import check_field
 from pipeline.readers.lines import lines
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import Recoder, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.tables import HEAD, first_row, is_table, quoting_of, rows, separator_of

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from pipeline.readers.encodings import wide
 from pipeline.readers.files import File, is_text, open_stored, stored_head
+from preprocessing.encodings import wide
 
 _INFLATED: Final = 4  # text compresses to about a quarter
 _WINDOW: Final = 1 << 20  # bytes looked at a time; a bz2 block of 900 kB is whole in there

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from pipeline.readers import zipped
-from pipeline.readers.encodings import LOST, wide
 from pipeline.readers.walk import facts_of, require_file, walk
+from preprocessing.encodings import LOST, wide
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import require_itself
 

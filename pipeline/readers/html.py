@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.encodings import UTF8, Encoding, codec, is_utf8, of_lines, to_utf8
 from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, plain_suffix, shown, wide_encoding
 from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import require_encoding
 from pipeline.readers.record import SNIPPET, Record
+from preprocessing.encodings import UTF8, Encoding, codec, is_utf8, of_lines, to_utf8
 from preprocessing.spec import spec
 from preprocessing.text import decode
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.encodings import UTF8, Encoding, codec
 from pipeline.readers.files import Sides, absolute, find_single, open_bytes, shown, wide_encoding
 from pipeline.readers.jsonl import check_field, fields_with, parsed, scan
 from pipeline.readers.lines import Line, dropped, rest_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.encodings import UTF8, Encoding, codec
 from preprocessing.spec import spec
 
 _ENDINGS: Final = (".json",)

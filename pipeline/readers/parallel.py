@@ -9,13 +9,13 @@ from typing import ClassVar, Final, Literal, Self
 import numpy as np
 
 from pipeline.readers.cut import Piece, ranges, weight
-from pipeline.readers.encodings import UTF8
 from pipeline.readers.files import File, Sides, absolute, find, open_bytes
 from pipeline.readers.lines import Line, lines, owned
 from pipeline.readers.plain import always
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import Recoder, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import decode

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pipeline.readers.cut import Piece
-from pipeline.readers.encodings import UTF8
 from pipeline.readers.files import head, is_text
 from pipeline.readers.lines import Line, blocks, lines, owned
 from pipeline.readers.recode import Recoder
 from pipeline.readers.record import SNIPPET, Record
+from preprocessing.encodings import UTF8
 from preprocessing.text import decode
 
 _MOST_BLANKS: Final = 256  # bytes of a line of blanks of Unicode

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from pipeline.readers.encodings import (
+from pipeline.readers.files import File, compression_of, is_url, open_bytes, open_stored, wide_encoding
+from preprocessing.encodings import (
     CESU8,
     UTF8,
     Encoding,
@@ -21,7 +22,6 @@ from pipeline.readers.encodings import (
     to_utf8,
     whole_lines,
 )
-from pipeline.readers.files import File, compression_of, is_url, open_bytes, open_stored, wide_encoding
 from preprocessing.spec import require
 
 _WHOLE: Final = 1 << 24  # bytes of a file that are all looked at; of a larger one blocks

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at
-from pipeline.readers.encodings import wide
 from pipeline.readers.files import Sides, absolute, find_single, is_text, open_bytes
 from pipeline.readers.files import fault as torn
 from pipeline.readers.http import BadHttp, answer_of, charset, decoded, headers_of, is_answer, media_type
@@ -25,6 +24,7 @@ from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, main_text
 from pipeline.readers.reader import Sample
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.encodings import wide
 from preprocessing.spec import spec
 from preprocessing.stand_ins import is_page
 from preprocessing.text import decode

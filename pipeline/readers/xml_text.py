@@ -15,7 +15,6 @@ from typing import BinaryIO, ClassVar, Final, Literal, Self
 from xml.parsers import expat
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.encodings import UTF8, codec
 from pipeline.readers.files import (
     File,
     Sides,
@@ -31,6 +30,7 @@ from pipeline.readers.lines import rest_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import encoding_of, require_encoding
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from preprocessing.encodings import UTF8, codec
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
 from preprocessing.text import from_cesu8

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.readers import EXPECTED, Parallel, Source, Text, plan_splits, recognise, records
 from pipeline.readers import splits as sources
-from pipeline.readers.encodings import of_lines, wide
+from preprocessing.encodings import of_lines, wide
 from preprocessing.text import decode
 from tests.pipeline.readers.reading import read, write
 
