@@ -161,12 +161,11 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
     try:
         value = parse_json(content)
         del value["checksum"]
-        is_as_written = checked_json(value) == content
+        if checked_json(value) == content:
+            return value
     except (ValueError, KeyError, TypeError, RecursionError):
-        is_as_written = False
-    if not is_as_written:
-        raise ValueError("not as it was written")
-    return value
+        pass
+    raise ValueError("not as it was written")
 
 
 def from_json(content: bytes) -> dict[str, Any]:

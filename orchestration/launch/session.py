@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import resource
 import secrets
 import shlex
 import shutil
@@ -27,6 +28,8 @@ from preprocessing.errors import BadInput, ResourceError, SesameError
 from preprocessing.lock import OWNER, held
 
 START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
+STORE_BYTES = 100_000_000  # of Ray's object store: what passes through Ray is small
+FILE_BYTES = 1 << 27  # that a file must be allowed to have: the store, with what is around it
 PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the environment of this process and of its own
     "RAY_gcs_server_port_wait_time_s": START_S,  # its store listens (ray/_private/node.py); by itself Ray waits 30 s
     "RAY_raylet_start_wait_time_s": START_S,  # this machine registers there (GlobalStateAccessor::GetNode); 30 s
@@ -77,6 +80,7 @@ def ray_session(
                 with _same_versions(found):
                     ray.init(found, runtime_env=_shipped(), **quiet)
             else:
+                _allow_files()
                 _start_patiently(temporary, cpus, gpus, dashboard, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
 
@@ -234,6 +238,22 @@ def _shipped() -> dict[str, Any]:
     return {"working_dir": str(ROOT), "excludes": list(EXCLUDES)}
 
 
+def _allow_files() -> None:
+    """Raise the limit of a file's size (ulimit -f) as far as this process may; ResourceError where Ray's store is
+    larger than it: Ray's process would end as it makes that, and be waited for START_S twice."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft == resource.RLIM_INFINITY or soft >= FILE_BYTES:
+        return
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft != resource.RLIM_INFINITY and soft < FILE_BYTES:
+        raise ResourceError(
+            f"a file may have {soft / 1e6:,.1f} MB here (ulimit -f), and Ray's object store is one of "
+            f"{STORE_BYTES / 1e6:,.0f} MB; raise the limit: `ulimit -f unlimited`, in a shell that may"
+        )
+
+
 def _start_patiently(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: dict[str, Any]) -> None:
     """Start Ray, twice where one of its processes is not there in START_S: a busy machine loses some."""
     import ray
@@ -267,7 +287,7 @@ def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: d
         _memory=int(limits.memory().free),  # Ray sees no limit of a group below the root
         include_dashboard=dashboard,
         dashboard_host="127.0.0.1",
-        object_store_memory=100_000_000,  # what passes through Ray is small
+        object_store_memory=STORE_BYTES,
         runtime_env={
             "env_vars": {"PYTHONPATH": os.pathsep.join(paths)},
             "py_executable": shlex.quote(sys.executable),  # Ray hands it to a shell; a path may have blanks

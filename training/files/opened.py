@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import LOOKED_AT, require_itself
@@ -138,11 +138,18 @@ def _zipped(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
 def _tarred(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
     with path.open("rb") as file:
         head = file.read(6)
-    opened = next((opened for magic, opened in _MAGIC.items() if head.startswith(magic)), Path.open)
-    with opened(path, "rb") as file, tarfile.open(fileobj=_Bounded(file, path), mode="r|") as archive:
+    plain: Callable[..., IO[Any]] = open
+    opened = next((opened for magic, opened in _MAGIC.items() if head.startswith(magic)), plain)
+    with opened(path, "rb") as unpacked:
+        stream: Any = _Bounded(unpacked, path)
+        yield from _of_stream(path, pattern, stream)
+
+
+def _of_stream(path: Path, pattern: str, stream: Any) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
         for number, info in enumerate(archive):
             _require_few(path, number)
-            archive.members.clear()  # type: ignore[attr-defined]  # of a stream they lead nowhere, and it keeps them all
+            cast(Any, archive).members.clear()  # of a stream they lead nowhere, and it keeps them all
             if info.isdir() or not fnmatchcase(info.name, pattern):
                 continue
             _require_inside(path, info.name, is_link=info.issym() or info.islnk())
