@@ -48,7 +48,7 @@ def sizes(model: Any, precision: str, workers: int) -> dict[str, float]:
 
 def memory(field: str) -> float:
     """A field of this process' status, in GB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024 / 1e9
 
 
@@ -67,7 +67,7 @@ def worker(rank: int, world: int, port: int, layers: int, precision: str) -> Non
     model, mesh = gpt(layers, 2_048, 16, 1_024), mesh_of(machine)
     settle = settling(machine, deepspeed_config(machine, AdamW(peak=1e-4)), mesh)
     before, started = memory("VmRSS"), time.perf_counter()
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the high-water mark begins anew
     materialise(model, settle, peers_of(mesh))
     found = {"peak_GB": memory("VmHWM") - before, "held_GB": memory("VmRSS") - before}
     print(json.dumps(found | {"seconds": time.perf_counter() - started}), flush=True)

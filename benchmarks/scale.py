@@ -397,11 +397,13 @@ def main() -> None:
 
 def write(file: Path, title: str, text: str) -> None:
     """Put a section into a file, in place of the one with its title; others stay."""
-    _, *sections = file.read_text().split("\n## ") if file.exists() else [""]
+    _, *sections = file.read_text(encoding="utf-8").split("\n## ") if file.exists() else [""]
     kept = dict(section.split("\n\n", 1) for section in sections) | {title: text}
     order = [title for title, _ in PARTS.values() if title in kept]
     about = "# Scale: what training together costs\n\nRecovery: `python -m benchmarks.recovery`, in files of its own.\n"
-    file.write_text("\n## ".join([about, *(f"{title}\n\n{kept[title].strip()}\n" for title in order)]))
+    file.write_text(
+        "\n## ".join([about, *(f"{title}\n\n{kept[title].strip()}\n" for title in order)]), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def together(
     common |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", module, "--worker", json.dumps(list(cases))]
     with ExitStack() as room:
-        errors = [room.enter_context(tempfile.TemporaryFile("w+")) for _ in range(world)]
+        errors = [room.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(world)]
         processes = []
         for rank, error in enumerate(errors):
             environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -77,7 +77,7 @@ def hardware() -> str:
 
 
 def _processor() -> str:
-    with open("/proc/cpuinfo") as lines:
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
 

@@ -487,7 +487,7 @@ def table(
     with shown(progress) as report:
         values = ablation_job.make(plan, report)
     if not as_json:
-        print((plan.stage.folder / ablation_job.PAGE).read_text())
+        print((plan.stage.folder / ablation_job.PAGE).read_text(encoding="utf-8"))
     return print_answer(Answer((), values | {"folder": str(plan.stage.folder)}, (next_,)), as_json)
 
 

@@ -119,7 +119,9 @@ def leave(env: Mapping[str, str], file: Path) -> bool:
     if not values:
         return False
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as written:
+    with open(
+        os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8"
+    ) as written:
         json.dump(values, written)
     return True
 

@@ -19,6 +19,6 @@ def sesame_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         try:
-            return str(tomllib.loads(_PROJECT.read_text())["project"]["version"])
+            return str(tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["version"])
         except (OSError, KeyError, ValueError):
             return "unknown"

@@ -84,7 +84,7 @@ def processes(each: float = PROCESS, beside: float = BESIDE, root: Path = ROOT) 
 
 def _of_machine(root: Path) -> Memory:
     """By the kernel's own estimate of what is available."""
-    found = dict(re.findall(r"^(\w+): +([0-9]+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE))
+    found = dict(re.findall(r"^(\w+): +([0-9]+) kB", (root / "proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE))
     limit = 1024.0 * int(found["MemTotal"])
     return Memory(
         limit, min(limit, 1024.0 * int(found["MemAvailable"] if "MemAvailable" in found else found["MemFree"]))
@@ -100,7 +100,7 @@ def _of_groups(root: Path) -> Iterator[Memory]:
         limit, used = min(limits), 0.0
         for name in ("memory.current", "memory.usage_in_bytes"):
             with suppress(OSError, ValueError):
-                used = max(0.0, int((group / name).read_text()) - _reclaimable(group))
+                used = max(0.0, int((group / name).read_text(encoding="utf-8")) - _reclaimable(group))
         yield Memory(limit, max(0.0, limit - used), str(group))
 
 
@@ -108,13 +108,13 @@ def _limits_2(group: Path) -> Iterator[float]:
     """Of version 2: above `memory.max` the kernel ends processes, above `memory.high` it all but stops them."""
     for name in ("memory.max", "memory.high"):
         with suppress(OSError, ValueError):  # "max" is no number: no limit
-            yield float(int((group / name).read_text()))
+            yield float(int((group / name).read_text(encoding="utf-8")))
 
 
 def _limits_1(group: Path) -> Iterator[float]:
     """Of version 1, which also says the smallest limit above what can be seen from here."""
     with suppress(OSError, ValueError):
-        yield float(int((group / "memory.limit_in_bytes").read_text()))
+        yield float(int((group / "memory.limit_in_bytes").read_text(encoding="utf-8")))
     with suppress(OSError, ValueError):
         yield float(_stat(group).get("hierarchical_memory_limit", UNLIMITED))
 
@@ -129,7 +129,7 @@ def _reclaimable(group: Path) -> float:
 
 def _stat(group: Path) -> dict[str, int]:
     try:
-        lines = (group / "memory.stat").read_text().splitlines()
+        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
         return {name: int(value) for name, _, value in (line.partition(" ") for line in lines)}
     except (OSError, ValueError):
         return {}
@@ -138,9 +138,11 @@ def _stat(group: Path) -> dict[str, int]:
 def _quota(group: Path) -> float:
     """Cores of a group; ValueError or OSError where it has no quota."""
     if (file := group / "cpu.max").exists():  # "max 100000" is no number: no quota
-        quota, period = (int(word) for word in file.read_text().split())
+        quota, period = (int(word) for word in file.read_text(encoding="utf-8").split())
     else:
-        quota, period = (int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        quota, period = (
+            int((group / f"cpu.cfs_{name}_us").read_text(encoding="utf-8")) for name in ("quota", "period")
+        )
     if quota <= 0:
         raise ValueError(f"{group} has no quota")
     return quota / period
@@ -193,7 +195,7 @@ def _listing(point: Path, pid: int) -> Path | None:
     """The group below a mount that has a process; None where none of the first LOOKED_AT does."""
     for folder, _, _ in islice(os.walk(point), LOOKED_AT):
         with suppress(OSError):  # a group of threads lists none
-            if str(pid) in (Path(folder) / "cgroup.procs").read_text().split():
+            if str(pid) in (Path(folder) / "cgroup.procs").read_text(encoding="utf-8").split():
                 return Path(folder)
     return None
 
@@ -228,6 +230,6 @@ def _unescaped(text: str) -> str:
 def _lines(file: Path) -> list[str]:
     """Of a file of the kernel; none where there is no such file."""
     try:
-        return file.read_text(errors="replace").splitlines()
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []

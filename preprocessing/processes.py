@@ -21,7 +21,7 @@ def is_stopped(pid: int) -> bool:
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the third one on, the state."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
 
@@ -29,6 +29,6 @@ def _stat(pid: int) -> list[str]:
 @cache
 def _boot() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return ""

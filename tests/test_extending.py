@@ -61,7 +61,7 @@ def join_union(path: Path, code: str) -> None:
     line, union = code.strip().split("\n\n")
     name, members = union.split(" = ")
     member = members.replace("...", "").strip(" |")
-    door = path.read_text()
+    door = path.read_text(encoding="utf-8")
     if line in door:
         assert re.search(rf"^{name} = [^=]*\b{member}\b", door, re.MULTILINE)
         return
@@ -74,7 +74,7 @@ def join_union(path: Path, code: str) -> None:
     new = f"(\n    {member}\n    | {bare}\n)" if first else f"(\n    {bare}\n    | {member}\n)"
     door = f"{door[: old.start()]}{new}{door[old.end() :]}"
     imports = door.index("\nfrom ") + 1
-    path.write_text(f"{door[:imports]}{line}\n{door[imports:]}")
+    path.write_text(f"{door[:imports]}{line}\n{door[imports:]}", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

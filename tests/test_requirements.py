@@ -30,7 +30,7 @@ BELOW = {  # the extras that a floor may count on
 
 def _imports(path: Path) -> set[str]:
     """The top-level modules that a file imports, anywhere in it."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     of = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
     return {name.split(".")[0] for name in plain | of}

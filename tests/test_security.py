@@ -385,7 +385,11 @@ def test_a_ray_of_our_own_is_for_its_user_alone(without_token: None, capfd: pyte
         assert [stat.S_IMODE(path.stat().st_mode) for path in folders] == [0o600, 0o700]
         session = Path(ray._private.worker._global_node.get_session_dir_path())
         assert token.parent in session.parents
-        assert [status(f"{url}/api/jobs/", given) for given in ("", "wrong", token.read_text())] == [401, 403, 200]
+        assert [status(f"{url}/api/jobs/", given) for given in ("", "wrong", token.read_text(encoding="utf-8"))] == [
+            401,
+            403,
+            200,
+        ]
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
         listening = [one for each in processes for one in each.net_connections("inet") if one.status == "LISTEN"]
         assert int(url.rpartition(":")[2]) in [one.laddr.port for one in listening]

@@ -359,7 +359,7 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
     seals, index = {}, ""
     for file in parts:
         told = seal_of(unfinished / file)
-        seal, line = told.read_text().splitlines()
+        seal, line = told.read_text(encoding="utf-8").splitlines()
         told.unlink()
         seals[file], index = parse_json(seal), f"{index}{line}\n"
     for file, text in {**texts, INDEX: index}.items():

@@ -93,7 +93,7 @@ def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Seq
     if is_first:
         LOG.warning("%s%s", lines, f"; its batches are skipped: {skip_steps}" if skips else "")
         Path(run.folder).mkdir(parents=True, exist_ok=True)
-        with open(Path(run.folder) / SPIKES, "a") as file:
+        with open(Path(run.folder) / SPIKES, "a", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(asdict(one) | {'skipped': list(batches)})}\n" for one in spikes)
     if stability.policy == "fail":
         raise Diverged(

@@ -297,7 +297,7 @@ def names(folder: Folder) -> list[str]:
 def task_groups() -> frozenset[str]:
     """The names by which several task files are asked for at once: glue, ner, ..."""
     files = (HOME / "tasks").glob("*.yaml")
-    found = (re.search(r"^group: (\S+)$", file.read_text(), re.MULTILINE) for file in files)
+    found = (re.search(r"^group: (\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files)
     return frozenset(one[1] for one in found if one)
 
 

@@ -163,7 +163,7 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
 def _last_step(folder: Path) -> int:
     """The step at which a run ended; 0 where that is not known (a net of transformers)."""
     file = folder / RESULT
-    return int(json.loads(file.read_text()).get("step", 0)) if file.is_file() else 0
+    return int(json.loads(file.read_text(encoding="utf-8")).get("step", 0)) if file.is_file() else 0
 
 
 def _track_anew(folder: Path, out: Path) -> None:

@@ -48,7 +48,7 @@ def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
     """Whose grids are those of a folder of transformers, whether its size is a published one, and what says so."""
     file = given / "config.json"
     try:
-        of_type = str(parse_json(file.read_text())["model_type"])
+        of_type = str(parse_json(file.read_text(encoding="utf-8"))["model_type"])
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{file}: names no model_type; write the folder with save_pretrained of transformers") from error
     papers = [paper for name, least, paper in _OF_TYPE if name == of_type and parameters >= least]

@@ -162,7 +162,7 @@ def samples_of(folder: Path) -> dict[str, list[str]]:
     files = {int(file.stem.partition("-")[2]): file for file in (folder / launch.SAMPLES).glob("step-*.txt")}
     if len(files) < 2:
         return {}
-    first, last = (files[step].read_text() for step in (min(files), max(files)))
+    first, last = (files[step].read_text(encoding="utf-8") for step in (min(files), max(files)))
     return {"before": first.strip().split(launch.BETWEEN), "after": last.strip().split(launch.BETWEEN)}
 
 

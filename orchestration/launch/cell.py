@@ -288,7 +288,7 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
     """Hold the lock of a file, which the kernel drops however the process ends. A group of workers goes on without it:
     the others would wait for the first one in a collective call, which ends in an error after a while."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         yield

@@ -142,6 +142,6 @@ def _line(error: BaseException) -> str:
 def _counted(file: Path) -> int:
     """The steps that a cell has written down; 0 where it has not begun."""
     try:
-        return int(file.read_text())
+        return int(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0

@@ -48,7 +48,7 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
         raise ResourceError(f"the cluster of {folder} runs already; end it with `make cluster-down`")
     token = folder / "token"
     token.unlink(missing_ok=True)
-    with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(secrets.token_hex(32))
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     cores = max(1, limits.cores().whole // RAYLETS)
@@ -137,14 +137,14 @@ def _own(folder: Path) -> None:
 def _pids(folder: Path) -> list[int]:
     """The processes that `up` has started and that are still the same ones."""
     file = folder / "pids"
-    lines = [line.split() for line in file.read_text().splitlines()] if file.is_file() else []
+    lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
     return [int(pid) for pid, began in lines if _began(int(pid)) in (began, "")]
 
 
 def _began(pid: int) -> str:
     """When a process began, in ticks since boot; empty where there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     except OSError:
         return ""
 
@@ -152,7 +152,9 @@ def _began(pid: int) -> str:
 def _runs(pid: int) -> bool:
     """Whether a process is there and is no zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] != "Z"
+        )
     except OSError:
         return False
 

@@ -120,7 +120,7 @@ def _of_device(run: Run) -> tuple[float, float]:
 def killed_so_far() -> int:
     """How many processes the kernel of this machine has ended for want of memory; 0 where it does not say."""
     with suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
+        for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
     return 0

@@ -303,7 +303,7 @@ def _say_where(url: str, file: Path) -> None:
     """The address of a dashboard, and where its token is: in `file`, for us alone, unless the environment had one."""
     asks = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
     if not asks and (token := os.environ.get("RAY_AUTH_TOKEN")):
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as written:
             written.write(token)
         asks = str(file)
     print(f"{url} is Ray's dashboard; it asks for the token in {asks}", file=sys.stderr, flush=True)

@@ -191,7 +191,7 @@ def hardware() -> dict[str, str]:
 def _processor() -> str:
     """As its maker names it, where Linux knows that."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -132,7 +132,7 @@ def _write(folder: Path, export: Path, what: "Pipeline", card: str, model: Any, 
     example = example_of(export, what.task)
     (folder / "input_example.json").write_text(json.dumps(example))
     (folder / "serving_input_example.json").write_text(json.dumps({"inputs": example}))
-    (folder / "model_card.md").write_text(card)
+    (folder / "model_card.md").write_text(card, encoding="utf-8")
     _write_environment(folder)
     _mlmodel(what, model, run_id, folder).save(str(folder / MLMODEL))
 

@@ -77,7 +77,7 @@ def _adopt(request: dict[str, Any]) -> None:
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(log, stream)
-    with open(request["pids"], "a") as file:
+    with open(request["pids"], "a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
 
 

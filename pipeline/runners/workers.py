@@ -112,7 +112,7 @@ def died() -> ResourceError:
 
 
 def _started(pids: Path) -> list[int]:
-    return [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
+    return [int(pid) for pid in pids.read_text(encoding="utf-8").split()] if pids.exists() else []
 
 
 def _alive(pid: int) -> bool:

@@ -51,7 +51,7 @@ class Command:
 
         self.began_s = time.monotonic()
         self.lines: list[tuple[float, str]] = []
-        self._log = log.open("a")
+        self._log = log.open("a", encoding="utf-8")
         self._log.write(f"\n$ {' '.join(words)}\n")
         self.process = subprocess.Popen(
             words,

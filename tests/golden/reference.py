@@ -167,8 +167,8 @@ def main() -> None:
     found: dict[str, Any] = {"made_by": "python -m tests.golden.reference, bert at eedf571, albert at b772393"}
     with TemporaryDirectory() as folder:
         text, vocab = Path(folder, "text.txt"), Path(folder, "vocab.txt")
-        text.write_text(made_up_text())
-        vocab.write_text("\n".join(PIECES) + "\n")
+        text.write_text(made_up_text(), encoding="utf-8")
+        vocab.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
         sample = given.shared / "downstream" / "fixtures" / "bert" / "sample_text.txt"
         published = str(given.shared / "tokenizers" / "bert-uncased" / "vocab.txt")
         model = str(given.shared / "tokenizers" / "albert" / "spiece.model")

@@ -34,5 +34,5 @@ def write(path: Path, num_documents: int = 400) -> Path:
         if stop in document_ends:
             lines.append(json.dumps({"text": " ".join(sentences)}))
             sentences.clear()
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(lines), encoding="utf-8")
     return path

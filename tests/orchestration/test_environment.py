@@ -250,7 +250,7 @@ def test_of_two_senders_at_once_the_one_that_is_refused_takes_its_own_file_away(
     with submission.sent_environment(job, "gpt2-1") as variables:
         with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
             raise ResourceError("there is such a job")
-        assert json.loads(Path(variables[environment.FILE]).read_text()) == {"MINE": CANARY}
+        assert json.loads(Path(variables[environment.FILE]).read_text(encoding="utf-8")) == {"MINE": CANARY}
 
 
 def test_values_for_jobs_that_ended_and_never_began_are_removed(tmp_path: Path) -> None:

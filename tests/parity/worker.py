@@ -42,13 +42,13 @@ def losses(job: dict[str, Any]) -> list[float]:
 def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
     join(rank, world, port)
     seen: list[Any] = []
-    for job in json.loads(Path(jobs_file).read_text()):
+    for job in json.loads(Path(jobs_file).read_text(encoding="utf-8")):
         started = time.process_time()
         found = losses(job)
         seen.append({"losses": found, "cpu_s": time.process_time() - started})
         gc.collect()
         if rank == "0":
-            Path(f"{out_file}.new").write_text(json.dumps(seen))
+            Path(f"{out_file}.new").write_text(json.dumps(seen), encoding="utf-8")
             os.replace(f"{out_file}.new", out_file)
 
 

@@ -52,7 +52,7 @@ def start(source: Path, out: Path, split_kb: int, *beam_args: str) -> "subproces
 def write_stories(path: Path, kb: int) -> Path:
     """Documents of 5 kB as JSON lines, `kb` kB in all."""
     rng = np.random.default_rng([11, kb])
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         for number in range(kb // 5):
             words = rng.choice(WORDS, size=(100, 10)).tolist()
             sentences = " ".join(f"{' '.join(line).capitalize()}." for line in words)

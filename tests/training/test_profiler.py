@@ -30,7 +30,7 @@ def trained(run: Run) -> dict[str, torch.Tensor]:
 
 
 def lines(run: Run) -> dict[tuple[str, str], dict[str, str]]:
-    with open(Path(run.folder) / "profile" / "table.csv", newline="") as file:
+    with open(Path(run.folder) / "profile" / "table.csv", encoding="utf-8", newline="") as file:
         return {(line["of"], line["name"]): line for line in csv.DictReader(file)}
 
 

@@ -159,7 +159,7 @@ def join(rank: str, world: str, port: str) -> None:
 def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
     join(rank, world, port)
     seen: list[Any] = []
-    for job in json.loads(Path(jobs_file).read_text()):
+    for job in json.loads(Path(jobs_file).read_text(encoding="utf-8")):
         gc.freeze()  # nor among what the run before has left
         run = Run.from_json(job["run"])
         if job.get("first"):
@@ -169,7 +169,7 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
         else:
             seen.append(crumbs(run) if job.get("crumbs") else train(run, Fault(**job["fault"])))
         if rank == "0":
-            Path(out_file).write_text(json.dumps(seen))
+            Path(out_file).write_text(json.dumps(seen), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def files(folder: Path, stem: str) -> list[Path]:
         require_itself(index)
         if index.stat().st_size > HEADER_BYTES:
             raise ValueError(f"it has more than {HEADER_BYTES:,} bytes")
-        names = sorted(set(parse_json(index.read_text())["weight_map"].values()))
+        names = sorted(set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values()))
         if outside := [name for name in names if not is_beside(name)]:
             raise BadInput(f"{index}: names {outside[0]!r}, allowed are files beside it; fetch it again")
         return [folder / name for name in names]

@@ -398,8 +398,10 @@ def test_the_split_of_a_paper_s_figures_is_dev_or_test(tmp_path: Path, split: st
 
 
 def test_the_corpora_of_the_demo_are_in_the_checkout():
-    assert Path(load_corpus("demo_phrases").units).read_text().count("\n") > 100
-    english, esperanto = (Path(path).read_text().splitlines() for path in load_corpus("demo_parallel").sources[1].paths)
+    assert Path(load_corpus("demo_phrases").units).read_text(encoding="utf-8").count("\n") > 100
+    english, esperanto = (
+        Path(path).read_text(encoding="utf-8").splitlines() for path in load_corpus("demo_parallel").sources[1].paths
+    )
     assert len(english) == len(esperanto) == 2_000
 
 

@@ -58,7 +58,11 @@ def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
         monkeypatch.setenv("MINE", value)
         file, words = tmp_path / value, [f"--direct_running_mode={mode}", "--direct_num_workers=2"]
         with environment.held({"OF_BEAM": "${MINE}"}), pipeline(tmp_path, 0, words) as graph:
-            graph | beam.Create([str(file)]) | beam.Map(lambda path: Path(path).write_text(os.environ["OF_BEAM"]))
+            (
+                graph
+                | beam.Create([str(file)])
+                | beam.Map(lambda path: Path(path).write_text(os.environ["OF_BEAM"], encoding="utf-8"))
+            )
         assert file.read_text() == value
 
 

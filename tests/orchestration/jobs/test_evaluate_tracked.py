@@ -101,7 +101,7 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
         return sorted(found, key=lambda one: str(one.info.run_name))
 
     def text(run_id: str, name: str) -> str:
-        return Path(client.download_artifacts(run_id, name, str(tmp_path))).read_text()
+        return Path(client.download_artifacts(run_id, name, str(tmp_path))).read_text(encoding="utf-8")
 
     (task,) = below(run.run_id)
     assert (task.data.params["chosen.pretrained.peak"], task.data.params["paper.x.y"]) == ("0.2", "80.5")

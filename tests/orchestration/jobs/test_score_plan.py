@@ -298,7 +298,7 @@ def test_a_wrong_label_of_many_costs_its_row_and_is_named(
 
 def table(path: Path, rows: int) -> None:
     lines = (f"the film is {number}\t{number % 2}" for number in range(rows))
-    path.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    path.write_text("\n".join(["sentence\tlabel", *lines]) + "\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def little_memory() -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_told_as_that(little_memory: Path, tmp_path: Path) -> None:
-    if "oom_kill " not in Path("/proc/vmstat").read_text():
+    if "oom_kill " not in Path("/proc/vmstat").read_text(encoding="utf-8"):
         pytest.skip("this kernel does not say how many processes it kills")
     run, place = run_of(with_test_split(tmp_path / "corpus"), tmp_path / "run"), track.place(tmp_path / "out")
     squeeze = once_at(10, lambda: (little_memory / "cgroup.procs").write_text(str(trainers()[0].pid)))

@@ -147,7 +147,7 @@ def test_sigterm_is_ours_while_ray_ends_its_processes(monkeypatch: pytest.Monkey
 
 def caught(number: signal.Signals) -> bool:
     """Whether this process has a handler for a signal, as the system knows it."""
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
 

@@ -48,7 +48,7 @@ def main(port: str, jobs_file: str) -> None:
     where = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= where
     zero.connect(Machine())
-    jobs: list[dict[str, Any]] = json.loads(Path(jobs_file).read_text())
+    jobs: list[dict[str, Any]] = json.loads(Path(jobs_file).read_text(encoding="utf-8"))
     for job in jobs:
         train(Run.from_json(job["run"]), job["at"])
 

@@ -131,7 +131,7 @@ def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_s
     assert (found.data.tags["recipe_hash"], found.data.params) == ("abc", {"peak": "0.001"})
     assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["mini_world"]
     kept = track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.yaml", str(tmp_path))
-    assert Path(kept).read_text() == "name: mini\n"
+    assert Path(kept).read_text(encoding="utf-8") == "name: mini\n"
     assert behind(tmp_path) == {}
 
 

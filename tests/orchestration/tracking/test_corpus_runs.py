@@ -101,7 +101,7 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
     assert (lineage.dataset.name, lineage.dataset.digest) == (manifest.name, manifest.digest[:36])
     assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "corpus")]
     told_file = track.client_of(place.uri).download_artifacts(run.tracked.run_id, "corpus.json")
-    assert json.loads(Path(told_file).read_text())["corpus"]["name"] == "mine"
+    assert json.loads(Path(told_file).read_text(encoding="utf-8"))["corpus"]["name"] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_card_is_kept_once(place: track.Place, finished: Path, folder: Path) -
     client = track.client_of(place.uri)
     assert [file.path for file in client.list_artifacts(run.tracked.run_id, "card")] == ["card/data_card.html"]
     kept = client.download_artifacts(run.tracked.run_id, "card/data_card.html")
-    assert Path(kept).read_text() == "first"
+    assert Path(kept).read_text(encoding="utf-8") == "first"
     assert [file.path for file in client.list_artifacts(run.tracked.run_id, "figures")] == ["figures/zipf.png"]
 
 

@@ -320,7 +320,7 @@ def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
     assert json.loads(lineage.dataset.source)["uri"] == corpus.as_uri()
     assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "pretraining")]
     recipe = Path(track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.yaml"))
-    assert recipe.read_text() == "name: mini\n"
+    assert recipe.read_text(encoding="utf-8") == "name: mini\n"
 
 
 def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
@@ -901,7 +901,7 @@ def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: tra
     client = track.client_of(tracked.uri)
     assert [found.path for found in client.list_artifacts(tracked.run_id, "samples")] == ["samples/step-4.txt"]
     kept = client.download_artifacts(tracked.run_id, "samples/step-4.txt", str(tmp_path))
-    assert Path(kept).read_text() == "again"
+    assert Path(kept).read_text(encoding="utf-8") == "again"
 
 
 def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
@@ -917,7 +917,9 @@ def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
     assert names == [f"samples/step-{step}.txt" for step in (0, 2, 4)]
     (tmp_path / "logged").mkdir()
     for name in names:
-        logged = Path(client.download_artifacts(tracked.run_id, name, str(tmp_path / "logged"))).read_text()
+        logged = Path(client.download_artifacts(tracked.run_id, name, str(tmp_path / "logged"))).read_text(
+            encoding="utf-8"
+        )
         assert logged == (tmp_path / name).read_text()
         assert logged.startswith("w7 w9")
 

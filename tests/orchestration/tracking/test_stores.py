@@ -306,7 +306,7 @@ def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
         pass
     client = track.client_of(place.uri)
     assert client.get_run(tracked.run_id).info.status == "FINISHED"
-    assert Path(client.download_artifacts(tracked.run_id, "recipe.yaml")).read_text() == "name: mini\n"
+    assert Path(client.download_artifacts(tracked.run_id, "recipe.yaml")).read_text(encoding="utf-8") == "name: mini\n"
     assert list(out.glob("artifacts/**/recipe.yaml"))
     assert {path.name for path in tmp_path.iterdir()} == {"here", name}
     assert list((tmp_path / "here").iterdir()) == []

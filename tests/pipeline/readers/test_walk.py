@@ -15,7 +15,7 @@ def labels(top: Path) -> list[str]:
 
 def written(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(path.name)
+    path.write_text(path.name, encoding="utf-8")
     return path
 
 

@@ -31,7 +31,7 @@ SPLIT = ("attention.qkv.weight", "attention.qkv.bias", "attention.out.weight", "
 
 def free_bytes() -> int:
     """What Linux can give away."""
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 
