@@ -174,7 +174,9 @@ def test_the_sound_documents_become_the_same_shards(read: Read) -> None:
 
 
 def test_too_many_rejects_end_the_job_with_the_top_reasons_and_nothing_committed(read: Read, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^corpus hostile: \d+ of \d+ documents cannot be read \(bad_json 4, ") as told:
+    with pytest.raises(
+        DataError, match=r"^corpus hostile: \d+ of \d+ documents cannot be read \(truncated 5, bad_json"
+    ) as told:
         read_text(corpus_of(read.folder, hostile=True, max_rejects=0.2), tmp_path, HERE)
     assert "\n" not in str(told.value)
     assert f"{tmp_path / 'rejects'}" in str(told.value)

@@ -236,7 +236,9 @@ def test_stats_add_up_over_shards():
 
 
 def test_text_without_a_single_row_is_bad_input():
-    with pytest.raises(BadInput, match="toy: not one pair row in train: give more text"):
+    with pytest.raises(
+        BadInput, match="toy: not one pair row in train: its 2 documents have 2 sentences, one each: give doc"
+    ):
         rows_of(BERT, ToyStore((shard([[5], [5]]),))).count(0)
 
 
