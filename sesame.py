@@ -233,13 +233,14 @@ class Session:
         """
         from orchestration.jobs import evaluate, pretrain, request, score_plan, subject
 
+        files = None if data_dir is None else Path(_path("data_dir", data_dir, "a path of a folder"))
         named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
         tables = _listed("csv", csv, str)
         how = _grid_values({"seeds": seeds, "labels": labels, **grid})
         net, cluster = subject.subject_of(self._flags), self.job.cluster
         wanted = request.Wanted(
             tasks=request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
-            data=Path(_path("data_dir", data_dir, "a path of a folder")) if data_dir is not None else None,
+            data=files,
             against_random=against_random,
             machine=cluster.machine,
             **how,

@@ -71,7 +71,7 @@ class DataFrame:
                 (iter(["demo"]), "data is a list_iterator"),
                 (
                     HUGE,
-                    r"--data is 'x{40}\.\.\.' \(100,000 characters\), allowed is a path or a name; write text to a file",
+                    r"--data is 'x{40}\.\.\.' \(100,000 characters\), allowed is a path or a name; write",
                 ),
                 ([HUGE], "--data is 'x{40}"),
                 ("One line.\nAnother one.", "--data is .*allowed is a path or a name"),

@@ -27,7 +27,8 @@ from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
-from preprocessing.vocab import VocabSpec, given, keeps_whitespace, table_rows, without_whitespace
+from preprocessing.vocab import VocabSpec, keeps_whitespace, table_rows, without_whitespace
+from preprocessing.vocab import given as vocab_of_file
 from training.run import Resume, Run
 
 LONGEST_NAME = 80  # characters of the name of a corpus that has its file's
@@ -144,13 +145,7 @@ def open_job(flags: Flags) -> Job:
     """Read, compose and check what the flags name; BadInput with one line for each thing that is wrong."""
     if any(not given.strip() for given in flags.data):
         raise BadInput("--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus")
-    for name, given in (
-        ("recipe", flags.recipe),
-        ("--on", flags.on),
-        ("--scale", flags.scale),
-        ("--out", str(flags.out)),
-        *_each_data(flags),
-    ):
+    for name, given in _given_names(flags):
         _require_path(name, given)
     if flags.out.exists() and not flags.out.is_dir():
         raise BadInput(f"--out {flags.out}: is there and is no folder; give another one")
@@ -178,8 +173,10 @@ def open_job(flags: Flags) -> Job:
     return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line, own_text=own)
 
 
-def _each_data(flags: Flags) -> list[tuple[str, str]]:
-    return [("--data", given) for given in flags.data]
+def _given_names(flags: Flags) -> list[tuple[str, str]]:
+    """Flags that are names or paths, and their values."""
+    alone = [("recipe", flags.recipe), ("--on", flags.on), ("--scale", flags.scale), ("--out", str(flags.out))]
+    return [*alone, *(("--data", given) for given in flags.data)]
 
 
 def _require_path(name: str, given: str) -> None:
@@ -195,7 +192,7 @@ def _require_path(name: str, given: str) -> None:
 
 
 def _keeps_whitespace(spec: VocabSpec) -> bool:
-    return keeps_whitespace(given(spec)) if spec.file else spec.is_of_bytes
+    return keeps_whitespace(vocab_of_file(spec)) if spec.file else spec.is_of_bytes
 
 
 def _inputs(corpus: Corpus) -> str:

@@ -137,8 +137,8 @@ def _mixture(known: Facts) -> Section:
         f"Training reads each group by its weight, whatever its size: {known.recipe} takes {trained:,} tokens of text. "
         "A group is read in an order of its own until each of its rows was there once, then again in another order. "
         f"Shares differ from the weights by {100 * off:.4f} % at most: rows are counted, and tokens are those rows at "
-        "the mean length of their group's. Held-out splits are not weighted. What several groups have stays in the first "
-        "of them that the corpus file lists."
+        "the mean length of their group's. Held-out splits are not weighted. What several groups have stays in the "
+        "first of them that the corpus file lists."
     )
     rows = tuple(
         (
