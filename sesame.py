@@ -157,7 +157,7 @@ class Session:
         from orchestration.terminal import announce
 
         if self.job.plan.corpus.state != "done":
-            announce(self.job.plan[:3], self.job.recognised)
+            announce(self.job.plan[:3], [*self.job.recognised, *corpus.few_held_out(self.job)])
         with self._report() as report:
             return corpus.corpus(self.job, (), report)
 
@@ -365,7 +365,8 @@ def _paths(data: object) -> list[str]:
 
 def _number(name: str, value: Any, kind: type[N], allowed: str) -> N:
     """A number; BadInput where it is something else."""
-    if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
+    is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if not is_number:
         raise BadInput(f"{name} is {_shown(value)}, allowed is {allowed}")
     return kind(value)
 

@@ -81,8 +81,9 @@ def test_a_shipped_corpus_may_stand_beside_text(folder: Path) -> None:
 def test_a_corpus_file_is_no_text_of_a_group(folder: Path) -> None:
     strict = corpus_file(folder, "strict", "dedup: {near: true}")
     given = [f"{group}=a.txt" for group in ("webtext2", "books1", "books2", "wikipedia")]
+    data = (f"common_crawl={strict}", *given)
     with pytest.raises(BadInput, match=r"--data strict\.yaml: is a corpus, and a group of a mixture takes text only"):
-        opened(f"common_crawl={strict}", *given, recipe="gpt3_125m")
+        open_job(Flags(recipe="gpt3_125m", scale="tiny", data=data, overrides=["data.corpus=common_crawl_books"]))
 
 
 @pytest.mark.parametrize("recipe", ["bert_base", "t5_base", "transformer_xl_base"])
