@@ -281,7 +281,7 @@ def _seals(path: Path) -> dict[str, Seal] | str:
     """What each file of a checkpoint must be like, or why that is not known."""
     try:
         files = _manifest(path)["files"]
-        if not files:
+        if files == {}:
             return f"{path}: its {MANIFEST} names no files"
         if outside := [file for file in files if not is_beside(file)]:
             return f"{path}: its {MANIFEST} names {outside[0]!r}, which is no file of its own"
