@@ -23,9 +23,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import accumulate, pairwise
-from os import PathLike
+from numbers import Integral, Real
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from preprocessing.errors import (
     BadInput,
@@ -36,6 +37,7 @@ from preprocessing.errors import (
     ResourceError,
     SesameError,
     missing_module,
+    with_article,
 )
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ __all__ = [
 ]
 
 IN_UTF8: Final = "SESAME_IN_UTF8"  # in the environment: it was started again already
+N = TypeVar("N", int, float)
 Progress = Literal["auto", "rich", "plain", "none"]
 
 
@@ -89,17 +92,16 @@ def open(
     """
     from orchestration.jobs import Flags
 
-    given = [data] if isinstance(data, str | PathLike) else data
-    texts = [str(one) for one in given]
+    recipe = _path("recipe", recipe, "the name of a recipe (sesame.recipes()), or a .yaml file")
     flags = Flags(
         recipe=recipe,
-        overrides=overrides,
-        scale=scale,
-        data=texts,
-        hold_out=hold_out,
-        out=Path(out),
-        on=on,
-        seed=seed,
+        overrides=[_word("overrides", one, 'text as "optim.peak=2e-4", one after another') for one in overrides],
+        scale=_word("scale", scale, '"tiny", "small" or ""'),
+        data=_paths(data),
+        hold_out=None if hold_out is None else _number("hold_out", hold_out, float, "a share from 0 up, below 1"),
+        out=Path(_path("out", out, "a path of a folder")),
+        on=_path("on", on, "the name of a cluster, or a .yaml file"),
+        seed=None if seed is None else _number("seed", seed, int, "a whole number"),
     )
     return Session(flags, progress)
 
@@ -118,6 +120,12 @@ class Session:
     """What is done, its stages and their folders."""
 
     def __init__(self, flags: "Flags", progress: Progress = "auto") -> None:
+        from orchestration.jobs import Flags
+
+        if not isinstance(flags, Flags):
+            raise BadInput(f"flags is {_shown(flags)}, allowed is Flags of orchestration.jobs; sesame.open makes them")
+        if progress not in get_args(Progress):
+            raise BadInput(f"progress is {_shown(progress)}, allowed is one of {', '.join(get_args(Progress))}")
         self._progress: Progress = progress
         self._open(flags)
 
@@ -155,7 +163,7 @@ class Session:
         from orchestration.terminal import announce
 
         if self.job.plan.corpus.state != "done":
-            announce(self.job.plan[:3], self.job.recognised)
+            announce(self.job.plan[:3], [*self.job.recognised, *corpus.few_held_out(self.job)])
         with self._report() as report:
             return corpus.corpus(self.job, (), report)
 
@@ -163,6 +171,8 @@ class Session:
         """The first rows of the batch of a step, decoded, as `sesame inspect` shows them; they print as text."""
         from orchestration.terminal.inspect import samples
 
+        step = _number("step", step, int, "a whole number from 0 up")
+        count = _number("count", count, int, "a whole number from 1 up")
         return Rows(samples(self._run(), step, count))
 
     def batch(self, step: int = 0) -> "dict[str, Tensor]":
@@ -171,6 +181,7 @@ class Session:
 
         from training.data import open_loader
 
+        step = _number("step", step, int, "a whole number from 0 up")
         run = self._run()
         whole = 2 * max(phase.batch * phase.length for phase in run.phases)
         machine = replace(run.machine, layout="unpadded", loader_workers=0, micro_tokens=whole)
@@ -197,6 +208,10 @@ class Session:
         """
         from orchestration.jobs import pretrain, tasks_without_text
 
+        if steps is not None:
+            steps = _number("steps", steps, int, "a whole number")
+        if resume not in ("allow", "never", "must"):
+            raise BadInput(f"resume is {_shown(resume)}, allowed is allow, never or must")
         if steps is not None and steps != self.recipe.num_steps:
             self._open(replace(self._flags, overrides=(*self._flags.overrides, *_shorter(self.recipe, steps))))
         self.corpus()
@@ -224,13 +239,14 @@ class Session:
         """
         from orchestration.jobs import evaluate, pretrain, request, score_plan, subject
 
+        files = None if data_dir is None else Path(_path("data_dir", data_dir, "a path of a folder"))
         named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
         tables = _listed("csv", csv, str)
         how = _grid_values({"seeds": seeds, "labels": labels, **grid})
         net, cluster = subject.subject_of(self._flags), self.job.cluster
         wanted = request.Wanted(
             tasks=request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
-            data=Path(data_dir) if data_dir is not None else None,
+            data=files,
             against_random=against_random,
             machine=cluster.machine,
             **how,
@@ -244,8 +260,10 @@ class Session:
         """A folder for `from_pretrained` of transformers; the names of its files."""
         from orchestration.jobs import pretrain
 
+        target = Path(_path("folder", folder, "a path of a folder"))
+        license = _word("license", license, "text")
         run = pretrain.run_folder(self._flags)
-        return pretrain.export(run, Path(folder), heads=heads, license=license)[0]
+        return pretrain.export(run, target, heads=heads, license=license)[0]
 
     def _run(self) -> "Run":
         """The run as workers get it, on a corpus that is made."""
@@ -279,6 +297,7 @@ class Scores(list["TaskScore"]):
         return _text(views.scores(score_rows(self)))
 
 
+_SHOWN: Final = 60  # characters of a value in an error
 _LISTS: Final[Mapping[str, type]] = {"rates": float, "batches": int, "epochs": float, "labels": int}
 _ALONE: Final[Mapping[str, type]] = {"steps": int, "seeds": int, "length": int, "grid": str, "features": str}
 
@@ -313,6 +332,49 @@ def _listed(name: str, value: Any, kind: type) -> list[Any]:
             words = {float: "numbers", int: "whole numbers", str: "text"}[kind]
             raise BadInput(f"{name} is {value!r}, allowed is {words}: one, or a list of them")
     return [float(one) for one in found] if kind is float else found
+
+
+def _shown(value: object) -> str:
+    """A value in an error: itself where it is short, else what it is.
+
+    >>> _shown(1.5), _shown({"text": "x" * 99})
+    ('1.5', 'a dict')
+    """
+    said = repr(value) if isinstance(value, str | int | float | bytes | None) else ""
+    return said if 0 < len(said) <= _SHOWN else with_article(type(value).__name__)
+
+
+def _word(name: str, value: object, allowed: str) -> str:
+    """Text; BadInput where it is something else."""
+    if not isinstance(value, str):
+        raise BadInput(f"{name} is {_shown(value)}, allowed is {allowed}")
+    return value
+
+
+def _path(name: str, value: object, allowed: str) -> str:
+    """Text or a path, as text; BadInput where it is something else."""
+    found = fspath(value) if isinstance(value, PathLike) else value
+    return _word(name, found, allowed)
+
+
+def _paths(data: object) -> list[str]:
+    """What `data` names, one or several; BadInput where it is text in memory."""
+    if isinstance(data, str | PathLike):
+        return [_path("data", data, "a path")]
+    allowed = "paths (files, folders, globs), or the name of a corpus: one, or a list of them"
+    if not isinstance(data, list | tuple):
+        is_table = not isinstance(data, str | int | float | bytes | None)
+        saved = "; save it, as Parquet or JSON lines or with save_to_disk, and give its path" if is_table else ""
+        raise BadInput(f"data is {_shown(data)}, allowed are {allowed}{saved}")
+    return [_path(f"data[{number}]", one, allowed) for number, one in enumerate(data)]
+
+
+def _number(name: str, value: Any, kind: type[N], allowed: str) -> N:
+    """A number; BadInput where it is something else."""
+    is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if not is_number:
+        raise BadInput(f"{name} is {_shown(value)}, allowed is {allowed}")
+    return kind(value)
 
 
 def _shorter(recipe: "Recipe", steps: int) -> list[str]:

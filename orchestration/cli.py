@@ -849,8 +849,11 @@ def _plan(job: "Job") -> "Plan":
 def _recognised(job: "Job") -> list[str]:
     """What a job has understood of its text and of its cluster, in lines."""
     from orchestration.config import without_effect
+    from orchestration.jobs import corpus
 
-    return [*job.recognised, *without_effect(job.cluster)]
+    with waiting("looking at the text"):
+        few = corpus.few_held_out(job)
+    return [*job.recognised, *few, *without_effect(job.cluster)]
 
 
 def _refuse_what_cannot_be(job: "Job", resume: str) -> list[str]:

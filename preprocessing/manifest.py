@@ -182,6 +182,8 @@ class Manifest:
             shards = tuple(ShardInfo(**shard) for shard in value.pop("shards"))
             if not all(is_beside(shard.name) for shard in shards):
                 raise ValueError("a shard is a file beside its manifest")
+            if not shards:
+                raise BadInput(f"{path}: names no shard, so this is no corpus; {AGAIN}")
             groups = value.pop("mixture", {}).items()
             mixture = {name: Group(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
             return cls(shards=shards, mixture=mixture, ledger=Ledger.from_dict(value.pop("ledger")), **value)

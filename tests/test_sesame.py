@@ -37,6 +37,114 @@ def bert(tmp_path: Path) -> sesame.Session:
     return session
 
 
+# What is given
+
+GOOD: dict[str, Any] = {"scale": "tiny", "data": "demo", "progress": "none"}
+HUGE = "x" * 100_000
+
+
+class Dataset(list[dict[str, str]]):
+    """As `datasets` has it: rows that are mappings."""
+
+
+class DataFrame:
+    """As pandas has it: what it iterates over are its columns."""
+
+    def __iter__(self) -> Any:
+        return iter(["text"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        *(
+            ("data", value, said)
+            for value, said in [
+                (None, "data is None, allowed are paths"),
+                (3, "data is 3, allowed are paths"),
+                ({"text": ["a"]}, "data is a dict, allowed are paths .*; save it, as Parquet or JSON lines"),
+                (DataFrame(), "data is a DataFrame, allowed are paths .*; save it"),
+                (Dataset([{"text": "a"}]), r"data\[0\] is a dict, allowed is paths"),
+                (["demo", None], r"data\[1\] is None"),
+                ([["demo"]], r"data\[0\] is a list"),
+                (b"demo", "data is b'demo'"),
+                (iter(["demo"]), "data is a list_iterator"),
+                (
+                    HUGE,
+                    r"--data is 'x{40}\.\.\.' \(100,000 characters\), allowed is a path or a name; write",
+                ),
+                ([HUGE], "--data is 'x{40}"),
+                ("One line.\nAnother one.", "--data is .*allowed is a path or a name"),
+                ("a\0b", "--data is "),
+            ]
+        ),
+        *(
+            ("recipe", value, said)
+            for value, said in [
+                (None, "recipe is None"),
+                (["bert_base"], "recipe is a list"),
+                ({}, "recipe is a dict"),
+                (HUGE, "recipe is 'x{40}"),
+                (b"bert_base", "recipe is b'bert_base'"),
+                ("a\0b", "recipe is "),
+            ]
+        ),
+        *(("out", value, "out is") for value in (None, 3, ["x"], {}, True, HUGE, "a\0b", DataFrame())),
+        *(("on", value, "on is") for value in (None, 3, ["x"], {}, HUGE, b"x")),
+        *(("scale", value, "scale is") for value in (None, 3, ["x"], {}, HUGE, Path("tiny"))),
+        *(("seed", value, "seed is .*, allowed is a whole number") for value in ("3", 1.5, [3], True, HUGE)),
+        *(("hold_out", value, "hold.out is") for value in (".1", [0.1], True, 3, float("nan"))),
+        *(("progress", value, "progress is") for value in (None, "fancy", ["auto"], 3)),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_value_of_another_kind_is_one_line(name: str, value: Any, said: str, tmp_path: Path) -> None:
+    given = {"out": tmp_path / "out", **GOOD, "recipe": "bert_base"} | {name: value}
+    with pytest.raises(sesame.BadInput, match=said) as error:
+        sesame.open(given.pop("recipe"), **given)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+    assert not (tmp_path / "out").exists()
+
+
+def test_paths_and_lists_of_them_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "odd\nname.txt").write_text("A document about nothing. It has two sentences.\n")
+    odd = tmp_path / "odd\nname.txt"
+    for data in (odd, str(odd), [odd], (str(odd),)):
+        job = sesame.open("bert_base", **GOOD | {"data": data, "out": str(tmp_path)}).job
+        assert [source.place for source in job.corpus.sources] == [str(odd)]
+
+
+def test_a_session_is_opened_with_flags_and_overrides_are_text() -> None:
+    with pytest.raises(sesame.BadInput, match=r"flags is a dict, allowed is Flags .*; sesame\.open makes them"):
+        sesame.Session({"recipe": "bert_base"})  # type: ignore[arg-type]
+    with pytest.raises(sesame.BadInput, match="overrides is 3, allowed is text"):
+        sesame.open("bert_base", 3, **GOOD)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda bert: bert.rows("1"), "step is '1', allowed is a whole number"),
+        (lambda bert: bert.rows(0, None), "count is None"),
+        (lambda bert: bert.batch(1.5), "step is 1.5"),
+        (lambda bert: bert.train("20"), "steps is '20'"),
+        (lambda bert: bert.train(True), "steps is True"),
+        (lambda bert: bert.train(20, resume="maybe"), "resume is 'maybe', allowed is allow, never or must"),
+        (lambda bert: bert.export(None), "folder is None, allowed is a path"),
+        (lambda bert: bert.export({}), "folder is a dict"),
+        (lambda bert: bert.export("x", license=3), "license is 3"),
+        (lambda bert: bert.scores("glue", data_dir=3), "data_dir is 3"),
+        (lambda bert: bert.scores(3), "tasks is 3"),
+    ],
+    ids=range(11),
+)
+def test_what_a_session_is_asked_is_checked(bert: sesame.Session, call: Any, said: str) -> None:
+    with pytest.raises(sesame.BadInput, match=said) as error:
+        call(bert)
+    assert "\n" not in str(error.value)
+
+
 # The module
 
 

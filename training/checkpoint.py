@@ -303,6 +303,8 @@ def _seals(path: Path) -> dict[str, Seal] | str:
         files, step = manifest["files"], manifest.get("step")
         if step is not None and path in steps(path.parent) and step_of(path) != step:
             return f"{path}: is the checkpoint of step {step}, by its {MANIFEST}; rename it to {name(step)}"
+        if files == {}:
+            return f"{path}: its {MANIFEST} names no files"
         if outside := [file for file in files if not is_beside(file)]:
             return f"{path}: its {MANIFEST} names {outside[0]!r}, which is no file of its own"
         return {file: Seal(seal["bytes"], seal["sha256"]) for file, seal in files.items()}

@@ -12,11 +12,12 @@ from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
-from training.tasks import LABELS, MORE, TASKS
+from training.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
 
 log = logging.getLogger(__name__)
 
 STAGE: Final = "looking at what is held out"  # of a large corpus that takes its time
+_MANY: Final = 3  # times as many documents as labelled rows are enough: of a half rows are drawn
 _OWN: Final = Corpus(name="own")  # its shares are those of text that a command names
 
 
@@ -70,6 +71,27 @@ def too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
         except DataError as error:
             found[task] = str(error)
     return found
+
+
+def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[str]:
+    """That a corpus of about `num` documents will hold out too few for any score, in one line that says what helps; or
+    nothing.
+
+    >>> foreseen(Corpus(name="news"), 100_000, ["source"], own=True)
+    []
+    """
+    wanted = [task for task in tasks if task in TASKS]
+    few = 2 if corpus.test and num >= 6 else 0  # as steps/plan.py holds out
+    held = max(round(corpus.test * num), few)
+    if held >= FEWEST_ROWS or not wanted:
+        return []
+    share = min(0.5, _MANY * LABELS / max(num, 1))
+    helps = f"--hold-out {2 * share:.2g}" if own and share < 0.5 else f"test: {share:.2g} in a corpus file"
+    helps = f"{helps} holds out {round(share * num):,}" if share * num >= FEWEST_ROWS else "give more text"
+    return [
+        f"no scores to be expected of {', '.join(wanted)}: of about {num:,} documents of {corpus.name} {held} are held "
+        f"out for downstream tasks, which need {FEWEST_ROWS} at least; {helps}"
+    ]
 
 
 def tasks_without_text(corpus: Stage, tasks: Sequence[str], labels: int = LABELS) -> list[str]:

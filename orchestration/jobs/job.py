@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from glob import iglob
@@ -28,10 +28,13 @@ from preprocessing.errors import BadInput
 from preprocessing.folders import local
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
-from preprocessing.vocab import VocabSpec, given, keeps_whitespace, table_rows, without_whitespace
+from preprocessing.vocab import VocabSpec, keeps_whitespace, table_rows, without_whitespace
+from preprocessing.vocab import given as vocab_of_file
 from training.run import Resume, Run
 
 LONGEST_NAME = 80  # characters of the name of a corpus that has its file's
+_LONGEST_STEP, _LONGEST_PATH = 255, 4095  # bytes of a name of a folder and of a path, as Linux has them
+_SHOWN = 40  # characters of what cannot be a path
 WEIGHTS = ("config.json", "spec.json", "manifest.json")  # of transformers, an export of ours, a checkpoint
 
 
@@ -146,6 +149,8 @@ def open_job(flags: Flags) -> Job:
     """Read, compose and check what the flags name; BadInput with one line for each thing that is wrong."""
     if any(not given.strip() for given in flags.data):
         raise BadInput("--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus")
+    for name, given in _given_names(flags):
+        _require_path(name, given)
     if flags.out.exists() and not flags.out.is_dir():
         raise BadInput(f"--out {flags.out}: is there and is no folder; give another one")
     of_recipe, _ = split_overrides(flags.overrides)
@@ -154,7 +159,7 @@ def open_job(flags: Flags) -> Job:
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
-    corpus = hold_out.with_shares(_corpus(flags.data, default), flags.hold_out, own)
+    corpus = hold_out.with_shares(_corpus(flags.data, default, flags.hold_out is not None), flags.hold_out, own)
     if corpus.mixture and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
@@ -172,8 +177,26 @@ def open_job(flags: Flags) -> Job:
     return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line, own_text=own)
 
 
+def _given_names(flags: Flags) -> list[tuple[str, str]]:
+    """Flags that are names or paths, and their values."""
+    alone = [("recipe", flags.recipe), ("--on", flags.on), ("--scale", flags.scale), ("--out", str(flags.out))]
+    return [*alone, *(("--data", given) for given in flags.data)]
+
+
+def _require_path(name: str, given: str) -> None:
+    """BadInput where this can be neither a path nor a name: text itself, say."""
+    longest = max(len(step.encode(errors="surrogateescape")) for step in given.split("/"))
+    impossible = "\0" in given or longest > _LONGEST_STEP or len(given) > _LONGEST_PATH
+    if impossible or ("\n" in given and not Path(given).exists()):
+        shown = repr(given[:_SHOWN] + "..." if len(given) > _SHOWN else given)
+        raise BadInput(
+            f"{name} is {shown} ({len(given):,} characters), allowed is a path or a name; write text to a file, and "
+            "give its path"
+        )
+
+
 def _keeps_whitespace(spec: VocabSpec) -> bool:
-    return keeps_whitespace(given(spec)) if spec.file else spec.is_of_bytes
+    return keeps_whitespace(vocab_of_file(spec)) if spec.file else spec.is_of_bytes
 
 
 def inputs_of(corpus: Corpus) -> str:
@@ -187,8 +210,11 @@ def inputs_of(corpus: Corpus) -> str:
     return digest([[split.name for split in plan_splits(sources)], digests, units])
 
 
-def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
-    """The text that --data names, cleaned as the recipe's own corpus is, or the one corpus file that it names."""
+def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) -> Corpus:
+    """The text that --data names, cleaned as the recipe's own corpus is, or the one corpus file that it names.
+
+    BadInput where a corpus file among others says otherwise than the recipe's own corpus how text is read.
+    """
     if not data:
         return default
     if grouped := _grouped(data, default):
@@ -200,9 +226,24 @@ def _corpus(data: Sequence[str], default: Corpus) -> Corpus:
         return corpora[0]
     if mixed := [corpus.name for corpus in corpora if corpus.mixture]:
         raise BadInput(f"--data {mixed[0]}: is a mixture, and its weights say nothing of other text; name it alone")
+    for given, corpus in zip(filter(_is_corpus, data), corpora, strict=True):
+        if keys := _own_keys(corpus, default, given in names("corpora") or hold_out_given):
+            beside = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
+            raise BadInput(
+                f"--data {given}: its {', '.join(keys)} would say nothing of {beside}; name it alone, with all text "
+                "among its `sources`, or leave them out of it"
+            )
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
     sources += [source for given in data if not _is_corpus(given) for source in _recognised(given)]
     return replace(default, name=_name(data), sources=tuple(sources), mixture=())
+
+
+def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
+    """What a corpus says otherwise than the text that is read as `default` says, its shares aside where so asked."""
+    usual = hold_out.with_shares(default, None, own=True)
+    aside = {"name", "sources", "mixture"} | ({"validation", "test"} if shares_aside else set())
+    keys = (field.name for field in fields(Corpus) if field.name not in aside)
+    return [key for key in keys if getattr(corpus, key) not in (getattr(usual, key), getattr(Corpus(name="x"), key))]
 
 
 def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
@@ -223,6 +264,10 @@ def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
                 f"--data {given}: names no group of corpus {default.name}; write GROUP=PATH, GROUP being one of "
                 f"{', '.join(known)}, or name all text without groups"
             )
+    if files := [path for name, path in split if name and _is_corpus(path)]:
+        raise BadInput(
+            f"--data {files[0]}: is a corpus, and a group of a mixture takes text only; name the text of its `sources`"
+        )
     groups = tuple(
         replace(
             group,

@@ -26,6 +26,26 @@ def require_room(spec: VocabSpec, corpus: Corpus) -> None:
         raise too_small(spec.size, least, of_sample=_size(_pieces(corpus)) > _BYTES)
 
 
+def about_how_many(corpus: Corpus) -> int:
+    """How many documents the input has that cleaning keeps, by the same sample: a guess where it has more than 2 MB."""
+    splits = _pieces(corpus)
+    kept, read, total = 0, 0, _size(splits)
+    chosen = [0] if total <= _BYTES else _spread([split.weight for split in splits])
+    cleaner = Cleaner(replace(corpus.clean, repair=False, rules=(), mask=()))
+    for start, stop in zip(chosen, [*chosen[1:], len(splits)], strict=True):
+        left = _BYTES // len(chosen)
+        for split in splits[start:stop]:
+            tally = Tally()
+            for _ in cleaned(records(split, corpus.clean.max_chars), cleaner, tally):
+                if tally.ledger.seen.bytes >= left:
+                    break
+            kept, read = kept + tally.ledger.kept.documents, read + tally.ledger.seen.bytes
+            left -= tally.ledger.seen.bytes
+            if total > _BYTES and left <= 0:
+                break
+    return kept if total <= _BYTES else round(kept * total / max(read, 1))
+
+
 def documents(corpus: Corpus) -> Iterator[str]:
     """The first documents at 16 places of the input, 2 MB in all, cleaned but not repaired; always the same ones.
 

@@ -1,7 +1,8 @@
 """Byte-level BPE (GPT-2, RoBERTa) through `tokenizers`: the spec, then how pieces are trained, read and written."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple
 
@@ -24,6 +25,11 @@ LINE_ENDS: Final = "\u0109\u010a\u010d"  # tab, line feed and carriage return as
 WHITE: Final = LINE_ENDS + "\u0120"  # and space
 _NUM_BYTES: Final = 256
 _LEAST_COUNT: Final = 2  # a pair seen once is no pattern
+_LONGEST_WORD: Final = 1_000  # characters, in training
+_LETTER, _MARK = r"[^\W\d_]", r"(?:[^\w\s]|_)"
+_LONG_WORD: Final = re.compile(  # as GPT-2's pattern has words: of letters, of digits or of marks
+    "|".join(rf"(?<!{kind}){kind}{{{_LONGEST_WORD + 1},}}" for kind in (_LETTER, r"\d", _MARK))
+)
 
 
 @spec
@@ -105,10 +111,25 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator((part for text in texts for part in _short_words(text)), trainer)
     model = parse_json(tokenizer.to_str())["model"]
     ordinary = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return Pieces(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
+
+
+def _short_words(text: str) -> Iterator[str]:
+    """The text, cut inside of words of more than 1,000 characters: the time of the library's trainer is quadratic in
+    the longest one, and of such a word the pairs at a few cuts are lost.
+
+    >>> [len(part) for part in _short_words("a " + "b" * 2500)]
+    [1002, 1000, 500]
+    """
+    start = 0
+    for word in _LONG_WORD.finditer(text):
+        for stop in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
+            yield text[start:stop]
+            start = stop
+    yield text[start:]
 
 
 def _read(path: Path, size: int, layout: Layout) -> Pieces:

@@ -1,6 +1,7 @@
 """WordPiece (BERT, arXiv:1810.04805) through `tokenizers`: the spec, then how ids are trained, read and written."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ _CHARACTERS: Final = 1 / 32  # of the pieces, at least, may be characters: BERT 
 _LEAST_COUNT: Final = 2  # a pair seen once is no pattern
 _TEXTS_AT_ONCE: Final = 1_000  # whose ids are in memory together
 _LONGEST_WORD: Final = 100  # characters; a longer word is [UNK], as in transformers
+# What may have a longer word: no blank, no mark of ASCII, and of CJK neither marks nor characters, which are words.
+_LONG: Final = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff0f]{101,}")
 
 
 @spec
@@ -54,7 +57,7 @@ class WordPiece:
     def make(self, texts: Iterable[str]) -> Made:
         if self.file:
             return from_file(self.file, self._read)
-        return Made(SPECIALS, _files(self._trained(list(texts)), self.lowercase))
+        return Made(SPECIALS, _files(self._trained(_without_long_words(texts, self.lowercase)), self.lowercase))
 
     def _read(self, path: Path) -> Made:
         if found := tokenizer_json.find(path):
@@ -71,7 +74,7 @@ class WordPiece:
         if self.file:
             return 0
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
-        return len(_first(_alphabet(texts, self.size, tokenizer), tokenizer))
+        return len(_first(_alphabet(_without_long_words(texts, self.lowercase), self.size, tokenizer), tokenizer))
 
     @staticmethod
     def reads(scheme: Scheme) -> bool:
@@ -84,6 +87,19 @@ class WordPiece:
     @staticmethod
     def ends_word(piece: str) -> bool:
         return False
+
+
+def _without_long_words(texts: Iterable[str], lowercase: bool) -> list[str]:
+    """The texts without words of more than 100 characters: they are unknown whatever the pieces are, and the time of
+    the library's trainer is quadratic in the longest word."""
+    tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
+
+    def short(run: re.Match[str]) -> str:
+        words = tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(run[0]))
+        left = [word for word, _ in words if len(word) <= _LONGEST_WORD]
+        return run[0] if len(left) == len(words) else f" {' '.join(left)} "
+
+    return [_LONG.sub(short, text) for text in texts]
 
 
 def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:

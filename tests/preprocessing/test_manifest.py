@@ -100,3 +100,9 @@ def test_merging_ledgers_adds_them_in_any_order_and_changes_neither() -> None:
 
 def test_a_ledger_survives_json() -> None:
     assert Ledger.from_dict(json.loads(json.dumps(MANIFEST.ledger.to_dict()))) == MANIFEST.ledger
+
+
+def test_a_manifest_without_shards_is_called_by_its_name(tmp_path: Path) -> None:
+    replace(MANIFEST, shards=()).save(tmp_path)
+    with pytest.raises(BadInput, match=r"manifest\.json: names no shard, so this is no corpus; make the corpus again"):
+        Manifest.load(tmp_path)

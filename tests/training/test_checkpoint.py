@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from preprocessing.files import checked_json, from_checked_json
 from tests.training.together import together
 from training import checkpoint
 from training import saver as saving
@@ -417,3 +418,16 @@ def test_a_manifest_that_no_json_reader_bears_is_a_fault(tmp_path: Path, text: s
     (tmp_path / "step-000000002" / "manifest.json").write_text(text, errors="surrogateescape")
     assert "its manifest.json cannot be read" in str(checkpoint.find_fault(tmp_path / "step-000000002"))
     assert restore(tmp_path) == ({"step": 1}, content(1))
+
+
+def test_a_manifest_without_files_is_called_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is there and can be read: no worker fails to see it."""
+    write(tmp_path, 1)
+    path = tmp_path / "step-000000001"
+    manifest = from_checked_json((path / "manifest.json").read_bytes())
+    (path / "manifest.json").write_bytes(checked_json(manifest | {"files": {}}))
+    assert checkpoint.find_fault(path) == f"{path}: its manifest.json names no files"
+    with pytest.raises(BadInput, match="none of its 1 checkpoints is whole"):
+        restore(tmp_path)
+    assert f"{path}: its manifest.json names no files; looking for an older checkpoint" in caplog.text
+    assert "not all workers" not in caplog.text

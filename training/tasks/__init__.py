@@ -20,6 +20,7 @@ from training.tasks.choose import Choose
 from training.tasks.classify import Classify
 from training.tasks.cloze import Blank, Blanks, Cloze
 from training.tasks.context_length import ContextLength
+from training.tasks.documents import FEWEST_ROWS
 from training.tasks.follows import Follows
 from training.tasks.generate import Generate
 from training.tasks.grid import Grid
@@ -54,6 +55,7 @@ from training.tasks.writing import Question, Writing, WrittenTask, askable, aske
 
 __all__ = [
     "EACH",
+    "FEWEST_ROWS",
     "LABELS",
     "LENGTH",
     "MORE",

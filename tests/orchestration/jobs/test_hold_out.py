@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from orchestration.jobs.request import Subject, Wanted
 from orchestration.jobs.score_plan import planned
 from orchestration.progress import ignore
 from orchestration.reports.ablations import tables
+from pipeline.readers import Text
+from pipeline.spec import Corpus
+from pipeline.steps import about_how_many
 from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
@@ -152,3 +156,51 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
     monkeypatch.setattr(ablation.corpus_stage, "corpus", lambda job, *_: mini_corpus(job.plan.corpus.folder))
     with pytest.raises(DataError, match="holds out no document for it; hold out more of the text"):
         ablation.make(plan, ignore)
+
+
+@pytest.mark.parametrize(
+    ("num", "test", "own", "said"),
+    [
+        (
+            739,
+            0.005,
+            True,
+            "of about 739 documents of news 4 are held out .*; test: 0.5 in a corpus file holds out 370",
+        ),
+        (2_000, 0.005, True, "of about 2,000 documents of news 10 are held out .*; --hold-out 0.6 holds out 600"),
+        (2_000, 0.005, False, "; test: 0.3 in a corpus file holds out 600"),
+        (30, 0.1, True, "of about 30 documents of news 3 are held out .*; give more text"),
+        (9, 0.001, True, "of about 9 documents of news 2 are held out"),
+        (0, 0.005, True, "of about 0 documents of news 0 are held out .*; give more text"),
+    ],
+)
+def test_too_few_documents_are_foreseen(num: int, test: float, own: bool, said: str) -> None:
+    (line,) = hold_out.foreseen(Corpus(name="news", test=test), num, ["source", "glue"], own)
+    assert line.startswith("no scores to be expected of source: ")
+    assert re.search(said, line), line
+
+
+@pytest.mark.parametrize(("num", "tasks"), [(8_000, ["source"]), (739, ["glue"]), (739, [])])
+def test_what_is_enough_is_not_spoken_of(num: int, tasks: list[str]) -> None:
+    assert hold_out.foreseen(Corpus(name="news"), num, tasks, own=True) == []
+
+
+def test_it_is_said_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "".join(f"A document with the number {number}. It has two sentences.\n" for number in range(739))
+    (tmp_path / "texts.txt").write_text(lines)
+    given = ["bert_base", "--scale", "tiny", "--data", f"line:{tmp_path}/texts.txt", "--out", str(tmp_path / "out")]
+    assert main(["run", *given, "--dry-run"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "of about 739 documents of texts 4 are held out" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_of_much_text_are_guessed(tmp_path: Path) -> None:
+    for number in range(9):
+        lines = (
+            f"A document with the number {number} {line}. It has two sentences and some words.\n"
+            for line in range(9_000)
+        )
+        (tmp_path / f"{number}.txt").write_text("".join(lines))
+    found = about_how_many(Corpus(name="x", sources=(Text(path=str(tmp_path), unit="line"),)))
+    assert found == pytest.approx(81_000, rel=0.05)

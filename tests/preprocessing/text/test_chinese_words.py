@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from preprocessing.text import chinese_word_starts
+from preprocessing.text import chinese_words as chinese_words_module
 from preprocessing.text.chinese_words import chinese_words
 
 
@@ -61,3 +62,21 @@ def test_words_are_those_of_a_treebank_for_the_most_part(shared: Path) -> None:
         ours, gold = set(pairwise(cuts)), spans_of(words)
         both, found, wanted = both + len(ours & gold), found + len(ours), wanted + len(gold)
     assert 2 * both / (found + wanted) > 0.79  # 0.795 with jieba 0.42.1; the treebank cuts finer
+
+
+def test_long_runs_of_unknown_characters_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """jieba copies the whole path for each character that it does not know, which is quadratic in a run of them."""
+    asked = list[int]()
+    tokenizer = chinese_words_module._jieba()
+    whole = tokenizer.cut
+
+    def cut(run: str) -> Iterator[str]:
+        asked.append(len(run))
+        return whole(run)
+
+    monkeypatch.setattr(tokenizer, "cut", cut)
+    text = "\u9f98" * 2_500 + "\uff0c" + "\u6211\u4eec"
+    starts = chinese_words_module.chinese_words(text)
+    assert asked == [1_000, 1_000, 500, 2]
+    assert starts[-1] == 2_501
+    assert starts == sorted(set(starts))
