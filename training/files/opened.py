@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -45,12 +46,18 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
             for inside, content in _members(path, name, member) if member else [(name, _plain(path))]:
                 require_itself(path, content[:LOOKED_AT])
                 yield inside, content
+        except BadInput:
+            raise
         except (
             OSError,
             EOFError,
             RuntimeError,
+            ValueError,  # of a name in a zip that is no UTF-8, of a size below 0
+            LookupError,
+            ArithmeticError,
             zlib.error,
             lzma.LZMAError,
+            struct.error,
             tarfile.TarError,
             zipfile.BadZipFile,
         ) as error:
@@ -146,6 +153,7 @@ def _tarred(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _of_stream(path: Path, pattern: str, stream: Any) -> Iterator[tuple[str, bytes]]:
+    left = _most(path)  # a sparse file becomes far more than the stream: its holes are zeros that nobody wrote
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for number, info in enumerate(archive):
             _require_few(path, number)
@@ -153,6 +161,9 @@ def _of_stream(path: Path, pattern: str, stream: Any) -> Iterator[tuple[str, byt
             if info.isdir() or not fnmatchcase(info.name, pattern):
                 continue
             _require_inside(path, info.name, is_link=info.issym() or info.islnk())
+            left -= info.size
+            if left < 0:
+                raise _too_large(path)
             if content := archive.extractfile(info):
                 yield info.name, content.read()
 

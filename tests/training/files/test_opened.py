@@ -51,6 +51,23 @@ def a_header_of_zeros(path: Path) -> Path:
     return path
 
 
+def a_hole(path: Path) -> Path:
+    """A tar of a sparse file (GNU's 1.0): a hole of 20 GB, of which a few bytes are stored."""
+    content = b"1\n%d\n1\n" % (20 << 30)
+    info = tarfile.TarInfo("a.txt")
+    info.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "a.txt",
+        "GNU.sparse.realsize": str((20 << 30) + 1),
+    }
+    content = content.ljust(512, b"\0") + b"x"
+    info.size = len(content)
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO(content))
+    return path
+
+
 def overlapping(path: Path) -> Path:
     """A zip whose files share their bytes: each is small, all are not."""
     a_zip(path, **{"a.txt": ZEROS})
@@ -78,6 +95,7 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
     "several.tgz": lambda path: a_tar(path, *((f"{number}.txt", ZEROS) for number in range(3))),
     "beside.tar.gz": lambda path: a_tar(path, ("other", bytes(LARGE)), ("a.txt", b"few")),
     "header.tar.gz": a_header_of_zeros,
+    "sparse.tar": a_hole,
 }
 
 
@@ -134,6 +152,20 @@ def test_a_path_that_climbs_out_of_an_archive_is_refused(tmp_path: Path, inside:
     for name in ("a.zip", "a.tar"):
         with pytest.raises(BadInput, match="leads out of the folder"):
             list(contents(tmp_path, name, "*.txt"))
+
+
+def test_a_zip_whose_list_of_names_is_damaged_is_one_line(tmp_path: Path) -> None:
+    """UnicodeDecodeError, IndexError: what reads it says so in many ways."""
+    content = a_zip(tmp_path / "a.zip", **{"é.txt": b"x" * 99}).read_bytes()
+    damaged = [content.replace("é".encode(), b"\xff\xff")]
+    for at in range(len(content)):
+        damaged += [content[:at] + bytes([value]) + content[at + 1 :] for value in (0, 0x80, 0xFF)]
+    for each in damaged:
+        (tmp_path / "a.zip").write_bytes(each)
+        try:
+            list(contents(tmp_path, "a.zip", "*"))
+        except BadInput as error:
+            assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize("how", ["w", "w:gz", "w:bz2", "w:xz"])
