@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.cut import Piece, pieces_at
-from pipeline.readers.files import File, Sides, absolute, find_single, head, is_text, plain_suffix, shown
+from pipeline.readers.files import (
+    File,
+    Sides,
+    absolute,
+    ends_in_returns,
+    find_single,
+    head,
+    is_text,
+    plain_suffix,
+    shown,
+)
 from pipeline.readers.jsonl import check_field
 from pipeline.readers.lines import lines
 from pipeline.readers.reader import Sample
@@ -109,6 +119,7 @@ class Csv:
 
 def _in_utf8(start: bytes, recode: Recoder) -> bytes:
     """The beginning of a file as far as its lines are whole."""
+    start = start.replace(b"\r", b"\n") if ends_in_returns(start) else start
     lines = start.splitlines(keepends=True)
     return b"".join(map(recode, lines[:-1] if len(start) > HEAD // 2 and len(lines) > 1 else lines))
 
@@ -127,11 +138,13 @@ def _column(file: File, header: list[str], field: str) -> int:
     names = [name.strip() for name in header]
     if _is_number(field):
         raise BadInput(f"{file.path}: has {len(names)} columns, not {field}; name another one with --data PATH#NUMBER")
-    if names.count(field) != 1:
-        have, number = ", ".join(map(repr, names[:8])), names.count(field)
-        how_many = f"{number} columns" if number else "no column"
+    if (number := names.count(field)) > 1:
         raise BadInput(
-            f"{file.path}: has {how_many} {field!r}, but {have}; name one with "
+            f"{file.path}: has {number} columns {field!r}, so that nothing says which is meant; rename the others"
+        )
+    if not number:
+        raise BadInput(
+            f"{file.path}: has no column {field!r}, but {', '.join(map(repr, names[:8]))}; name one with "
             "--data PATH#COLUMN, or as `field` of the source; a number says which, where no row names them"
         )
     return names.index(field)

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from pipeline.readers.files import File, is_text, open_stored, stored_head
+from pipeline.readers.files import File, ends_in_returns, is_text, open_stored, stored_head
 from preprocessing.encodings import wide
 
 _INFLATED: Final = 4  # text compresses to about a quarter
@@ -72,11 +72,13 @@ def ranges(cuts: list[int]) -> list[tuple[int, int | None]]:
 
 
 def text_cuts(file: File, step: int) -> list[int]:
-    """Cuts of a file of lines at about every `step` bytes; none where it is compressed, UTF-16 or UTF-32."""
+    """Cuts of a file of lines at about every `step` bytes; none where it is compressed, UTF-16 or UTF-32, or
+    its lines have no line feeds."""
     if file.compression or file.size < 1.5 * step:
         return []
     start = stored_head(file.path)
-    return by_bytes(file.size, step) if is_text(start) and not wide(start) else []
+    has_lines = is_text(start) and not wide(start) and not ends_in_returns(start)
+    return by_bytes(file.size, step) if has_lines else []
 
 
 def member_cuts(file: File, step: int, members: Members) -> list[int]:

@@ -336,6 +336,30 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
     return io.BufferedReader(Decoded(_utf8(file, encoding))) if encoding else file
 
 
+def open_lines(path: str, start: int = 0, stop: int | None = None, encoding: str = "") -> io.BufferedReader:
+    """As `open_bytes`, with a line feed at the end of each line: files of old Macs have carriage returns alone."""
+    file = open_bytes(path, start, stop, encoding)
+    if start or stop is not None or b"\n" in file.peek(_PIECE) or not ends_in_returns(head(path, SNIFFED, encoding)):
+        return file
+    return io.BufferedReader(Decoded(_with_line_feeds(file)))
+
+
+def ends_in_returns(start: bytes) -> bool:
+    r"""Whether the lines of a file that begins so end in carriage returns alone, so that there seems to be one line.
+
+    >>> ends_in_returns(b"One.\rTwo.\r"), ends_in_returns(b"One.\r\nTwo.\r\n"), ends_in_returns(b"One.")
+    (True, False, False)
+    """
+    return b"\r" in start and b"\n" not in start
+
+
+def _with_line_feeds(file: io.BufferedReader) -> Iterator[bytes]:
+    while block := file.read(_PIECE):
+        yield block.replace(b"\r", b"\n")
+    if fault(file) or trailing(file):
+        raise _EndsHere(fault(file), trailing(file))
+
+
 def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
     compression = compression_of(path)
     if compression is None:

@@ -26,6 +26,7 @@ _FIELD: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 _PLAIN: Final = json.JSONDecoder()
 _MOST_DIGITS: Final = 4000  # of a number: Python reads no longer ones as integers, and no text is one
 _LONG_NUMBERS: Final = json.JSONDecoder(parse_int=lambda digits: _number(digits))
+_MOST_ASKED: Final = 1000  # lines that are looked at for a field that the first ones lack
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 
@@ -100,9 +101,22 @@ def fields_with(sample: Sample, fields: list[str] | None) -> list[str] | None:
     first = sample.field.partition(".")[0]
     if fields is None or first in fields or sample.field in fields:
         return fields
-    names = [json.dumps(name).encode() for name in (first, sample.field)]
-    is_later = any(name in block for block in blocks_of(sample.file) for name in names)
-    return [*fields, first] if is_later else fields
+    return [*fields, first] if _is_later(sample) else fields
+
+
+def _is_later(sample: Sample) -> bool:
+    """Whether an object of the file has the field that is looked for; one inside of another field is none."""
+    names = [json.dumps(name).encode() for name in {sample.field.partition(".")[0], sample.field}]
+    blocks = (block for block in blocks_of(sample.file) if any(name in block for name in names))
+    found = (line for block in blocks for line in block.split(b"\n") if any(name in line for name in names))
+    for number, line in enumerate(found):
+        try:
+            value = loads(decode(line)[0])
+            if number == _MOST_ASKED or not isinstance(value, dict) or _at(value, sample.field) is not _ABSENT:
+                return True
+        except (ValueError, RecursionError):  # of lines that are there in part, or lie in an array, nothing is known
+            return True
+    return False
 
 
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pipeline.readers.files import compression_of, fault, open_bytes, trailing
+from pipeline.readers.files import compression_of, fault, open_lines, trailing
 from pipeline.readers.record import SNIPPET, TRAILING, Record
 from preprocessing.tables import Line
 
@@ -29,7 +29,7 @@ def lines(
     compressed file is of compressed bytes and whole in itself (see cut.py): lines end there, and start counts from it.
     """
     whole = compression_of(path) is not None
-    with open_bytes(path, start, stop, encoding) as file:
+    with open_lines(path, start, stop, encoding) as file:
         at = 0 if whole else start
         if start and not whole:  # a line that ends right before `start` is not ours, one that begins there is
             file.seek(start - 1)

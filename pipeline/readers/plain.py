@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from typing import Final
+from unicodedata import category
 
 from pipeline.readers.cut import Piece
 from pipeline.readers.files import head, is_text
@@ -12,7 +13,10 @@ from preprocessing.encodings import UTF8
 from preprocessing.text import decode
 
 _MOST_BLANKS: Final = 256  # bytes of a line of blanks of Unicode
-_BLANKS: Final = "".join(char for char in map(chr, range(0x3001)) if char.isspace()) + "\u200b\ufeff"
+_INVISIBLE: Final = "\u115f\u1160\u2800\u3164\uffa0"  # letters and a symbol that show nothing
+_BLANKS: Final = _INVISIBLE + "".join(
+    char for char in map(chr, range(0x10000)) if char.isspace() or category(char) in ("Cc", "Cf")
+)
 
 Begins = Callable[[Line], bool]  # whether a document begins with this line
 Parse = Callable[[str, Line], Record]  # label of the file, lines of a document as one -> its record
@@ -29,7 +33,7 @@ def always(line: Line) -> bool:
 
 
 def is_blank(line: Line) -> bool:
-    r"""Blank lines are between documents, whatever blanks they hold.
+    r"""Blank lines are between documents, whatever they hold that shows nothing.
 
     >>> [is_blank(Line(0, 0, content.encode())) for content in ("\n", " \t\r\n", "\u00a0\u3000\n", "a\n")]
     [True, True, True, False]

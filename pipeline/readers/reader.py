@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from pipeline.readers.cut import Piece
-from pipeline.readers.files import BYTE_ORDER_MARK, SNIFFED, File, Sides, head, is_text, stored_head
+from pipeline.readers.files import BYTE_ORDER_MARK, SNIFFED, File, Sides, ends_in_returns, head, is_text, stored_head
 from pipeline.readers.record import Record
 
 
@@ -31,10 +31,15 @@ class Sample:
         return stored_head(self.file.path)
 
     @cached_property
+    def inside(self) -> bytes:
+        """The first 64 KB decompressed, without white space before them, whether they are text or not."""
+        return head(self.file.path, SNIFFED).removeprefix(BYTE_ORDER_MARK).lstrip()
+
+    @cached_property
     def start(self) -> bytes:
-        """The first 64 KB decompressed, without white space before the text; b"" where it is empty or no text."""
-        start = head(self.file.path, SNIFFED).removeprefix(BYTE_ORDER_MARK).lstrip()
-        return start if is_text(start[:8192]) else b""
+        """The same, as lines are read; b"" where the file is empty or no text."""
+        start = self.inside if is_text(self.inside[:8192]) else b""
+        return start.replace(b"\r", b"\n") if ends_in_returns(start) else start
 
 
 class Reader(Protocol):

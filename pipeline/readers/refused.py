@@ -38,6 +38,7 @@ _LOOKS: Final = (  # how a file begins, what it is, what to do
     (b"\xff\xd8\xff", "a picture", "leave it out"),
     (b"GIF8", "a picture", "leave it out"),
     (b"\x7fELF", "a program", "leave it out"),
+    (b"filedesc://", "an ARC archive, of before WARC", "turn it into WARC first, as with `warcio recompress`"),
     (b"SQLite format 3", "a SQLite database", "export its text as CSV"),
     (b"\x93NUMPY", "a NumPy array", "Sesame wants text, and makes the tokens itself"),
     (b"\x89HDF", "HDF5", "export its text as Parquet"),

@@ -41,6 +41,7 @@ _MEMBERS: Final = {None: PLAIN_WARC, "gzip": GZIP_WARC}  # by compression; anoth
 _DRAFT: Final = b"WARC/0."
 _VERSION: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _RECORD: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n(?=[A-Za-z][\w-]*[ \t]*:)")
+_LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]*(?=WARC/\d)")  # of an archive that was opened in an editor
 _USUAL_GAP: Final = b"\r\n\r\n"  # after each record
 _LONGEST_MARK: Final = 64  # bytes at the end of a block in which a record may begin
 _HEADERS: Final = re.compile(rb"(?s:.*?)\r?\n\r?\n")
@@ -79,7 +80,8 @@ class Warc:
 
     @classmethod
     def looks_like(cls, sample: Sample) -> Self | None:
-        return cls(path=sample.path) if sample.start.startswith(b"WARC/") else None
+        is_archive = _VERSION.match(sample.inside)  # the first page of which may be compressed, or a picture
+        return cls(path=sample.path) if is_archive else None
 
     def describe(self) -> str:
         return f"{self.path}: read as warc"
@@ -136,6 +138,8 @@ class _Records:
         return bool(self.held)
 
     def record(self) -> _Found:
+        if not self.start and (lead := _LEAD.match(self.held)) and lead.end():
+            return self.taken(lead.end(), {}, b"", BETWEEN)
         match = _HEADERS.match(self.held, 0, _RECENT) if _VERSION.match(self.held) else None
         if match is None:
             is_cut = self.ended and _VERSION.match(self.held) and _RECORD.search(self.held, 1) is None

@@ -71,6 +71,8 @@ FILES = {
     "a.png": (b"\x89PNG\r\n\x1a\n" + b"\0" * 20, "picture", "leave it out"),
     "a.jpg": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "picture", "leave it out"),
     "a.bin": (b"\x7fELF\x02\x01" + b"\0" * 60, "program", "leave it out"),
+    "a.arc": (b"filedesc://a.arc 0.0.0.0 20200101000000 text/plain 76\n1 0 Alexa Internet\n", "ARC", "warcio"),
+    "a.arc.gz": (gzip.compress(b"filedesc://a.arc 0.0.0.0 20200101000000 text/plain 76\n"), "ARC", "warcio"),
     "a.db": (b"SQLite format 3\x00" + b"\0" * 60, "SQLite", "CSV"),
     "a.npy": (_npy(), "NumPy", "text"),
     "a.h5": (b"\x89HDF\r\n\x1a\n", "HDF5", "Parquet"),

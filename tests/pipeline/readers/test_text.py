@@ -1,5 +1,6 @@
 """Files of text alone: what separates the documents in them."""
 
+import gzip
 import logging
 from pathlib import Path
 
@@ -12,15 +13,50 @@ SENTENCES = "The first sentence is here.\nAnd the second one is there.\n"
 
 
 @pytest.mark.parametrize(
-    "blank", ["", " ", "\t", "\r", " \r", "\f", "\v", "\u00a0", "\u3000", "\u2003", "\u200b", " \t \u00a0 "]
-)
+    "blank",
+    ["", " ", "\t", "\r", " \r", "\f", "\v", "\0", "\x01", "\x1e", "\x7f", "\x85", "\xa0", "\xad", "\u061c", "\u1680",
+     "\u180e", "\u2003", "\u200b", "\u200e", "\u200f", "\u2028", "\u202c", "\u2060", "\u2069", "\u2800", "\u3000",
+     "\u3164", "\ufeff", "\uffa0", " \t \u00a0 ", "\u200f \u2060"],
+)  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_a_blank_line_may_hold_blanks(tmp_path: Path, blank: str, encoding: str) -> None:
     """The format of BERT with a space in its blank lines was read as a document a line."""
     content = f"{blank}\n".join([SENTENCES] * 3)
     path = write(tmp_path, content.encode(encoding), "a.txt")
     assert recognise(path) == [Text(path=path, unit="paragraphs")]
-    assert [text.strip("\u200b\n") for text in texts(*recognise(path))] == [SENTENCES.strip()] * 3
+    assert [text.strip(blank + "\n") for text in texts(*recognise(path))] == [SENTENCES.strip()] * 3
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("a.txt", "\r\r".join([SENTENCES.replace("\n", "\r").strip()] * 3), [SENTENCES.strip()] * 3),
+        ("a.txt", "\r \r".join([SENTENCES.replace("\n", "\r").strip()] * 3), [SENTENCES.strip()] * 3),
+        ("a.txt", "One line.\rAnother one.\r", ["One line.", "Another one."]),
+        ("a.jsonl", '{"text": "One."}\r{"text": "Two."}\r{"text": "Three."}', ["One.", "Two.", "Three."]),
+        ("a.csv", 'id,text\r1,One.\r2,"Two,\rtwo."\r', ["One.", "Two,\ntwo."]),
+        ("a.tsv", "id\ttext\r1\tOne.\r2\tTwo.\r", ["One.", "Two."]),
+        ("a.txt", "id,text\r1,One.\r2,Two.\r", ["One.", "Two."]),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_lines_may_end_in_carriage_returns_alone(
+    tmp_path: Path, name: str, content: str, wanted: list[str], packed: bool, encoding: str
+) -> None:
+    """Files of old Macs, and of spreadsheets on new ones, were one line: one document, or one that cannot be read."""
+    stored = content.encode(encoding)
+    path = write(tmp_path, gzip.compress(stored) if packed else stored, f"{name}.gz" if packed else name)
+    assert texts(*recognise(path)) == wanted
+
+
+def test_a_large_file_of_carriage_returns_is_read_as_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "".join(f"Line {number}.\r" for number in range(2000)), "a.txt")
+    (source,) = recognise(path)
+    ((piece,),) = [tuple(source.pieces(sides, 1000)) for sides in source.files()]
+    found = list(source.records(piece, 10_000))
+    assert len(found) == 2000
+    assert sum(record.size for record in found) == piece.file.size
 
 
 @pytest.mark.parametrize(

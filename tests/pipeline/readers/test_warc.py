@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.readers import Record, warc
+from pipeline.readers import Record, Warc, recognise, warc
 from pipeline.readers.record import BETWEEN
 from pipeline.readers.warc import documents
 from tests.pipeline.formats import html, web_archive, web_record
@@ -241,6 +241,31 @@ def test_a_page_that_cannot_be_decoded_fails_alone(tmp_path: Path, head: bytes, 
     assert [record.text for record in found] == ["Some prose.", "", "Some prose."]
     assert found[1].fault in ("bad_http", "not_text")
     assert sum(record.size for record in found) == len(content)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        html(gzip.compress(PROSE * 20), TYPE + b"\r\nContent-Encoding: gzip"),
+        html(pa.Codec("brotli").compress(PROSE * 20, asbytes=True), TYPE + b"\r\nContent-Encoding: br"),
+        html(bytes(range(256)) * 20, b"Content-Type: image/png"),
+    ],
+)
+def test_an_archive_is_one_whatever_its_first_page_is(tmp_path: Path, content: bytes, compressed: bool) -> None:
+    """Crawlers keep bodies as they came: of compressed ones "holds no text: binary" was said."""
+    records = [web_record("response", content), web_record("response", html(PROSE))]
+    path = tmp_path / ("a.warc.gz" if compressed else "a.warc")
+    path.write_bytes(b"".join(map(gzip.compress, records) if compressed else records))
+    assert recognise(str(path)) == [Warc(path=str(path))]
+    assert [record.fault for record in _read(tmp_path, path.read_bytes(), path.name)][1:] == [""]
+
+
+@pytest.mark.parametrize("lead", [b"\xef\xbb\xbf", b"\r\n\r\n", b"\xef\xbb\xbf\n"])
+def test_what_an_editor_puts_before_the_first_record_is_no_document(tmp_path: Path, lead: bytes) -> None:
+    found = _read(tmp_path, lead + web_record("response", html(PROSE)))
+    assert [(record.fault, record.start) for record in found] == [(BETWEEN, 0), ("", len(lead))]
+    assert found[0].size == len(lead)
 
 
 @pytest.mark.parametrize("head", [b"Content-Type: Text/HTML", b"content-type: TEXT/HTML ;Charset=UTF-8", b"X: 1", b""])
