@@ -46,9 +46,9 @@ GOOD: dict[str, Any] = {  # a right row of each kind
     "classify": PLAIN | {"y": "yes"},
     "regress": PLAIN | {"y": 2.5},
     "rank": PLAIN | {"y": 1},
-    "choose": PLAIN | {"y": 1},
+    "choose": PLAIN | {"y": 0},
     "tag": PLAIN | {"t": ["it", "is"], "y": ["O", "B-X"]},
-    "likelihood": PLAIN | {"y": 1},
+    "likelihood": PLAIN | {"y": 0},
     "likelihood_named": PLAIN | {"y": "B"},
     "generate": PLAIN | {"y": "one"},
     "as_text": PLAIN | {"y": "yes"},
@@ -142,6 +142,26 @@ def test_minus_one_is_a_label_where_the_task_says_so(tmp_path: Path) -> None:
     for task in (replace(CLASSIFY, labels=("-1", "0", "1")), Regress(text="t", label="y", least=-1, most=1)):
         items, _ = task_of(task).items("dev", written(tmp_path, rows))
         assert [item.gold for item in items] == ([0, 1, 0, 2] if task.kind == "classify" else [-1, 0, -1, 1])
+
+
+@pytest.mark.parametrize("kind", ["choose", "likelihood"])
+@pytest.mark.parametrize("labels", [[1, 1, 2], ["1", "2", "1", "1"], [1, 1, 1, 2, "x"]])
+def test_options_that_are_counted_from_one_are_no_options_counted_from_zero(
+    kind: str, labels: list[Any], tmp_path: Path
+) -> None:
+    """The rows of the last option were left out as malformed, and another option was right in all others."""
+    rows = [row(kind, {"y": label}) for label in labels]
+    with pytest.raises(BadInput, match=r"task x, dev: y counts options from 1 \(none of \d is 0, .*as \[.1., .2.\]"):
+        task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
+
+
+@pytest.mark.parametrize("odd", [0, 3])
+def test_a_text_among_numbers_of_options_costs_its_row_and_is_named(odd: int, tmp_path: Path) -> None:
+    """It cost the whole split."""
+    rows = [row("likelihood", {"y": "b" if number == odd else number % 2}) for number in range(4)]
+    items, records = task_of(KINDS["likelihood"]).items("dev", written(tmp_path, rows))
+    assert [item.gold for item in items] == [number % 2 for number in range(4) if number != odd]
+    assert records.malformed == [f"f.jsonl:{odd + 1}: y is 'b', allowed is 0 or 1 or a or b"]
 
 
 @pytest.mark.parametrize("labels", [("false", "true"), ("False", "True")])
