@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -181,7 +182,8 @@ def from_json(content: bytes) -> dict[str, Any]:
 
 
 def parse_json(content: str | bytes) -> Any:
-    """What JSON holds; ValueError in one line where it is none, or brackets in brackets go on too deeply.
+    """What JSON holds; ValueError in one line where it is none, brackets in brackets go on too deeply, or a number has
+    more digits than Python reads.
 
     >>> parse_json("[" * 100_000)
     Traceback (most recent call last):
@@ -192,6 +194,12 @@ def parse_json(content: str | bytes) -> Any:
         return json.loads(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        if "integer string conversion" in str(error):
+            raise ValueError(f"a number has more than {sys.get_int_max_str_digits():,} digits") from None
+        raise
 
 
 def read_json(path: Path, remedy: str) -> Any:

@@ -10,13 +10,16 @@ from typing import Final
 
 from orchestration.config.recipe import refuse_name
 from preprocessing.errors import BadInput
-from training.files import Jsonl, Records, Table, contents, first, guessed_encoding, named, plain_ending, read
+from training.files import Fault, Jsonl, Records, Table, contents, first, guessed_encoding, named, plain_ending, read
 from training.tasks import Classify, Kinds, Regress, Split, TaskFile
 
 FORMATS: Final[Mapping[str, Table | Jsonl]] = {".csv": Table(), ".tsv": Table(separator="\t"), ".jsonl": Jsonl()}
 _AS_WELL: Final = {".tab": ".tsv"}
 MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
+_DECIMAL: Final = re.compile(r"[+-]?\d+(?:,(\d+))?")
+_THOUSANDS: Final = 3  # digits
+_FEW_ODD: Final = 0.1  # of labels, that are no numbers while all others are
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
 
 
@@ -44,8 +47,10 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
         format = replace(format, column=texts[0], encoding=encoding)
     name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[: TaskFile.most_letters] or "table"
     refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
-    records = read(path.parent, path.name, format)
+    records = _whole(read(path.parent, path.name, format), columns)
     labels = _labels(records, columns, given)
+    if has_commas := _has_decimal_commas([name for _, name in labels], label, given):
+        labels = [(raw, name.replace(",", ".")) for raw, name in labels]
     if not isinstance(format, Jsonl) and label.lstrip("-").isdigit():
         cell = str((first(path.parent, path.name, replace(format, header=False)) or {}).get(label, "")).strip()
         if cell and cell in (found for _, found in labels):
@@ -71,11 +76,39 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     _refuse_empty(counts, texts[0], records, sizes, f"--csv {given}: {path}")
     lacking = sum(not name for _, name in labels)
-    more = f"; rows without a label, which are left out: {lacking:,}" if lacking else ""
+    more = ", read with decimal commas" if has_commas else ""
+    more += f"; rows without a label, which are left out: {lacking:,}" if lacking else ""
     more += f"; {read_as}" if read_as else ""
     if records.malformed:
         more += f"; {len(records.malformed)} malformed rows, the first: {named(records.malformed)}"
     return made, f"{path}: {len(records) - lacking:,} rows ({sizes}), {said}{more}"
+
+
+def _whole(records: Records, columns: list[str]) -> Records:
+    """The records but for those that lack a column which others have: they are malformed, as the task has them too."""
+    lacking = [next((column for column in columns if column not in row), "") for row in records.rows]
+    if all(lacking):
+        return records
+    found = replace(records, rows=[], places=[], malformed=[*records.malformed])
+    for row, place, column in zip(records.rows, records.places, lacking, strict=True):
+        found.add(Fault(f"has no column {column}; its columns are {', '.join(row)}") if column else row, place)
+    return found
+
+
+def _has_decimal_commas(names: list[str], label: str, given: str) -> bool:
+    """Whether labels are numbers as 0,5, as tables with semicolons have them. BadInput where 1,000 might be one.
+
+    >>> _has_decimal_commas(["0,5", "1", ""], "y", "my.csv:t,y"), _has_decimal_commas(["0.5", "1"], "y", "my.csv:t,y")
+    (True, False)
+    """
+    found = [one for name in names if name and (one := _DECIMAL.fullmatch(name))]
+    commas = [one for one in found if one[1]]
+    if not commas or len(found) < sum(map(bool, names)):
+        return False
+    if all(len(one[1]) == _THOUSANDS for one in commas):
+        said = f"{label} is {commas[0][0]!r}, which may be a fraction or thousands"
+        raise BadInput(f"--csv {given}: {said}; write numbers with a decimal point and without commas")
+    return True
 
 
 def _refuse_empty(counts: Mapping[str, int], text: str, records: Records, sizes: str, where: str) -> None:
@@ -131,6 +164,11 @@ def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: st
         least, most = min(numbers), max(numbers)
         score = Regress(text=text, pair=pair, label=label, least=least, most=most)
         return score, f"{label} is a number from {least:g} to {most:g}"
+    odd = [name for name in counted if not _numbers(Counter([name]))]
+    fractions = [number for name in counted for number in _numbers(Counter([name])) if not number.is_integer()]
+    if fractions and 0 < len(odd) <= max(1, _FEW_ODD * len(counted)):
+        remedy = "correct it, or empty the cells of rows that have no label"
+        raise BadInput(f"--csv {given}: {label} has {odd[0]!r}, which is no number, as the others are; {remedy}")
     if not 2 <= len(counted) <= MOST_LABELS:
         remedy = ""
         if len(numbers) > MOST_LABELS:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ from orchestration.reports import (
 from preprocessing.errors import SesameError
 from preprocessing.files import read_json, write_atomic
 from preprocessing.folders import local
-from training.evaluation import Evaluated
+from training.evaluation import Evaluated, is_log
 from training.metrics import Average, Paired, glue_average, interval, paired, submission
 from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
 
@@ -52,6 +53,8 @@ PAGE: Final = "table.md"
 RESULT: Final = "result.json"  # of a pretraining, in the folder of its run
 QUESTIONS: Final = "questions.json"  # what these are answers to, in the same order
 MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
+_CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # from -1 on
+_MOST_NATS: Final = 700.0  # of which e to the power is a number
 OTHER: Final = "other"  # an answer that is no label
 
 Results = Sequence[tuple[launch.Cell, Evaluated]]
@@ -263,7 +266,28 @@ def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
     units = _units(plan, cells)
     if len(units) < len(cells):
         return None
-    return interval(np.array(list(units.values())), fmean(by[plan.metric] for by in by_metric))
+    value_SQ, score = np.array(list(units.values())), fmean(by[plan.metric] for by in by_metric)
+    if is_log(plan.metric):
+        ends = interval(value_SQ, math.log(score), is_share=False)
+        return ends and (math.exp(max(ends[0], -_MOST_NATS)), math.exp(min(ends[1], _MOST_NATS)))
+    ends = interval(value_SQ, score, is_share=unit_of(plan.metric) == SHARES)
+    return ends and _possible(ends, *_range(plan.metric))
+
+
+def _range(metric: str) -> tuple[float, float]:
+    """The lowest and the highest score that there can be."""
+    if unit_of(metric) != SHARES:
+        return -math.inf, math.inf
+    return (-1.0 if _CORRELATIONS.intersection(metric.split("_")) else 0.0), 1.0
+
+
+def _possible(ends: tuple[float, float], low: float, high: float) -> tuple[float, float]:
+    """The part of an interval in which a score can be: that of a metric which is no mean is symmetric.
+
+    >>> _possible((0.9, 1.2), 0.0, 1.0)
+    (0.9, 1.0)
+    """
+    return min(max(ends[0], low), high), min(max(ends[1], low), high)
 
 
 def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> Paired | None:
@@ -279,8 +303,25 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> Paired | None
     ]
     sign = better(plan.metric)
     difference = sign * fmean(scores[0][seed] - scores[1][seed] for seed in seeds)
-    first, second = (sign * np.array([units[seed] for seed in seeds]) for units in (one, other))
-    return paired(first, second, difference)
+    both = zip((one, other), scores, strict=True)
+    first, second = (
+        sign * np.array([_in_units(plan.metric, units[seed], of[seed]) for seed in seeds]) for units, of in both
+    )
+    found, (low, high) = paired(first, second, difference), _range(plan.metric)
+    if found is None:
+        return None
+    ends = _possible((found.low, found.high), low - high, high - low)
+    return replace(found, low=ends[0], high=ends[1])
+
+
+def _in_units(metric: str, values: Sequence[float], score: float) -> Sequence[float]:
+    """The values of questions in the unit of their metric: what each adds to a score, to first order where they are of
+    its logarithm.
+
+    >>> _in_units("perplexity", [2.0, 3.0], 10.0), _in_units("accuracy", [0.0, 1.0], 0.5)
+    ([5.0, 15.0], [0.0, 1.0])
+    """
+    return [score * (1 + value - fmean(values)) for value in values] if is_log(metric) else values
 
 
 def _units(plan: TaskPlan, cells: Results) -> dict[int, Sequence[float]]:

@@ -23,6 +23,7 @@ from orchestration.reports import SHARES, unit_of
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, Evaluated
+from training.files import is_there
 from training.finetuning import Tuning
 from training.metrics import pooled
 from training.specs import Machine
@@ -325,9 +326,13 @@ def _is_unlabelled(split: Split, task: TaskFile) -> bool:
 
 def _kept_back(items: Sequence[Item]) -> list[str]:
     """A line where no question has an answer, which a reader would take for a labelled split."""
+    return [f"{said}: it is not scored" for said in _no_answer(items)]
+
+
+def _no_answer(items: Sequence[Item]) -> list[str]:
     if not items or any(item.gold is not None for item in items):
         return []
-    return [f"none of its {len(items):,} questions has an answer ({items[0].place} is the first one): it is not scored"]
+    return [f"none of its {len(items):,} questions has an answer ({items[0].place} is the first one)"]
 
 
 def _check_splits(
@@ -343,6 +348,7 @@ def _check_splits(
         wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
         few = list(dict.fromkeys(wanted))[:MOST_PATHS]
         looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
+        looked += "".join(f"; {split}: {said[0]}" for split, each in items.items() if (said := _no_answer(each)))
         as_it_is = "; a task file with as_it_is: true in `writing` asks a net without fine-tuning"
         remedy = as_it_is if answered and task.task.way == "written" else ""
         raise BadInput(
@@ -352,8 +358,11 @@ def _check_splits(
 
 def _place(task: TaskFile, data: Path) -> Path:
     """The folder that has the files of a task, or the one file that it has all of its splits from."""
-    paths = {path for split in task.files.values() for path in split.paths}
-    return Path(next(iter(paths))) if len(paths) == 1 and Path(next(iter(paths))).is_absolute() else data
+    paths = list(dict.fromkeys(path for split in task.files.values() for path in split.paths))
+    if len(paths) == 1 and Path(paths[0]).is_absolute():
+        return Path(paths[0])
+    there = next((path for path in paths if is_there(data, path)), "")
+    return (data / there).parent if there else data
 
 
 def _headline(

@@ -141,12 +141,15 @@ def _gain_interval(score: TaskScore) -> str:
 def p_value(score: TaskScore) -> str:
     """p of the gain, or why there is none; "" where there is no gain.
 
-    One fine-tuning of either start says nothing about others, whatever the number of questions.
+    One fine-tuning of either start says nothing about others, whatever the number of questions; nor does
+    one question where nothing is fine-tuned.
     """
     if score.margin is None:
         return ""
     if score.gain is not None:
         return shown_p(score.gain.p)
+    if _count(score, ROWS) == (1.0,) and not any(one.how for one in score.starts.values()):
+        return "one question"
     return "one seed" if len(score.values("pretrained")) == 1 or len(score.values("random")) == 1 else "not tested"
 
 

@@ -111,6 +111,11 @@ def test_json_that_cannot_be_read_is_a_value_error_whatever_is_wrong_with_it(kin
             read(UNREADABLE[kind])
 
 
+def test_a_number_of_too_many_digits_is_said_in_plain_words() -> None:
+    with pytest.raises(ValueError, match=r"^a number has more than 4,300 digits$"):
+        parse_json('{"a": ' + "1" * 5_000 + "}")
+
+
 @pytest.mark.parametrize("depth", range(50, 1_000, 50))
 def test_a_checked_object_of_any_depth_is_read_or_refused(depth: int) -> None:
     """What is read without an error may be too deep to be written again, by which it is checked."""

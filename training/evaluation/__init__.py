@@ -6,7 +6,7 @@ forms.py); and on held-out documents: finetuning.py, cloze.py. probe.py (`load`,
 what a net knows as it is.
 """
 
-from training.evaluation.by_unit import of_constant
+from training.evaluation.by_unit import is_log, of_constant
 from training.evaluation.cloze import fill_in
 from training.evaluation.finetuning import Budget, Outcome, finetune
 from training.evaluation.likelihoods import model_of, scored
@@ -25,6 +25,7 @@ __all__ = [
     "finetune",
     "finetuned",
     "held_out",
+    "is_log",
     "load",
     "masked",
     "model_of",

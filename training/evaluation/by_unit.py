@@ -1,5 +1,6 @@
 """What a score rests on: the value of each question, and whether all answers are the same."""
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ Scores = Callable[[Sequence[Item], Sequence[Any]], Mapping[str, float]]
 def by_unit(score: Scores, metric: str, items: Sequence[Item], answers: Sequence[Any]) -> list[float]:
     """The value of each question with a right answer for a metric, whose mean is its score (`unit_values`).
 
+    Those of a perplexity are of its logarithm, which is a mean: far from it the jackknife of one text says nothing.
     Questions that have their longest text in common (a passage, a premise) have one: they are not independent. []
     where a metric has no value without some of the questions.
     """
@@ -24,12 +26,22 @@ def by_unit(score: Scores, metric: str, items: Sequence[Item], answers: Sequence
             together.setdefault(_shared(item, metric), []).append(number)
 
     def of(numbers: Sequence[int]) -> float:
-        return float(score([items[n] for n in numbers], [answers[n] for n in numbers])[metric])
+        found = float(score([items[n] for n in numbers], [answers[n] for n in numbers])[metric])
+        return math.log(found) if is_log(metric) else found
 
     try:
         return unit_values(of, list(together.values()))
     except (ValueError, LookupError, ZeroDivisionError):  # a metric that some of the questions alone have not
         return []
+
+
+def is_log(metric: str) -> bool:
+    """Whether the values of questions are those of the logarithm of a metric.
+
+    >>> is_log("word_perplexity"), is_log("bits_per_byte")
+    (True, False)
+    """
+    return "perplexity" in metric
 
 
 def _shared(item: Item, metric: str) -> Hashable:

@@ -41,7 +41,10 @@ def scored(
             answers = task.answers(items[split], train, reader)
             if any(item.gold is not None for item in items[split]):
                 scores[split] = task.scores(items[split], answers)
-                units[split] = by_unit(task.scores, task.metrics[0], items[split], answers)
+                both = [
+                    pair for pair in zip(items[split], answers, strict=True) if not getattr(pair[1], "left_out", "")
+                ]
+                units[split] = by_unit(task.scores, task.metrics[0], [one for one, _ in both], [one for _, one in both])
             predictions[split] = task.predictions(items[split], answers)
             alike[split] = _constant_choice(items[split], predictions[split])
             count, of = len(items[split]), scores.get(split, {})
@@ -52,10 +55,12 @@ def scored(
 
 
 def _constant_choice(items: Sequence[Item], predictions: Sequence[Any]) -> str:
-    """The option that is chosen in all questions, where they all have the same; "" where there are several."""
-    options = {tuple(getattr(item.texts[0], "options", ())) for item in items}
+    """The option that is chosen in all questions that can be scored, where they all have the same; "" where there are
+    several."""
+    is_scored = [not (isinstance(one, dict) and "left_out" in one) for one in predictions]
+    options = {tuple(getattr(i.texts[0], "options", ())) for i, one in zip(items, is_scored, strict=True) if one}
     chosen = [one["answer"] for one in predictions if isinstance(one, dict) and "answer" in one]
-    is_one = len(options) == 1 and len(next(iter(options))) > 1 and len(chosen) == len(items)
+    is_one = len(options) == 1 and len(next(iter(options))) > 1 and len(chosen) == sum(is_scored)
     return constant(chosen) if is_one else ""
 
 

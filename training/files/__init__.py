@@ -5,6 +5,8 @@ coqa.py, cbt.py, lines.py and whole.py are its siblings. opened.py opens a file,
 is a file here and one line in the union. No torch in here.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, get_args
@@ -51,6 +53,7 @@ __all__ = [
 ]
 
 Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Coqa | Cbt | Lines | Blocks | Whole | Table
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON may write half of a character outside of the first plane
 FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member in get_args(Formats)}
 
 
@@ -61,14 +64,29 @@ def read(folder: Path, pattern: str, format: Format, member: str = "") -> Record
     """
     records = Records()
     for name, content in contents(folder, pattern, member):
+        has_halves = _HALF.search(content) is not None
         try:
             for number, found in format.records(content):
-                records.add(found, f"{name}:{number}")
+                half = _half_of(found) if has_halves and not isinstance(found, Fault) else ""
+                records.add(Fault(f"has half of a character, {half}") if half else found, f"{name}:{number}")
         except UnicodeDecodeError as error:
             raise BadInput(f"{folder / name}: is not UTF-8 (byte {error.start}); convert it") from None
         except BadInput as error:
             raise BadInput(f"{folder / name}: {error}") from None
     return records
+
+
+def _half_of(record: Record) -> str:
+    r"""The first half of a pair of UTF-16 without the other one, which no text can have and JSON can; "" where none is.
+
+    >>> _half_of({"t": "a\ud800"}), _half_of({"t": "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")})
+    ('\\ud800', '')
+    """
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(error.object[error.start]):04x}"
+    return ""
 
 
 def first(folder: Path, pattern: str, format: Format, member: str = "") -> Record | None:

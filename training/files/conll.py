@@ -1,6 +1,6 @@
 """Files of CoNLL: a word a line with its tags, and an empty line behind each sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from preprocessing.spec import spec
@@ -11,7 +11,9 @@ _DOCUMENT = "-DOCSTART-"
 
 @spec
 class Conll:
-    """A sentence as `words` and `tags`: columns between blanks or tabs, counted from 0, from the end where negative.
+    """A sentence as `words` and `tags`: columns between blanks or tabs, counted from 0, from the end where negative;
+    between tabs alone, so that a word may have blanks, where most lines have some between columns.
+
     Other blanks, as U+3000 or a no-break space, are parts of a word. A file without a column of tags has none: its
     `tags` are None.
 
@@ -27,7 +29,8 @@ class Conll:
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
         words, tags, fault, begins, document = list[str](), list[str](), "", 1, 0
         lines = [line.removesuffix("\r") for line in text_of(content).split("\n")]
-        cells_of = [_cells(line) for line in lines]
+        by_tabs = _has_tabs([line for line in lines if line.strip(" \t") and not self._is_between(line)])
+        cells_of = [_cells(line, by_tabs=by_tabs) for line in lines]
         ours = [cells for line, cells in zip(lines, cells_of, strict=True) if any(cells) and not self._is_between(line)]
         tagged = any(len(cells) > 1 for cells in ours)
         for number, (line, cells) in enumerate([*zip(lines, cells_of, strict=True), ("", [])], 1):
@@ -52,12 +55,21 @@ class Conll:
         return line.startswith(_DOCUMENT) or (self.comment != "" and line.startswith(self.comment))
 
 
-def _cells(line: str) -> list[str]:
-    r"""The columns of a line: between tabs where it has some, else between blanks.
+def _has_tabs(lines: Sequence[str]) -> bool:
+    r"""Whether most lines have tabs between their columns, so that blanks belong to words.
 
-    >>> _cells("Rue\u3000de  B-LOC "), _cells("New York\tB-LOC"), _cells("  ")
-    (['Rue\u3000de', 'B-LOC'], ['New York', 'B-LOC'], [])
+    >>> _has_tabs(["New York\tB-LOC", "is\tO", "Rome O"]), _has_tabs(["Rome O\t", "is O"])
+    (True, False)
     """
-    if "\t" in line:
+    return 2 * sum("\t" in line.strip(" \t") for line in lines) > len(lines)
+
+
+def _cells(line: str, *, by_tabs: bool) -> list[str]:
+    r"""The columns of a line: between tabs where it has some and most lines do, else between blanks or tabs.
+
+    >>> _cells("Rue\u3000de  B-LOC\t", by_tabs=False), _cells("New York\tB-LOC", by_tabs=True)
+    (['Rue\u3000de', 'B-LOC'], ['New York', 'B-LOC'])
+    """
+    if by_tabs and "\t" in line:
         return [cell.strip(" ") for cell in line.split("\t")]
-    return [cell for cell in line.split(" ") if cell]
+    return [cell for cell in line.replace("\t", " ").split(" ") if cell]

@@ -43,6 +43,8 @@ def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
         context = paragraph["context"]
         found = {"id": question["id"], "question": question["question"], "context": context}
         found |= {"title": article.get("title", ""), "answers": None, "starts": None}
+        if (said := question.get("is_impossible")) not in (None, False, True):
+            return Fault(f"is_impossible is {said!r}, allowed is true or false")
         answers = [one for one in question.get("answers") or [] if (one["text"] or "").strip()]
         if not answers and not question.get("is_impossible"):
             return found

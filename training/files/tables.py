@@ -114,7 +114,7 @@ class Table:
             elif row.repaired:
                 yield begins, Fault(f"{row.repaired:,} characters cannot be read in {found}")
             elif any(row.cells) and is_first:
-                names, is_first = _named(row.cells), False
+                names, is_first = _named([cell.strip() for cell in row.cells]), False
             elif any(row.cells):
                 yield begins, _record(row.cells, names)
             begins += row.lines

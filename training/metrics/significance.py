@@ -136,11 +136,11 @@ class _Spread:
         return (low + high) / 2
 
 
-def interval(value_SQ: Floats, score: float) -> tuple[float, float] | None:
+def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[float, float] | None:
     """Where a score lies at 95 %, over seeds (rows) and questions; over questions alone where there is one seed.
 
-    A share has Wilson's interval (1927) for as many questions as would vary as much: it stays between 0 and 1, and is
-    not empty where all answers are right. None of one question.
+    A share of questions has Wilson's interval (1927) for as many questions as would vary as much: it stays between 0
+    and 1, and is not empty where all answers are right. None of one question.
 
     >>> [round(end, 3) for end in interval(np.array([[1.0] * 5 + [0.0] * 5]), 0.5) or ()]
     [0.199, 0.801]
@@ -148,7 +148,7 @@ def interval(value_SQ: Floats, score: float) -> tuple[float, float] | None:
     spread = _Spread.of(value_SQ)
     if spread.questions < 2:
         return None
-    if np.min(value_SQ) >= 0 and np.max(value_SQ) <= 1:
+    if is_share and np.min(value_SQ) >= 0 and np.max(value_SQ) <= 1:
         effective = score * (1 - score) / spread.variance if spread.variance else float(spread.questions)
         z = spread.quantile() ** 2 / max(effective, 1e-9)
         middle, half = score + z / 2, math.sqrt(max(0.0, z * score * (1 - score) + z * z / 4))

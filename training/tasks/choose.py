@@ -24,9 +24,10 @@ from training.tasks.labelled import (
     most_frequent,
     never_first,
     refuse,
+    refuse_from_one,
     texts_of,
 )
-from training.tasks.split import each_row, value_of
+from training.tasks.split import BadRows, each_row, spellings, value_of
 from training.tasks.texts import number_of_label
 
 if TYPE_CHECKING:
@@ -68,15 +69,23 @@ class Choose:
         named = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
         columns_of_options = (columns["options"],) if "options" in columns else self.options
 
+        given = list[tuple[Sequence[str], int]]()
+
         def item(record: Record, place: str) -> Item:
             options = self._options([value_of(record, column, place) for column in columns_of_options], place)
             (context,) = texts_of(record, place, [named["context"]])
             (question,) = texts_of(record, place, [named["question"]]) if named["question"] else ("",)
             label = value_of(record, named["label"], place) if named["label"] else None
+            given.append((spellings(label), len(options)))
             gold = number_of_label(self.labels[: len(options)], label, named["label"], place)
             return Item(place, (context, question, options), gold)
 
-        return each_row(records, item)
+        try:
+            return each_row(records, item)
+        except BadRows:
+            if self.labels[0] == "0":
+                refuse_from_one(named["label"], given)
+            raise
 
     def _options(self, given: Sequence[Any], place: str) -> tuple[str, ...]:
         options = tuple(given[0]) if len(given) == 1 and isinstance(given[0], list) else tuple(given)

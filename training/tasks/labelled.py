@@ -219,6 +219,22 @@ def never_first(items: Sequence[Item]) -> list[str]:
     return [f'{none}: where the file counts options from 1, give `labels` that do so, as ["1", "2"]']
 
 
+def refuse_from_one(column: str, given: Iterable[tuple[Sequence[str], int]]) -> None:
+    """BadInput where labels that are to count options from 0 count them from 1, which would make another option right
+    in each question; `given`: how each label may be written, and how many options its question has.
+
+    >>> refuse_from_one("y", [(["1"], 2), (["0"], 2), (["2"], 2)])
+    >>> refuse_from_one("y", [(["1"], 2), (["2"], 2)])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    preprocessing.errors.BadInput: y counts options from 1 (none of 2 is 0, ...
+    """
+    found = [(int(number), count) for names, count in given if (number := next(filter(str.isdecimal, names), ""))]
+    if all(number for number, _ in found) and any(number == count for number, count in found):
+        from_one = f"none of {len(found):,} is 0, some are the number of options"
+        raise BadInput(f'{column} counts options from 1 ({from_one}); give `labels` that do so, as ["1", "2"]')
+
+
 def zero(names: Sequence[str], why: str) -> list[str]:
     """What there is to say of metrics that are not defined, "" where they are.
 

@@ -27,7 +27,7 @@ from training.likelihood import (
     shots,
     too_few,
 )
-from training.tasks.labelled import Item, Way, known_of, mean_of, never_first, unlabelled
+from training.tasks.labelled import Item, Way, known_of, mean_of, never_first, refuse_from_one, unlabelled
 from training.tasks.split import NO_LABEL_GIVEN, bad_rows, each_row, is_missing, spellings, value_of
 from training.tasks.templates import answers_of, filled, is_template, listed, text_of
 
@@ -201,19 +201,27 @@ class Likelihood:
     def _labelled(self, items: Sequence[Item], labels: Sequence[tuple[str, ...]]) -> list[Item]:
         """The items with the numbers of their right options; `labels` are the ways in which that of each may be
         written, () and -1 where there is none. Where no labels are named, those of all items are numbers from 0, or
-        those of all are texts of options; BadInput where they could be either, BadRows where some are neither."""
+        those of all are texts of options; BadInput where they could be either, BadRows where some are neither, or a
+        few are texts among numbers."""
         each = [item.texts[0].options for item in items]
         readings = [[self.labels[: len(options)] for options in each]]
         if not self.labels:
             readings = [[tuple(map(str, range(len(options)))) for options in each], each]
         golds = [[_number_of(known, names) for known, names in zip(of, labels, strict=True)] for of in readings]
         known = [n for n, names in enumerate(labels) if names and not (_is_kept_back(names) and not _any(golds, n))]
-        if strange := {n: self._strange(items[n], labels[n]) for n in known if not _any(golds, n)}:
-            raise bad_rows(strange, len(items))
+        strange = [n for n in known if not _any(golds, n)]
+        if strange and self.labels[:1] in ((), ("0",)):
+            refuse_from_one(self.label, [(labels[n], len(each[n])) for n in known])
         fitting = [found for found in golds if all(found[n] is not None for n in known)]
-        if not fitting:
-            at = max(next(n for n in known if found[n] is None) for found in golds)
-            raise BadInput(f"{self._strange(items[at], labels[at])} (numbers in all rows, or texts in all)")
+        if not fitting and not strange:
+            fits = sorted(([n for n in known if found[n] is not None] for found in golds), key=len)
+            strange = sorted({*known} - {*fits[-1]})
+            if 2 * len(fits[0]) >= len(known):  # hardly some rows that are wrong
+                first = max(next(n for n in known if found[n] is None) for found in golds)
+                said = "numbers in all rows, or texts in all"
+                raise BadInput(f"{self._strange(items[first], labels[first])} ({said})")
+        if strange:
+            raise bad_rows({n: self._strange(items[n], labels[n]) for n in strange}, len(items))
         for n in known:
             if len({found[n] for found in fitting}) > 1:
                 raise BadInput(

@@ -51,7 +51,12 @@ def items_of(
         answer = gold(value_of(record, label, place), label, place) if label else None
         return Item(place, texts_of(record, place, wanted), answer)
 
-    return each_row(records, item)
+    found = each_row(records, item)
+    if blank := [one.place for one in found if not all(text.strip() for text in one.texts)]:
+        records.remarks.append(
+            f"{len(blank):,} of {len(found):,} rows have no text in {' or '.join(wanted)}: {blank[0]}"
+        )
+    return found
 
 
 def number_of_label(labels: Sequence[str], given: Any, column: str, place: str) -> int | None:

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,10 @@ def test_null_is_no_label(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"my\.jsonl:81: the label y is 'None', and my\.jsonl:1 has null; give another"):
         task_of_csv(f"{path}:t,y")
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"t": "lacks its label"}]))
-    with pytest.raises(BadInput, match=r"my\.jsonl:81: has no column y; its columns are t$"):
+    said = task_of_csv(f"{path}:t,y")[1]
+    assert said.endswith("1 malformed rows, the first: my.jsonl:81: has no column y; its columns are t")
+    path.write_text(json.dumps({"t": "lacks its label"}) + "\n")
+    with pytest.raises(BadInput, match=r"has no column y; its columns are t$"):
         task_of_csv(f"{path}:t,y")
 
 
@@ -214,6 +218,54 @@ def test_a_table_is_read_as_that_of_a_corpus(name: str, mark: str, encoding: str
     assert sorted(item.texts[0] for item in items) == sorted(text for text, _ in ROWS)
     named = {"latin-1": "cp1252", "cp1252": "cp1252"}.get(encoding, "")
     assert texts(Csv(path=str(tmp_path / name), field="t", encoding=named)) == [text for text, _ in ROWS]
+
+
+@pytest.mark.parametrize("lacking", ["t", "y"])
+def test_an_object_without_a_column_costs_itself_alone(lacking: str, tmp_path: Path) -> None:
+    """It cost the whole table."""
+    rows = [{"t": f"x{n}", "y": n % 2} for n in range(40)]
+    del rows[5][lacking]
+    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task, said = task_of_csv(f"{tmp_path / 'my.jsonl'}:t,y")
+    assert said.endswith(
+        f"1 malformed rows, the first: my.jsonl:6: has no column {lacking}; its columns are {'ty'.replace(lacking, '')}"
+    )
+    assert sum(len(task.items(split, Path("/"))[0]) for split in task.files) == 39
+
+
+def test_numbers_with_decimal_commas_are_scores(tmp_path: Path) -> None:
+    """They were eleven classes, 0,0 and 0,5 and so on."""
+    path = tmp_path / "my.csv"
+    path.write_text("t;y\n" + "".join(f"x{n};{n % 11 / 2}".replace(".", ",") + "\n" for n in range(60)) + "x;\n")
+    task, said = task_of_csv(f"{path}:t,y")
+    assert "y is a number from 0 to 5, read with decimal commas; rows without a label, which are left out: 1" in said
+    items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
+    assert sorted(item.gold for item in items) == sorted(n % 11 / 2 for n in range(60))
+
+
+def test_commas_that_may_be_those_of_thousands_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my.csv"
+    path.write_text("t;y\n" + "".join(f"x{n};{n % 5},000\n" for n in range(60)))
+    with pytest.raises(BadInput, match=r"y is '0,000', which may be a fraction or thousands; write numbers with a dec"):
+        task_of_csv(f"{path}:t,y")
+
+
+@pytest.mark.parametrize("odd", ["inf", "n/a", "?", "2,5"])
+@pytest.mark.parametrize("count", [9, 60])
+def test_a_word_among_numbers_is_named(odd: str, count: int, tmp_path: Path) -> None:
+    """It made a class of each number; of many it was said that there are too many labels."""
+    path = tmp_path / "my.csv"
+    path.write_text("t;y\n" + "".join(f"x{n};{n / 2}\n" for n in range(count)) + f"x;{odd}\n")
+    with pytest.raises(BadInput, match=rf"y has '{re.escape(odd)}', which is no number, as the others are; correct it"):
+        task_of_csv(f"{path}:t,y")
+
+
+def test_names_of_columns_have_no_blanks_around_them(tmp_path: Path) -> None:
+    """As in the tables of a corpus."""
+    path = tmp_path / "my.csv"
+    path.write_text(" t , y \n" + "".join(f"x{n},{n % 2}\n" for n in range(60)))
+    assert "60 rows (train " in task_of_csv(f"{path}:t,y")[1]
+    assert len(texts(Csv(path=str(path), field="t"))) == 60
 
 
 def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> None:

@@ -198,6 +198,21 @@ def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path:
     assert str(caught.value) == said
 
 
+def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(tmp_path: Path) -> None:
+    """Such an item counted as one more question with the mean as its value, and of a net that chose one option in all
+    others nothing was said."""
+    task = Likelihood(context="{c}", options=("{o}",), label="y")
+    good = [{"c": f"The quick {n}", "o": ["fox", "box"], "y": n % 2} for n in range(6)]
+    bad = {"c": "The", "o": [LONG * 2, "box"], "y": 0}
+    whole, lacking = (
+        scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows)) for rows in (good, [bad, *good])
+    )
+    assert lacking.by_unit == whole.by_unit
+    assert len(lacking.by_unit["test"]) == 6
+    assert lacking.constant == whole.constant
+    assert lacking.constant["test"]
+
+
 def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_path: Path) -> None:
     """It is in train itself, so that one example less is left for its prompt."""
     task = Likelihood(context="{q}", options=("{good}", "{bad}"), shots=2)

@@ -304,7 +304,7 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
 @pytest.mark.parametrize(
     ("keys", "record", "said"),
     [
-        ({}, {"q": "x", "o": ["a", "b"], "gold": 2}, r"dev.jsonl:1: gold is '2', allowed is 0 or 1 or a or b"),
+        ({}, {"q": "x", "o": ["a", "b"], "gold": 3}, r"dev.jsonl:1: gold is '3', allowed is 0 or 1 or a or b"),
         ({"labels": ("A", "B")}, {"q": "x", "o": ["a", "b"], "gold": "C"}, r"gold is 'C', allowed is A or B"),
         ({}, {"o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: has no column q; its columns are o, gold"),
         ({}, {"q": ["x", "y", "z"], "o": ["a", "b"], "gold": 0}, r"has 3 contexts and 2 options"),

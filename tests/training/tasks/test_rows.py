@@ -46,9 +46,9 @@ GOOD: dict[str, Any] = {  # a right row of each kind
     "classify": PLAIN | {"y": "yes"},
     "regress": PLAIN | {"y": 2.5},
     "rank": PLAIN | {"y": 1},
-    "choose": PLAIN | {"y": 1},
+    "choose": PLAIN | {"y": 0},
     "tag": PLAIN | {"t": ["it", "is"], "y": ["O", "B-X"]},
-    "likelihood": PLAIN | {"y": 1},
+    "likelihood": PLAIN | {"y": 0},
     "likelihood_named": PLAIN | {"y": "B"},
     "generate": PLAIN | {"y": "one"},
     "as_text": PLAIN | {"y": "yes"},
@@ -144,6 +144,26 @@ def test_minus_one_is_a_label_where_the_task_says_so(tmp_path: Path) -> None:
         assert [item.gold for item in items] == ([0, 1, 0, 2] if task.kind == "classify" else [-1, 0, -1, 1])
 
 
+@pytest.mark.parametrize("kind", ["choose", "likelihood"])
+@pytest.mark.parametrize("labels", [[1, 1, 2], ["1", "2", "1", "1"], [1, 1, 1, 2, "x"]])
+def test_options_that_are_counted_from_one_are_no_options_counted_from_zero(
+    kind: str, labels: list[Any], tmp_path: Path
+) -> None:
+    """The rows of the last option were left out as malformed, and another option was right in all others."""
+    rows = [row(kind, {"y": label}) for label in labels]
+    with pytest.raises(BadInput, match=r"task x, dev: y counts options from 1 \(none of \d is 0, .*as \[.1., .2.\]"):
+        task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
+
+
+@pytest.mark.parametrize("odd", [0, 3])
+def test_a_text_among_numbers_of_options_costs_its_row_and_is_named(odd: int, tmp_path: Path) -> None:
+    """It cost the whole split."""
+    rows = [row("likelihood", {"y": "b" if number == odd else number % 2}) for number in range(4)]
+    items, records = task_of(KINDS["likelihood"]).items("dev", written(tmp_path, rows))
+    assert [item.gold for item in items] == [number % 2 for number in range(4) if number != odd]
+    assert records.malformed == [f"f.jsonl:{odd + 1}: y is 'b', allowed is 0 or 1 or a or b"]
+
+
 @pytest.mark.parametrize("labels", [("false", "true"), ("False", "True")])
 @pytest.mark.parametrize("kind", ["classify", "rank", "choose", "likelihood", "as_text"])
 def test_booleans_of_json_are_labels(kind: str, labels: tuple[str, str], tmp_path: Path) -> None:
@@ -184,6 +204,17 @@ def test_questions_with_an_empty_answer_are_unlabelled(version: Any, text: str |
     assert [item.gold for item in items] == [None, ("1", ["text"], [2]), nothing]
 
 
+@pytest.mark.parametrize("said", ["false", "no", 2, []])
+def test_what_says_oddly_whether_a_question_has_an_answer_is_malformed(said: Any, tmp_path: Path) -> None:
+    """The text "false" was true: the answer was dropped without a word."""
+    answers = [{"text": "is", "answer_start": 3}]
+    asked = [{"id": "1", "question": "what", "is_impossible": is_none, "answers": answers} for is_none in (False, said)]
+    (tmp_path / "f.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "it is so", "qas": [*asked]}]}]}))
+    items, records = task_of(Span(version=2), Squad(), "f.json").items("dev", tmp_path)
+    assert [item.gold for item in items] == [("1", ["is"], [3])]
+    assert records.malformed == [f"f.json:2: is_impossible is {said!r}, allowed is true or false"]
+
+
 def test_sentences_of_a_file_without_tags_are_unlabelled(tmp_path: Path) -> None:
     tag = Tag(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text("-DOCSTART-\n\nshe\nleft\n\nParis\n")
@@ -214,6 +245,15 @@ def test_a_column_that_a_table_lacks_is_an_error_and_so_is_that_of_train(tmp_pat
     assert item.gold is None
 
 
+@pytest.mark.parametrize("kind", ["classify", "regress", "rank", "as_text"])
+def test_rows_without_text_are_said(kind: str, tmp_path: Path) -> None:
+    rows = [GOOD[kind], row(kind, {"t": " "}), GOOD[kind], row(kind, {"t": ""})]
+    items, records = task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
+    assert len(items) == 4
+    columns = "t or u" if kind == "rank" else "t"
+    assert records.notes == [f"2 of 4 rows have no text in {columns}: f.jsonl:2"]
+
+
 def test_classes_that_train_lacks_are_said() -> None:
     task = Classify(text="t", label="y", labels=("a", "b", "c", "d"))
     train, test = ([Item(f"{n}", ("x",), gold) for n, gold in enumerate(golds)] for golds in ([0, 1, 0], [1, 2, 2, 0]))
@@ -240,6 +280,26 @@ BLANKS = {
     "line separator": "\u2028",
     "file": "\x1c",
 }
+
+
+@pytest.mark.parametrize("other", ["Rome B-LOC\t\n", "Rome\tB-LOC\n", "\tRome B-LOC\n", "Rome X\tB-LOC\n"])
+def test_a_tab_in_a_line_of_conll_is_a_blank_where_most_lines_have_none(other: str, tmp_path: Path) -> None:
+    """A tab behind the tag made one word of both, and the sentence had no answer, without a word."""
+    tag = Tag(labels=("O", "B-LOC"))
+    (tmp_path / "f.txt").write_text(f"she O\nsaw O\n{other}\nhe O\n")
+    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    assert [(item.texts[0], item.gold) for item in items] == [
+        (("she", "saw", "Rome"), ["O", "O", "B-LOC"]),
+        (("he",), ["O"]),
+    ]
+    assert records.notes == []
+
+
+def test_a_word_of_conll_has_blanks_where_most_lines_have_tabs(tmp_path: Path) -> None:
+    tag = Tag(labels=("O", "B-LOC"))
+    (tmp_path / "f.txt").write_text("-DOCSTART- O\n\nNew York\tB-LOC\nis\tO\n\nhe O\n")
+    items, _ = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    assert [item.texts[0] for item in items] == [("New York", "is"), ("he",)]
 
 
 @pytest.mark.parametrize("blank", BLANKS.values(), ids=BLANKS)
