@@ -19,7 +19,6 @@ from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import names
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
-from orchestration.tracking.metrics import BATCH
 from orchestration.tracking.patience import while_there
 from orchestration.tracking.runs import Place, Tracked
 from pipeline.spec import Corpus
@@ -160,17 +159,14 @@ class _Mirror:
             self._fails = not is_sent
 
     def _told(self, pending: Sequence[tuple[float, Mapping[str, float]]]) -> None:
-        from mlflow.entities import Metric
-
         client, run_id = track.client_of(self.tracked.uri), self.tracked.run_id
         self._began_s = self._began_s or client.get_run(run_id).info.start_time / 1000
         points = [
-            Metric(key, float(value), int(1000 * time_s), int(time_s - self._began_s))
+            (key, float(value), int(1000 * time_s), int(time_s - self._began_s))
             for time_s, values in pending
             for key, value in values.items()
         ]
-        for start in range(0, len(points), BATCH):
-            client.log_batch(run_id, points[start : start + BATCH])
+        names.log_metrics(client, run_id, points)
         del self._pending[: len(pending)]
 
 

@@ -248,7 +248,7 @@ def test_a_step_after_the_last_is_refused(capsys, made):
         (Preempted("stopped after step 7"), 75, "stopped after step 7"),
         (KeyboardInterrupt("stopped after step 7"), 130, "stopped after step 7"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(28, "Full", "/x/y"), 2, "/x/y: Full; free some space, or give another --out"),
+        (PermissionError(13, "No", "/x/y"), 2, "/x/y: No; check the path and its permissions, or give another --out"),
         (PermissionError(13, "No", "/x"), 2, "/x: No; check the path and its permissions, or give another --out"),
     ],
 )  # fmt: skip

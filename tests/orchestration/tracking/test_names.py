@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repo import verify_artifact_path
 from mlflow.utils import validation
@@ -240,7 +241,7 @@ def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
         raise OSError("disk full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(client), "log_text", full)
+        broken.setattr(MlflowClient, "log_text", full)
         with pytest.raises(OSError, match="full"):
             tracking.log_task(tracked, record)
     assert child(tracked).info.status == "FAILED"

@@ -810,6 +810,7 @@ def test_a_run_gets_the_figures_for_which_it_has_points() -> None:
 
 
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").touch()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
