@@ -96,7 +96,7 @@ class DataFrame:
         *(("hold_out", value, "hold.out is") for value in (".1", [0.1], True, 3, float("nan"))),
         *(("progress", value, "progress is") for value in (None, "fancy", ["auto"], 3)),
     ],
-    ids=lambda value: str(value)[:30],
+    ids=lambda value: str(value)[:30].partition(" object at ")[0],
 )
 def test_a_value_of_another_kind_is_one_line(name: str, value: Any, said: str, tmp_path: Path) -> None:
     given = {"out": tmp_path / "out", **GOOD, "recipe": "bert_base"} | {name: value}
