@@ -163,7 +163,7 @@ class Session:
         from orchestration.terminal import announce
 
         if self.job.plan.corpus.state != "done":
-            announce(self.job.plan[:3], [*self.job.recognised, *corpus.few_held_out(self.job)])
+            announce(self.job.plan[:3], [*self.job.recognised, *self.job.foreseen])
         with self._report() as report:
             return corpus.corpus(self.job, (), report)
 

@@ -849,10 +849,9 @@ def _plan(job: "Job") -> "Plan":
 def _recognised(job: "Job") -> list[str]:
     """What a job has understood of its text and of its cluster, in lines."""
     from orchestration.config import without_effect
-    from orchestration.jobs import corpus
 
     with waiting("looking at the text"):
-        few = corpus.few_held_out(job)
+        few = job.foreseen
     return [*job.recognised, *few, *without_effect(job.cluster)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestration import environment, tracking
-from orchestration.jobs import hold_out, stages
+from orchestration.jobs import stages
 from orchestration.jobs.job import Job, inputs_of
 from orchestration.progress import Report, together
 from orchestration.reports import data_card
@@ -13,11 +13,10 @@ from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run,
 from pipeline import jobs
 from pipeline.runners import check_here
 from pipeline.spec import Beam
-from pipeline.steps import Static, about_how_many, materialise
+from pipeline.steps import Static, materialise
 from preprocessing.errors import BadInput
 from preprocessing.lock import JOB, held
 from preprocessing.manifest import Manifest
-from training.tasks import TASKS
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +35,6 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
     with environment.held(job.cluster.env) as env, held(folder, JOB):
         _say_what_stays_here(job.cluster.beam, env)
         return _tracked(job, arguments, report, with_card)
-
-
-def few_held_out(job: Job) -> list[str]:
-    """What is to be said, before a corpus is made, where it will hold out too little for the tasks of the recipe.
-
-    Its documents are counted by a sample, before it is known which of them are the same.
-    """
-    if job.plan.corpus.state == "done" or not any(task in TASKS for task in job.recipe.evals):
-        return []
-    return hold_out.foreseen(job.corpus, about_how_many(job.corpus), job.recipe.evals, job.own_text)
 
 
 def _tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool) -> Manifest:

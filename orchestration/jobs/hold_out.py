@@ -73,6 +73,11 @@ def too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
     return found
 
 
+def held_out_tasks(tasks: Sequence[str]) -> list[str]:
+    """Those of the tasks that are made of documents that a corpus holds out."""
+    return [task for task in tasks if task in TASKS]
+
+
 def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[str]:
     """That a corpus of about `num` documents will hold out too few for any score, in one line that says what helps; or
     nothing.
@@ -80,7 +85,7 @@ def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[
     >>> foreseen(Corpus(name="news"), 100_000, ["source"], own=True)
     []
     """
-    wanted = [task for task in tasks if task in TASKS]
+    wanted = held_out_tasks(tasks)
     few = 2 if corpus.test and num >= 6 else 0  # as steps/plan.py holds out
     held = max(round(corpus.test * num), few)
     if held >= FEWEST_ROWS or not wanted:

@@ -22,7 +22,7 @@ from orchestration.config import (
 )
 from orchestration.jobs import hold_out, stages
 from orchestration.planning import device_of
-from pipeline.readers import Source, left_out, plan_splits, recognise
+from pipeline.readers import Source, about_how_many, left_out, plan_splits, recognise
 from pipeline.spec import Corpus, Group
 from preprocessing.errors import BadInput
 from preprocessing.folders import local
@@ -93,6 +93,17 @@ class Job:
         """How each source is read, and what of its folder is not (`KIND:PATH` says it otherwise); what is held out."""
         lines = [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
         return [*lines, *_mixed(self.corpus), *self.notes, hold_out.said(self.corpus, self.own_text)]
+
+    @property
+    def foreseen(self) -> list[str]:
+        """What is to be said, before a corpus is made, where it will hold out too little for the tasks of the recipe.
+
+        Its documents are counted by a sample, before they are cleaned and it is known which of them are the same.
+        """
+        if self.plan.corpus.state == "done" or not hold_out.held_out_tasks(self.recipe.evals):
+            return []
+        num = about_how_many(self.corpus.sources, self.corpus.clean.min_chars, self.corpus.clean.max_chars)
+        return hold_out.foreseen(self.corpus, num, self.recipe.evals, self.own_text)
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""

@@ -19,6 +19,7 @@ from pipeline.readers.jsonl import Jsonl
 from pipeline.readers.parallel import Parallel
 from pipeline.readers.reader import Reader
 from pipeline.readers.record import EXPECTED, SKIPPED, TORN, TRAILING, Record
+from pipeline.readers.sampled import SAMPLE_BYTES, about_how_many, pieces_of, size_of, spread
 from pipeline.readers.splits import Split, piece_records, plan_splits, portable, records
 from pipeline.readers.table import Table
 from pipeline.readers.text import Text
@@ -31,6 +32,7 @@ from pipeline.readers.xml_text import Xml
 __all__ = [
     "EXPECTED",
     "READERS",
+    "SAMPLE_BYTES",
     "SKIPPED",
     "TORN",
     "TRAILING",
@@ -52,15 +54,19 @@ __all__ = [
     "WikiDump",
     "WikiExtractor",
     "Xml",
+    "about_how_many",
     "absolute",
     "changed",
     "left_out",
     "piece_records",
+    "pieces_of",
     "plan_splits",
     "portable",
     "recognise",
     "records",
+    "size_of",
     "sniff",
+    "spread",
 ]
 
 # In the order in which they are asked whether they recognise a file: from a mark in its first bytes to any text.

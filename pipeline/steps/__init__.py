@@ -17,7 +17,7 @@ from pipeline.steps.encode import (
 from pipeline.steps.ingest import read_text, seal_of
 from pipeline.steps.output_folder import owned, sealed, sweep
 from pipeline.steps.plan import Texts
-from pipeline.steps.sample import about_how_many, require_room
+from pipeline.steps.sample import require_room
 from pipeline.steps.static_rows import Static, materialise
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Marks",
     "Static",
     "Texts",
-    "about_how_many",
     "chained",
     "check_fit",
     "encode_shard",

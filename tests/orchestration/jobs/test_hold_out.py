@@ -13,9 +13,8 @@ from orchestration.jobs.request import Subject, Wanted
 from orchestration.jobs.score_plan import planned
 from orchestration.progress import ignore
 from orchestration.reports.ablations import tables
-from pipeline.readers import Text
+from pipeline.readers import Text, about_how_many
 from pipeline.spec import Corpus
-from pipeline.steps import about_how_many
 from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
@@ -202,5 +201,5 @@ def test_documents_of_much_text_are_guessed(tmp_path: Path) -> None:
             for line in range(9_000)
         )
         (tmp_path / f"{number}.txt").write_text("".join(lines))
-    found = about_how_many(Corpus(name="x", sources=(Text(path=str(tmp_path), unit="line"),)))
+    found = about_how_many([Text(path=str(tmp_path), unit="line")], 32, 10_000)
     assert found == pytest.approx(81_000, rel=0.05)

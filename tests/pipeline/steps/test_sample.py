@@ -43,7 +43,7 @@ def test_where_there_is_room_nothing_is_said(corpus: Corpus) -> None:
 def test_a_sample_of_more_text_is_small_spread_and_always_the_same(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "_BYTES", 64_000)
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", 64_000)
     monkeypatch.setattr(sample, "_OPENED", 0)
     found = list(sample.documents(corpus))
     assert found == list(sample.documents(corpus))
