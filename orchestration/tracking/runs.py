@@ -171,10 +171,10 @@ def known(folder: Path) -> Tracked | None:
 def _moved(uri: str, folder: Path) -> str:
     """The address of the store that a run's folder names; where its file is gone, and there is one of ours around the
     folder, they were moved together."""
-    if not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists():
+    if not (file := database_file(uri)) or file.exists():
         return uri
     beside = folder.resolve().parent.parent / DATABASE
-    return f"sqlite:///{beside}" if beside.is_file() else uri
+    return database_uri(beside) if beside.is_file() else uri
 
 
 # Whose run it is
