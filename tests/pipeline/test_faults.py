@@ -273,6 +273,8 @@ class TestAFullDisk:
         words = ["corpus", "bert_base", "--scale", "tiny", "--data", str(source), "--progress", "none"]
         assert main([*words, "--out", str(disk("3200k"))]) == 2
         said = capsys.readouterr()
-        assert re.fullmatch(r"sesame: \S+: no disk space: need over 2\.\d MB, have 2\.\d MB; [^\n]+", said.err.splitlines()[-1])
+        assert re.fullmatch(
+            r"sesame: \S+: no disk space: need over 2\.\d MB, have 2\.\d MB; [^\n]+", said.err.splitlines()[-1]
+        )
         assert "Traceback" not in said.err
         assert main([*words, "--out", str(disk("64m"))]) == 0

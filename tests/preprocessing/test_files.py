@@ -80,7 +80,7 @@ def test_a_folder_appears_whole(tmp_path: Path, before: str) -> None:
 
 @pytest.mark.parametrize("given", [".", "link", "there", "a/b/c", "n" * 250, "é" * 125, ".unfinished", "s3:"])
 def test_a_folder_appears_wherever_it_is(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """"." was a ValueError, a link no folder, and a name of 250 letters too long."""
+    """ "." was a ValueError, a link no folder, and a name of 250 letters too long."""
     (tmp_path / "shell").mkdir()
     (tmp_path / "shell" / "there").mkdir() if given in ("link", "there") else None
     monkeypatch.chdir(tmp_path / "shell")
@@ -108,6 +108,13 @@ def test_an_empty_folder_stays_the_same_one_and_what_is_beside_it_is_not_needed(
     assert not is_new(to)
 
 
+def _taken(to: Path) -> None:
+    """Writes a folder that another command makes meanwhile."""
+    with whole_folder(to):
+        to.mkdir()
+        (to / "theirs").touch()
+
+
 @pytest.mark.parametrize("is_there", [False, True])
 def test_two_commands_that_write_one_folder_do_not_disturb_each_other(tmp_path: Path, is_there: bool) -> None:
     """The second removed what the first had written so far, and both failed."""
@@ -119,9 +126,8 @@ def test_two_commands_that_write_one_folder_do_not_disturb_each_other(tmp_path: 
         with pytest.raises(ResourceError, match="another command is writing it"), whole_folder(to):
             pass
     assert [path.name for path in to.iterdir()] == ["first"]
-    with pytest.raises(BadInput, match="was made by another command"), whole_folder(tmp_path / "other"):
-        (tmp_path / "other").mkdir()
-        (tmp_path / "other" / "theirs").touch()
+    with pytest.raises(BadInput, match="was made by another command"):
+        _taken(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["theirs"]
 
 

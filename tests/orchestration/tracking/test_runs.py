@@ -280,7 +280,9 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
     assert look(tracked).info.status == "FAILED"
 
 
-@pytest.mark.parametrize(("was", "becomes"), [("before", "is now"), ("was? 50%", "is now"), ("before", "now? 50%20 #1")])
+@pytest.mark.parametrize(
+    ("was", "becomes"), [("before", "is now"), ("was? 50%", "is now"), ("before", "now? 50%20 #1")]
+)
 def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
     corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, was: str, becomes: str
 ) -> None:
