@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 WORK = Path("work")
 _typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
-UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
+UNUSABLE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EBUSY,
+    errno.EEXIST, errno.EIO, errno.ESTALE,
+)  # fmt: skip
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
 _PYDANTIC = {  # what it says of values of options, and we
     r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",

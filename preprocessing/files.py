@@ -1,5 +1,6 @@
 """Files appear whole or not at all, and carry a hash: no format notices a flipped bit by itself."""
 
+import fcntl
 import io
 import json
 import os
@@ -7,16 +8,18 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 import xxhash
 
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 
 TEMPORARY: Final = ".tmp-"  # how an unfinished file begins; readers ignore it
+UNFINISHED: Final = ".unfinished"  # how an unfinished folder ends
+LONGEST: Final = 200  # bytes of a name, to which more is added: 255 are allowed
 
 
 def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
@@ -49,21 +52,63 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
 
 @contextmanager
 def whole_folder(to: Path) -> Iterator[Path]:
-    """A new folder beside `to`, which becomes `to` when the block ends; where that fails it is removed.
+    """A new folder that becomes `to`, which is missing or empty, when the block ends; where that fails, it is again.
 
-    `to` is as it was then: missing, or empty. What a killed command left of it is removed first.
+    It is made beside `to`, or in it where that is there: that may be a mount, the folder of a shell, or in a folder
+    that is not ours. What a killed command left is removed first. ResourceError where another command is writing it,
+    BadInput where one has made it meanwhile.
     """
-    unfinished = to.with_name(f".{to.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    to = Path(os.path.realpath(to))
+    is_there = to.is_dir()
+    stem = os.fsencode(to.name)[:LONGEST].decode(errors="ignore")
+    unfinished = to / UNFINISHED if is_there else to.with_name(f".{stem}{UNFINISHED}")
+    made = [folder for folder in to.parents if not folder.exists()]
+    handle = _alone_in(unfinished, to)
     try:
-        unfinished.mkdir(parents=True)
+        for path in unfinished.iterdir():  # by a command that was killed
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         yield unfinished
-        if to.exists():
-            to.rmdir()
-        unfinished.rename(to)
+        if not is_new(to):
+            raise BadInput(f"{to}: was made by another command meanwhile; name another folder")
+        if is_there:
+            for path in unfinished.iterdir():
+                path.rename(to / path.name)
+            unfinished.rmdir()
+        else:
+            unfinished.rename(to)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
         raise
+    finally:
+        os.close(handle)
+
+
+def _alone_in(folder: Path, to: Path) -> int:
+    """Make a folder, and lock it, where its disk knows locks; ResourceError where another process has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ResourceError(f"{to}: another command is writing it; wait for it, or name another folder") from None
+    except OSError:  # a disk without locks
+        pass
+    return handle
+
+
+def is_new(folder: Path) -> bool:
+    """Whether a folder is missing, or empty but for what `whole_folder` left there when it was killed.
+
+    >>> is_new(Path("/")), is_new(Path("/no/such/folder")), is_new(Path(__file__))
+    (False, True, False)
+    """
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.name == UNFINISHED for path in folder.iterdir())
 
 
 def remove_unfinished(folder: Path | str) -> int:

@@ -21,7 +21,7 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import read_json, whole_folder, write_atomic
+from preprocessing.files import is_new, read_json, whole_folder, write_atomic
 from preprocessing.folders import local
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
@@ -223,7 +223,7 @@ def export(
         )
     vocab = Path(stored_run(folder).corpus) / "vocab"
     becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+    if not is_new(to):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     api = hub.connect(repo) if repo else None
     with whole_folder(to) as unfinished:
@@ -244,7 +244,7 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
 
     if repo:
         raise BadInput(f"--push {repo}: with --step only a folder is written; push a run that is finished")
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+    if not is_new(to):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     run, kept = stored_run(folder), kept_steps(folder)
     if step not in kept:

@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -240,6 +241,15 @@ def without_password(uri: str) -> str:
 # Errors
 
 
+STATUS: Final = re.compile(r"too many (\d{3}) error responses|failed with error code (\d{3}) != 200")
+STRANGE: Final = {  # what MLflow says of answers that are none of MLflow's
+    "not in a valid JSON format": "answers with a page, as MLflow does not: check the address, and whether it wants a "
+    "login",
+    "redirects.": "answers with redirects that do not end: check the address, and whether it wants a login",
+    "Connection broken": "answers, and breaks off in the middle",
+}
+
+
 def in_a_line(error: BaseException) -> str:
     """What an error says first, without passwords; those of a database go on with its statements. Where a server wants
     credentials, or others: by which variables it gets them; where a package is missing: how it is installed."""
@@ -247,7 +257,35 @@ def in_a_line(error: BaseException) -> str:
         return credentials_wanted(status)
     if isinstance(error, ImportError) and error.name:
         return package_wanted(error.name)
-    return hidden(next(iter(str(error).splitlines()), "") or type(error).__name__)
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
+        error = error.reason
+    said = str(error)
+    if found := STATUS.search(said):
+        return answered(int(found[1] or found[2]))
+    if strange := next((words for part, words in STRANGE.items() if part in said), ""):
+        return strange
+    return hidden(next(iter(said.splitlines()), "") or type(error).__name__)
+
+
+def answered(status: int) -> str:
+    """What it means that a server answers with a status alone, without an error of MLflow's.
+
+    >>> answered(503)
+    'answers 503 (Service Unavailable): it, or a proxy before it, fails'
+    """
+    phrase = f" ({HTTPStatus(status).phrase})" if status in [*HTTPStatus] else ""
+    fails = status >= 500 or status == HTTPStatus.TOO_MANY_REQUESTS
+    return f"answers {status}{phrase}: {'it, or a proxy before it, fails' if fails else 'no MLflow is there'}"
+
+
+def not_there(error: BaseException) -> str:
+    """That a store does not answer, or what else it does, as what follows its address.
+
+    >>> not_there(OSError("refused")), not_there(OSError("answers 700"))
+    ('does not answer (refused)', 'answers 700')
+    """
+    said = in_a_line(error)
+    return said if said.startswith("answers") else f"does not answer ({said})"
 
 
 def refused(error: BaseException) -> int:

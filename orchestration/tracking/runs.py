@@ -34,6 +34,7 @@ from orchestration.tracking.patience import (
     forget_told,
     hidden,
     in_a_line,
+    not_there,
     note_behind,
     note_told,
     refused,
@@ -131,6 +132,7 @@ def experiment(client: Any, place: Place, name: str = "") -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         return _new_experiment(client, place, name)
+    _check_is_mlflow(found.experiment_id)
     stores.check_artifacts(found.artifact_location)
     if KIND[0] not in found.tags:
         client.set_experiment_tag(found.experiment_id, *KIND)
@@ -147,8 +149,15 @@ def _new_experiment(client: Any, place: Place, name: str) -> str:
     except MlflowException:
         if not (found := client.get_experiment_by_name(name)):
             raise
+    _check_is_mlflow(found.experiment_id)
     stores.check_artifacts(found.artifact_location)
     return found.experiment_id
+
+
+def _check_is_mlflow(made: str) -> None:
+    """ConnectionError where a server has answered, and not said what it has made: MLflow's client takes any JSON."""
+    if not made:
+        raise ConnectionError("answers, and not as MLflow does: check the address")
 
 
 def known(folder: Path) -> Tracked | None:
@@ -171,10 +180,10 @@ def known(folder: Path) -> Tracked | None:
 def _moved(uri: str, folder: Path) -> str:
     """The address of the store that a run's folder names; where its file is gone, and there is one of ours around the
     folder, they were moved together."""
-    if not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists():
+    if not (file := database_file(uri)) or file.exists():
         return uri
     beside = folder.resolve().parent.parent / DATABASE
-    return f"sqlite:///{beside}" if beside.is_file() else uri
+    return database_uri(beside) if beside.is_file() else uri
 
 
 # Whose run it is
@@ -327,9 +336,7 @@ def opened(place: Place, ask: Callable[[Any], T]) -> T:
     except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
         if refused(error):
             raise Refused(f"MLflow at {hidden(place.uri)}: {in_a_line(error)}") from error
-        raise Away(
-            f"MLflow at {hidden(place.uri)} does not answer ({in_a_line(error)}); see MLFLOW_TRACKING_URI"
-        ) from error
+        raise Away(f"MLflow at {hidden(place.uri)} {not_there(error)}; see MLFLOW_TRACKING_URI") from error
 
 
 def examined(uri: str) -> tuple[str, str]:
@@ -352,6 +359,8 @@ def examined(uri: str) -> tuple[str, str]:
                 what, _, remedy = in_a_line(error).partition("; ")
                 return f"{said}: {what}", remedy
             reason = in_a_line(error)
+    if reason.startswith("answers"):
+        return f"{said} {reason}", "check MLFLOW_TRACKING_URI"
     if reason:
         return f"{said} does not answer ({reason})", "start that server, or unset MLFLOW_TRACKING_URI"
     return f"{said} answers" + (f", in {answer_s:.1f} s" if answer_s > NOTED_S else ""), ""

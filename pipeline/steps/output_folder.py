@@ -50,7 +50,7 @@ def owned(folder: Path, need: int) -> Iterator[None]:
 
 def _no_room(folder: Path, need: float, have: int) -> BadInput:
     """The error for a full disk; where the estimate was too low, the room that was there is named instead."""
-    wanted, there = f"{max(need, have) / 1e6:,.0f} MB", f"{have / 1e6:,.0f} MB"
+    wanted, there = f"{max(need, have) / 1e6:,.1f} MB", f"{have / 1e6:,.1f} MB"
     return BadInput(f"{folder}: no disk space: need over {wanted}, have {there}; make room or write elsewhere")
 
 

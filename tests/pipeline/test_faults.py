@@ -229,7 +229,7 @@ class TestAFullDisk:
         self, small: Undisturbed, disk: Callable[[str], Path], kb: int
     ) -> None:
         folder = disk(f"{kb}k")
-        with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+ MB, have [^\n]+$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+\.\d MB, have [^\n]+$"):
             build(str(small.source), str(folder), str(QUICK), *HERE)
         names = {path.name for path in folder.rglob("*") if path.is_file()}
         assert not [name for name in names if name.startswith(".")]
@@ -251,7 +251,7 @@ class TestAFullDisk:
 
         with monkeypatch.context() as patch:
             patch.setattr("preprocessing.files.os.fsync", fsync)
-            with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+ MB, have [^\n]+$"):
+            with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+\.\d MB, have [^\n]+$"):
                 build(str(small.source), str(tmp_path), str(QUICK), *HERE)
         assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
         build(str(small.source), str(tmp_path), str(QUICK), *HERE)
@@ -273,6 +273,8 @@ class TestAFullDisk:
         words = ["corpus", "bert_base", "--scale", "tiny", "--data", str(source), "--progress", "none"]
         assert main([*words, "--out", str(disk("3200k"))]) == 2
         said = capsys.readouterr()
-        assert re.fullmatch(r"sesame: \S+: no disk space: need over 2 MB, have 2 MB; [^\n]+", said.err.splitlines()[-1])
+        assert re.fullmatch(
+            r"sesame: \S+: no disk space: need over 2\.\d MB, have 2\.\d MB; [^\n]+", said.err.splitlines()[-1]
+        )
         assert "Traceback" not in said.err
         assert main([*words, "--out", str(disk("64m"))]) == 0

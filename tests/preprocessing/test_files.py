@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import (
     TEMPORARY,
     from_checked_json,
     from_json,
+    is_new,
     parse_json,
     read_json,
     remove_unfinished,
@@ -73,8 +74,61 @@ def test_a_folder_appears_whole(tmp_path: Path, before: str) -> None:
         (tmp_path / ".to.unfinished" / "old").touch()
     with whole_folder(to) as folder:
         (folder / "new").touch()
-        assert not to.exists() or not list(to.iterdir())
+        assert not list(to.glob("new"))
     assert [path.name for path in tmp_path.rglob("*")] == ["to", "new"]
+
+
+@pytest.mark.parametrize("given", [".", "link", "there", "a/b/c", "n" * 250, "é" * 125, ".unfinished", "s3:"])
+def test_a_folder_appears_wherever_it_is(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "." was a ValueError, a link no folder, and a name of 250 letters too long."""
+    (tmp_path / "shell").mkdir()
+    (tmp_path / "shell" / "there").mkdir() if given in ("link", "there") else None
+    monkeypatch.chdir(tmp_path / "shell")
+    (tmp_path / "shell" / "link").symlink_to("there") if given == "link" else None
+    with whole_folder(Path(given)) as folder:
+        (folder / "new").touch()
+    assert [path.name for path in Path(given).iterdir()] == ["new"]
+    assert (tmp_path / "shell").samefile(".")  # a shell in it has its folder
+    assert not [path for path in tmp_path.rglob("*.unfinished") if path.name != given]
+
+
+def test_an_empty_folder_stays_the_same_one_and_what_is_beside_it_is_not_needed(tmp_path: Path) -> None:
+    """A mount cannot be replaced, and the folder that it is in may be somebody else's."""
+    to = tmp_path / "to"
+    to.mkdir()
+    before = to.stat()
+    (to / ".unfinished").mkdir()
+    (to / ".unfinished" / "old").touch()
+    assert is_new(to)
+    with whole_folder(to) as folder:
+        (folder / "new").touch()
+        assert [path.name for path in tmp_path.iterdir()] == ["to"]
+    assert os.path.samestat(before, to.stat())
+    assert [path.name for path in to.iterdir()] == ["new"]
+    assert not is_new(to)
+
+
+def _taken(to: Path) -> None:
+    """Writes a folder that another command makes meanwhile."""
+    with whole_folder(to):
+        to.mkdir()
+        (to / "theirs").touch()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_two_commands_that_write_one_folder_do_not_disturb_each_other(tmp_path: Path, is_there: bool) -> None:
+    """The second removed what the first had written so far, and both failed."""
+    to = tmp_path / "to"
+    if is_there:
+        to.mkdir()
+    with whole_folder(to) as folder:
+        (folder / "first").touch()
+        with pytest.raises(ResourceError, match="another command is writing it"), whole_folder(to):
+            pass
+    assert [path.name for path in to.iterdir()] == ["first"]
+    with pytest.raises(BadInput, match="was made by another command"):
+        _taken(tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["theirs"]
 
 
 def _half(to: Path) -> None:
@@ -92,6 +146,9 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, is_there
     with pytest.raises(OSError, match="no room"):
         _half(to)
     assert [path.name for path in tmp_path.rglob("*")] == ["to"] * is_there
+    with pytest.raises(OSError, match="no room"):
+        _half(tmp_path / "to" / "a" / "b")
+    assert [path.name for path in tmp_path.rglob("*")] == ["to"] * is_there  # nor a folder that was made for it
 
 
 UNREADABLE = {

@@ -33,7 +33,7 @@ class Health(BaseHTTPRequestHandler):
 class Proxy(ThreadingHTTPServer):
     """A server that asks another one, and gives its answers `delay_s` later; `asked` counts requests by their path.
 
-    While `status` is given, it answers everything but /health with that.
+    While `status` is given, it answers everything but /health with that, and with `body`.
     """
 
     daemon_threads = True
@@ -41,6 +41,7 @@ class Proxy(ThreadingHTTPServer):
     def __init__(self, target: str, delay_s: float) -> None:
         super().__init__(("127.0.0.1", 0), _Forward)
         self.target, self.delay_s, self.status = urlsplit(target), delay_s, 0
+        self.body = b"no"
         self.asked = Counter[str]()
         self.uri = f"http://127.0.0.1:{self.server_port}"
 
@@ -61,7 +62,7 @@ class _Forward(BaseHTTPRequestHandler):
         time.sleep(server.delay_s)
         try:
             if server.status and path != "/health":
-                self._answer(server.status, [], b"no")
+                self._answer(server.status, [], server.body)
                 return
             target = http.client.HTTPConnection(str(server.target.hostname), server.target.port)
             kept = {key: value for key, value in self.headers.items() if key.lower() not in HOP_BY_HOP}

@@ -280,11 +280,14 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
     assert look(tracked).info.status == "FAILED"
 
 
+@pytest.mark.parametrize(
+    ("was", "becomes"), [("before", "is now"), ("was? 50%", "is now"), ("before", "now? 50%20 #1")]
+)
 def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
-    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, was: str, becomes: str
 ) -> None:
     """The run went on, and its artifacts were written where it had been."""
-    before, now = tmp_path / "before", tmp_path / "is now"
+    before, now = tmp_path / was, tmp_path / becomes
     with track.run(track.place(before), before / "runs" / "a", corpus, METADATA) as tracked:
         pass
     assert (before / "artifacts").is_dir()

@@ -6,6 +6,7 @@ time after which a store is asked whether it is there; nothing here depends on h
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +37,7 @@ from orchestration.tracking import (
 )
 from orchestration.tracking import runs as track
 from orchestration.tracking.patience import Answering, Waiting, behind, in_a_line, while_there
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from tests.orchestration.tracking.servers import Proxy, mlflow_server, proxy
 from tests.orchestration.tracking.test_models import exported
 from tests.training.corpora import mini_corpus
@@ -172,6 +173,33 @@ def test_a_model_is_registered(slow: Proxy, tmp_path: Path) -> None:
     version = register(folder, folder / "export", f"mine-{slow.delay_s}")
     assert version.is_new
     assert not register(folder, folder / "export", f"mine-{slow.delay_s}").is_new
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (500, b"no", "answers 500 (Internal Server Error): it, or a proxy before it, fails"),
+        (503, b"no", "answers 503 (Service Unavailable): it, or a proxy before it, fails"),
+        (429, b"no", "answers 429 (Too Many Requests): it, or a proxy before it, fails"),
+        (404, b"<html>", "answers 404 (Not Found): no MLflow is there"),
+        (200, b"<html>", "answers with a page, as MLflow does not: check the address, and whether it wants a login"),
+        (200, b"{}", "answers, and not as MLflow does: check the address"),
+    ],
+)
+def test_what_answers_otherwise_than_mlflow_is_not_said_to_be_silent(
+    prompt: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, said: str
+) -> None:
+    """It was said not to answer, in the words of four libraries; `{}` was a run without an id."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    prompt.status, prompt.body = status, body
+    with (
+        pytest.raises(ResourceError, match=f"^MLflow at {prompt.uri} {re.escape(said)}; see MLFLOW_TRACKING_URI$"),
+        track.run(track.Place(prompt.uri), tmp_path / "run", None, METADATA),
+    ):
+        pass
+    if body != b"{}":
+        assert examined(prompt.uri) == (f"{prompt.uri} {said}", "check MLFLOW_TRACKING_URI")
+    assert not (tmp_path / "run" / track.RUN_FILE).exists()
 
 
 def test_the_doctor_says_how_slow_it_is(slow: Proxy, tmp_path: Path) -> None:
