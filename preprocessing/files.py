@@ -255,3 +255,30 @@ def read_json(path: Path, remedy: str) -> Any:
         raise BadInput(f"{path}: {error.strerror}; {remedy}") from None
     except ValueError as error:
         raise BadInput(f"{path}: is damaged ({error}); {remedy}") from None
+
+
+def read_object(path: Path, remedy: str, **values: type) -> dict[str, Any]:
+    """A JSON object of ours that has values of these types by these names; BadInput with the `remedy` where it is
+    missing, damaged, or JSON of another kind."""
+    found = read_json(path, remedy)
+    with of_kind(path, remedy):
+        for name, kind in values.items():
+            if not isinstance(found[name], kind):
+                raise TypeError(f"{name} is {type(found[name]).__name__}")
+        return dict(found)
+
+
+@contextmanager
+def of_kind(path: Path, remedy: str) -> Iterator[None]:
+    """What is made of the content of a file of ours inside the block; BadInput with the `remedy` where it is JSON, and
+    none of that kind."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"{path}: is damaged ({_lacking(error)}); {remedy}") from None
+
+
+def _lacking(error: Exception) -> str:
+    return f"no {error.args[0]} in it" if isinstance(error, KeyError) else str(error)

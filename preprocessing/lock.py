@@ -67,7 +67,7 @@ def held(folder: Path, name: str = OWNER) -> Iterator[None]:
 def is_held(folder: Path) -> bool | None:
     """Whether a process holds the lock of a folder, this one too; None where that is not known, as the folder is not
     here, or its disk has no locks."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # says no as well where we may not look
         return None
     for name in (OWNER, JOB):
         try:

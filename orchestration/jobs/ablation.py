@@ -29,7 +29,7 @@ from orchestration.progress import Report
 from orchestration.reports import ablations, net, training_flops
 from orchestration.reports.ablations import Measure, Row, Table
 from preprocessing.errors import BadInput, DataError
-from preprocessing.files import read_json, write_atomic
+from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.lock import held
 from preprocessing.vocab import table_rows
 from training.tasks import TASKS
@@ -180,13 +180,18 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
             _picture(plan.table, summary).savefig(folder / FIGURE)
             _log(plan, summary)
         plan.stage.finish()
-    return read_json(folder / SCORES, MADE_ANEW)
+    return _kept(plan.stage)
+
+
+def _kept(stage: stages.Stage) -> dict[str, Any]:
+    """What a table that is done has found."""
+    return read_object(stage.folder / SCORES, MADE_ANEW, scores=dict, facts=dict, outcome=str)
 
 
 def _log_owed(plan: Plan) -> None:
     """Give MLflow what it did not take of a table that is done."""
     if PAGE in tracking.owed(plan.stage.folder):
-        _log(plan, read_json(plan.stage.folder / SCORES, MADE_ANEW))
+        _log(plan, _kept(plan.stage))
     for cell in plan.cells:
         if (parent := tracking.known(plan.stage.folder)) and cell.name in tracking.owed(cell.job.plan.run.folder):
             _log_cell(cell, _tags(plan, cell, parent))
@@ -317,8 +322,10 @@ def _tags(plan: Plan, cell: Cell, parent: tracking.Tracked) -> dict[str, str]:
 
 def _scores_of(cell: Cell) -> dict[str, Score]:
     """Of a cell that is done."""
-    kept = read_json(cell.stage.folder / SCORES, MADE_ANEW)
-    return {name: Score(**score) for name, score in kept.items()}
+    file = cell.stage.folder / SCORES
+    kept = read_object(file, MADE_ANEW)
+    with of_kind(file, MADE_ANEW):
+        return {name: Score(**score) for name, score in kept.items()}
 
 
 def _log_cell(cell: Cell, tags: Mapping[str, str]) -> None:

@@ -36,7 +36,7 @@ from orchestration.reports import (
     unit_of,
 )
 from preprocessing.errors import SesameError
-from preprocessing.files import read_json, write_atomic
+from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.folders import local
 from training.evaluation import Evaluated, is_log
 from training.metrics import Average, Paired, glue_average, interval, paired, submission
@@ -166,7 +166,7 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
 def _last_step(folder: Path) -> int:
     """The step at which a run ended; 0 where that is not known (a net of transformers)."""
     file = folder / RESULT
-    return int(json.loads(file.read_text(encoding="utf-8")).get("step", 0)) if file.is_file() else 0
+    return read_object(file, "delete stage.json beside it, and train again", step=int)["step"] if file.is_file() else 0
 
 
 def _track_anew(folder: Path, out: Path) -> None:
@@ -223,7 +223,13 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
 def _results(plan: TaskPlan) -> Results:
     files = [(cell, plan.file_of(cell)) for cell in plan.cells]
     remedy = "delete it, and the same command makes it anew"
-    return [(cell, Evaluated(**read_json(file, remedy)["found"])) for cell, file in files if file.is_file()]
+    found: list[tuple[launch.Cell, Evaluated]] = []
+    for cell, file in files:
+        if file.is_file():
+            kept_values = read_object(file, remedy, found=dict)["found"]
+            with of_kind(file, remedy):
+                found.append((cell, Evaluated(**kept_values)))
+    return found
 
 
 def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameError]) -> TaskScore:

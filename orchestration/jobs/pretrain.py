@@ -21,7 +21,7 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import is_new, read_json, whole_folder, write_atomic
+from preprocessing.files import is_new, of_kind, read_json, read_object, whole_folder, write_atomic
 from preprocessing.folders import local
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
@@ -48,10 +48,15 @@ def train(
         if tracking.behind(stage.folder):
             with held(stage.folder):
                 catch_up(stage.folder, tracking.place(job.out), report)
-        return read_json(stage.folder / RESULT, TRAIN_AGAIN)
+        return result_of(stage.folder)
     _made_corpus(job)
     with environment.held(job.cluster.env), held(stage.folder):  # first of all: what is there may be at work
         return train_held(job, resume, report, more_tags, asked)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """How the training of a run has ended: steps, tokens, loss and last evaluation."""
+    return read_object(folder / RESULT, TRAIN_AGAIN, step=int, tokens=int, evaluation=dict)
 
 
 def train_held(
@@ -92,7 +97,7 @@ def train_held(
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
         write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
         stage.finish()
-    return read_json(stage.folder / RESULT, TRAIN_AGAIN)
+    return result_of(stage.folder)
 
 
 @contextmanager
@@ -188,8 +193,17 @@ def evals_of(flags: Flags) -> list[str]:
     """The downstream tasks that the recipe of a run names; all where it names none."""
     if folder := _named(flags):
         kept = folder / EVALS
-        return read_json(kept, "delete it, and all tasks are meant") if kept.is_file() else list(TASKS)
+        return _names_in(kept, "delete it, and all tasks are meant") if kept.is_file() else list(TASKS)
     return list(open_job(flags).recipe.evals) or list(TASKS)
+
+
+def _names_in(path: Path, remedy: str) -> list[str]:
+    """The names in a file of ours that has nothing but these."""
+    found = read_json(path, remedy)
+    with of_kind(path, remedy):
+        if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+            raise TypeError("no list of names")
+    return found
 
 
 def run_of(flags: Flags) -> Run:

@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestration import launch
 from preprocessing.errors import BadInput
-from preprocessing.files import read_json
+from preprocessing.files import read_object
 from preprocessing.rng import key
 from preprocessing.schema import Ints
 from preprocessing.shards import Store
@@ -222,7 +222,7 @@ def _start(folder: Path) -> int:
         raise BadInput(
             f"{folder}: has no export, which says what its decoder begins with; sample from BART, T5 or PEGASUS"
         )
-    start = read_json(config, "export the run again").get("decoder_start_token_id")
+    start = read_object(config, "export the run again").get("decoder_start_token_id")
     if start is None:
         raise BadInput(f"{config}: has no decoder_start_token_id, which its decoder begins with; put it there")
     return int(start)

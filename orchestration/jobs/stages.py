@@ -15,7 +15,7 @@ from orchestration.config import Recipe, digest, flat
 from orchestration.jobs import part_code
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
-from preprocessing.files import read_json, write_atomic
+from preprocessing.files import parse_json, read_object, write_atomic
 from preprocessing.vocab import given
 
 MARK = "stage.json"
@@ -69,7 +69,7 @@ class Stage:
         The record itself, where that is damaged.
         """
         try:
-            before = dict(json.loads((self.folder / CODE).read_bytes()))
+            before = dict(parse_json((self.folder / CODE).read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except (ValueError, TypeError):
@@ -82,8 +82,8 @@ class Stage:
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
             if mark.parent != self.folder:
                 try:
-                    causes = read_json(mark, "")["causes"]
-                except (BadInput, LookupError, TypeError):  # whoever asks for that stage itself is told
+                    causes = read_object(mark, "", causes=dict)["causes"]
+                except BadInput:  # whoever asks for that stage itself is told
                     continue
                 before, now = dict(flat(causes)), dict(flat(self.causes))
                 changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))

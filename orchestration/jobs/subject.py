@@ -14,7 +14,7 @@ from orchestration.jobs.request import Subject
 from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
-from preprocessing.files import read_json
+from preprocessing.files import of_kind, read_object
 from training.run import stored
 
 _HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
@@ -83,17 +83,18 @@ def of_run(folder: Path) -> Subject:
     if not (folder / stages.MARK).is_file() or not (weights / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished; go on with `sesame train`")
     name, run = folder.name.rpartition("-")[0] or folder.name, stored(folder)
-    is_published = _has_size_of(run, name)
+    with of_kind(folder / RUN, "the same `sesame train` as before writes it anew"):
+        corpus, is_published, longest_row = Path(run["corpus"]), _has_size_of(run, name), _longest_row(run)
     return Subject(
         folder=folder,
-        hash=read_json(folder / stages.MARK, "delete it, and go on with `sesame train`")["hash"],
+        hash=read_object(folder / stages.MARK, "delete it, and go on with `sesame train`", hash=str)["hash"],
         name=name,
         parameters=num_parameters(weights, "weights"),
-        corpus=Path(run["corpus"]),
+        corpus=corpus,
         expected=_expected(name),
         is_published=is_published,
         paper=paper_of_run(run, name) if is_published else "",
-        longest_row=_longest_row(run),
+        longest_row=longest_row,
     )
 
 
@@ -124,7 +125,7 @@ def at_steps(subject: Subject, every: int) -> list[Subject]:
     """The net after each `every` steps of which weights or a checkpoint are kept, and at the end; BadInput where there
     are none."""
     result = subject.folder / pretrain.RESULT
-    last = read_json(result, pretrain.TRAIN_AGAIN)["step"] if result.is_file() else None
+    last = pretrain.result_of(subject.folder)["step"] if result.is_file() else None
     places = pretrain.kept_steps(subject.folder)
     found = {step: place for step, place in sorted(places.items()) if step != last}
     chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from preprocessing.files import read_json
+from preprocessing.files import of_kind, read_json, read_object
 from training.metrics import Paired
 from training.tasks import Chosen, TaskScore
 
@@ -28,7 +28,15 @@ Kept = Mapping[str, tuple[TaskScore, Apart]]
 
 def kept(folder: Path) -> TaskScore:
     """The score that the folder of a finished stage has."""
-    (found,) = read_json(folder / FILE, "delete its folder, and `sesame eval` makes it anew")
+    remedy = "delete its folder, and `sesame eval` makes it anew"
+    found = read_json(folder / FILE, remedy)
+    with of_kind(folder / FILE, remedy):
+        (one,) = found
+        return _score_of(one)
+
+
+def _score_of(found: Mapping[str, Any]) -> TaskScore:
+    """The score that was written as JSON."""
     starts = {
         name: Chosen(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
         for name, one in found["starts"].items()
@@ -44,7 +52,7 @@ def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
     found = dict[str, tuple[TaskScore, Apart]]()
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
         try:
-            causes = read_json(mark, "delete its folder, and `sesame eval` makes it anew")["causes"]
+            causes = read_object(mark, "delete its folder, and `sesame eval` makes it anew", causes=dict)["causes"]
             if "task" not in causes:
                 continue  # what a table of ablations measures of the run
             found[mark.parent.name] = kept(mark.parent), (causes.get("step"), causes.get("labels", 0))
@@ -59,7 +67,7 @@ def series(run_folder: Path) -> dict[str, str]:
     names: dict[str, list[tuple[tuple[float, float], str]]] = {}
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
         with suppress(KeyError, TypeError, ValueError):  # `finished` warns of one that cannot be read
-            causes = read_json(mark, "")["causes"]
+            causes = read_object(mark, "", causes=dict)["causes"]
             same = {name: value for name, value in causes.items() if name != "step"}
             at = place((causes.get("step"), causes.get("labels", 0)))
             names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((at, mark.parent.name))

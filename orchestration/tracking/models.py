@@ -25,7 +25,7 @@ from orchestration.tracking.metadata import NOTE
 from orchestration.tracking.patience import database_file, folder_of, hidden, in_a_line, without_password
 from orchestration.tracking.runs import UNFINISHED, Tracked, client_of, known
 from preprocessing.errors import BadInput
-from preprocessing.files import read_json
+from preprocessing.files import read_object
 from preprocessing.vocab import Vocab
 
 if TYPE_CHECKING:  # torch takes seconds to import
@@ -205,7 +205,7 @@ def example_of(export: Path, task: str) -> str:
 
 
 def _mask(export: Path) -> str:
-    return str(read_json(export / "tokenizer_config.json", "export the run again")["mask_token"])
+    return str(read_object(export / "tokenizer_config.json", "export the run again", mask_token=str)["mask_token"])
 
 
 def _write_environment(folder: Path) -> None:

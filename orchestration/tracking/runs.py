@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,7 +43,7 @@ from orchestration.tracking.patience import (
     without_password,
 )
 from preprocessing.errors import BadInput, Preempted, ResourceError
-from preprocessing.files import checked_json, from_json, write_atomic
+from preprocessing.files import checked_json, from_json, parse_json, write_atomic
 from preprocessing.lock import has_locks, is_held
 from preprocessing.processes import began
 
@@ -217,8 +217,13 @@ class Owner:
 
 
 def _owner(mlflow_run: Any) -> Owner | None:
-    tag = mlflow_run.data.tags.get(OWNER)
-    return Owner(**json.loads(tag)) if tag else None
+    """Whose a run is; None where it is not ours, or says so in a way that is not of this version."""
+    try:
+        said = parse_json(mlflow_run.data.tags.get(OWNER) or "{}")
+        found = Owner(**{field.name: said[field.name] for field in fields(Owner) if field.name in said})
+        return Owner(str(found.host), int(found.pid), float(found.started), float(found.beat), str(found.began))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def reap(place: Place) -> list[str]:
@@ -248,8 +253,12 @@ def _folder_of(found: Any) -> Path:
 
 
 def _is_of(found: Any, folder: Path) -> bool:
-    """Whether a run is the one of a folder."""
-    return (tracked := known(folder) if folder.is_dir() else None) is not None and tracked.run_id == found.info.run_id
+    """Whether a run is the one of a folder; that of another user may be none that we can look into."""
+    try:
+        tracked = known(folder) if os.path.isdir(folder) else None
+    except OSError:
+        return False
+    return tracked is not None and tracked.run_id == found.info.run_id
 
 
 def tell_how_it_ended(client: Any, run_id: str, folder: Path) -> bool:

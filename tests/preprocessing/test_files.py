@@ -11,6 +11,7 @@ from preprocessing.files import (
     is_new,
     parse_json,
     read_json,
+    read_object,
     remove_unfinished,
     whole_folder,
     write_atomic,
@@ -189,3 +190,20 @@ def test_a_json_file_of_ours_that_cannot_be_read_is_one_line(tmp_path: Path, kin
     assert "\n" not in str(found.value)
     with pytest.raises(BadInput, match=r"b\.json: No such file or directory; make it anew"):
         read_json(tmp_path / "b.json", "make it anew")
+
+
+OTHER = {"list": b"[]", "number": b"5", "words": b'["a"]', "other keys": b'{"x": 5}', "other types": b'{"step": []}'}
+
+
+@pytest.mark.parametrize("kind", OTHER)
+def test_json_of_another_kind_is_one_line(tmp_path: Path, kind: str) -> None:
+    """It was a TypeError or a KeyError."""
+    (tmp_path / "a.json").write_bytes(OTHER[kind])
+    with pytest.raises(BadInput, match=r"a\.json: is damaged \(.*\); make it anew") as found:
+        read_object(tmp_path / "a.json", "make it anew", step=int)
+    assert "\n" not in str(found.value)
+
+
+def test_an_object_has_what_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'{"step": 5, "x": null}')
+    assert read_object(tmp_path / "a.json", "", step=int) == {"step": 5, "x": None}

@@ -17,7 +17,7 @@ from orchestration.config import SCALES, flat, load, names
 from orchestration.reports.kept_scores import finished, whole
 from orchestration.reports.score_table import guesses, named, p_value, scaled, score_of
 from preprocessing.errors import BadInput
-from preprocessing.files import parse_json, read_json
+from preprocessing.files import parse_json, read_object
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import Store
 from preprocessing.text import language
@@ -199,9 +199,10 @@ def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:
 def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
     parts = []
     if (run_folder / RESULT).is_file():
-        result = read_json(run_folder / RESULT, "delete stage.json, and train again")
+        again = "delete stage.json, and train again"
+        result = read_object(run_folder / RESULT, again, step=int, tokens=int, evaluation=dict)
         figures = {"steps": f"{result['step']:,}", "tokens": f"{result['tokens']:,}", "training loss": result["loss"]}
-        figures |= {key.removeprefix("eval/"): value for key, value in (result.get("evaluation") or {}).items()}
+        figures |= {key.removeprefix("eval/"): value for key, value in result["evaluation"].items()}
         rows = [(key, _said(value)) for key, value in figures.items()]
         parts.append("Pretraining, and the loss on held-out text:\n\n" + _table(("", ""), rows))
     rows_ = [

@@ -225,6 +225,52 @@ def test_a_run_is_closed_where_nobody_holds_the_lock_of_its_folder(
     client.set_terminated(tracked.run_id)
 
 
+@pytest.mark.parametrize("closed", ["folder", "record"])
+def test_runs_of_another_user_whose_folder_is_closed_are_no_fault_of_the_store(
+    closed: str, place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that several users share: "MLflow does not answer (Permission denied)", for each of them."""
+    client = track.client_of(place.uri)
+    with track.run(place, tmp_path / "theirs", corpus, METADATA) as theirs:
+        pass
+    client.update_run(theirs.run_id, status="RUNNING")
+    stat, read = Path.stat, Path.read_bytes
+
+    def is_closed(path: Path) -> bool:
+        return path.is_relative_to(tmp_path / "theirs") and (closed == "folder" or path.name == track.RUN_FILE)
+
+    def refuse(do: Any) -> Any:
+        def doing(path: Path, **keys: Any) -> Any:
+            if is_closed(path):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return do(path, **keys)
+
+        return doing
+
+    monkeypatch.setattr(Path, "stat", refuse(stat))
+    monkeypatch.setattr(Path, "read_bytes", refuse(read))
+    with track.run(place, tmp_path / "mine", corpus, METADATA) as mine:
+        assert look(mine).info.status == "RUNNING"
+    client.set_terminated(theirs.run_id)
+
+
+ODD_OWNERS = ["", "null", "[]", "{}", '{"pid": 5}', '{"host": 1, "pid": "x", "started": 0, "beat": 0}', "[" * 4_000]
+
+
+@pytest.mark.parametrize("tag", [*ODD_OWNERS, '{"host": "h", "pid": 5, "started": 0, "beat": 0, "later": 1}'])
+def test_an_owner_of_another_version_is_no_traceback(
+    tag: str, place: track.Place, corpus: Path, tmp_path: Path
+) -> None:
+    client = track.client_of(place.uri)
+    with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
+        pass
+    track.tag(tracked, **{track.OWNER: tag, track.FOLDER: (tmp_path / "elsewhere").as_uri()})
+    client.update_run(tracked.run_id, status="RUNNING")
+    is_known = tag not in ODD_OWNERS
+    assert (tracked.run_id in track.reap(place)) == is_known  # it has been silent for long
+    client.set_terminated(tracked.run_id)
+
+
 def test_evaluations_that_hold_no_lock_are_looked_up_by_their_process(
     place: track.Place, corpus: Path, tmp_path: Path
 ) -> None:
