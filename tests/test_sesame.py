@@ -253,8 +253,9 @@ def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Sessio
     assert list(rows) == samples(pretrain.run_of(bert._flags), 3, 2)
     assert repr(rows).startswith("step 3, row 0: ")
     assert "[MASK](" in repr(rows)
-    with pytest.raises(sesame.BadInput, match="has the steps 0 to 3999"):
-        bert.rows(step=4_000)
+    for step in (4_000, -1):
+        with pytest.raises(sesame.BadInput, match="has the steps 0 to 3999"):
+            bert.rows(step=step)
 
 
 def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Session) -> None:

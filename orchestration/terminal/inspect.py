@@ -46,7 +46,7 @@ class Sample:
 
 def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
     """The first rows of the batch of `step`: the very arrays that the workers get, however many they are."""
-    if step >= run.steps:
+    if not 0 <= step < run.steps:
         raise BadInput(f"--step is {step}, this run has the steps 0 to {run.steps - 1}")
     machine = replace(run.machine, layout="unpadded", loader_workers=0)
     loader = open_loader(replace(run, machine=machine), rank=0, world=1)

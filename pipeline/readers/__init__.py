@@ -18,7 +18,7 @@ from pipeline.readers.json_array import JsonArray
 from pipeline.readers.jsonl import Jsonl
 from pipeline.readers.parallel import Parallel
 from pipeline.readers.reader import Reader
-from pipeline.readers.record import EXPECTED, SKIPPED, TORN, TRAILING, Record
+from pipeline.readers.record import CUT_OFF, EXPECTED, SKIPPED, TORN, TRAILING, Record
 from pipeline.readers.sampled import SAMPLE_BYTES, about_how_many, pieces_of, size_of, spread
 from pipeline.readers.splits import Split, piece_records, plan_splits, portable, records
 from pipeline.readers.table import Table
@@ -30,6 +30,7 @@ from pipeline.readers.wikiextractor import WikiExtractor
 from pipeline.readers.xml_text import Xml
 
 __all__ = [
+    "CUT_OFF",
     "EXPECTED",
     "READERS",
     "SAMPLE_BYTES",

@@ -18,10 +18,10 @@ from pipeline.readers.files import (
     shown,
 )
 from pipeline.readers.jsonl import check_field
-from pipeline.readers.lines import lines
+from pipeline.readers.lines import Line, lines
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import Recoder, require_encoding
-from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from pipeline.readers.record import BETWEEN, CUT_OFF, SNIPPET, Record
 from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
@@ -98,10 +98,10 @@ class Csv:
 
     def _rows(self, file: File, start: str, recode: Recoder, limit: int) -> Iterator[Record]:
         separator = self.separator or separator_of(start, self.field, plain_suffix(file.path))
-        of_file = lines(file.path, 0, None, limit, recode, recode.whole)
+        read = _Lines(lines(file.path, 0, None, limit, recode, recode.whole))
         width = 0
         column = int(self.field) - 1 if _is_number(self.field) else -1
-        for row in rows(of_file, separator, quoting_of(start, separator), limit, lambda line: decode(line)):
+        for row in rows(iter(read), separator, quoting_of(start, separator), limit, lambda line: decode(line)):
             why = row.fault
             if not why and not any(row.cells):
                 why = BETWEEN
@@ -111,10 +111,28 @@ class Csv:
                     column, why = _column(file, row.cells, self.field), BETWEEN
             if not why and (len(row.cells) != width or column >= width):
                 why = "ragged_row"
+            if why in ("ragged_row", "bad_csv") and width and read.breaks_off(row.start + row.size):
+                why = CUT_OFF
             if why:
                 yield Record(file.label, row.size, fault=why, start=row.start, snippet=row.snippet)
             else:
                 yield Record(file.label, row.size, row.cells[column], row.repaired, start=row.start)
+
+
+class _Lines:
+    """The lines of a file, and whether it ends in the middle of one."""
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self.lines, self.end, self.is_whole = lines, 0, True
+
+    def __iter__(self) -> Iterator[Line]:
+        for line in self.lines:
+            self.end, self.is_whole = line.start + line.size, bool(line.fault) or line.content.endswith(b"\n")
+            yield line
+
+    def breaks_off(self, end: int) -> bool:
+        """Whether what ends there is the last of a file without a line end."""
+        return not self.is_whole and end == self.end
 
 
 def _in_utf8(start: bytes, recode: Recoder) -> bytes:

@@ -15,7 +15,7 @@ from pipeline.readers.lines import Line, dropped
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import blocks_of, require_encoding
-from pipeline.readers.record import BETWEEN, Record
+from pipeline.readers.record import BETWEEN, CUT_OFF, Record
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
 from preprocessing.text import decode
@@ -27,6 +27,9 @@ _PLAIN: Final = json.JSONDecoder()
 _MOST_DIGITS: Final = 4000  # of a number: Python reads no longer ones as integers, and no text is one
 _LONG_NUMBERS: Final = json.JSONDecoder(parse_int=lambda digits: _number(digits))
 _MOST_ASKED: Final = 1000  # lines that are looked at for a field that the first ones lack
+_OF_NUMBER: Final = re.compile(r"[-+.\deE]+")
+_WORDS: Final = ("true", "false", "null", "-Infinity", "NaN")
+_LONGEST_ESCAPE: Final = 6  # characters, as of \u0041
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 
@@ -139,6 +142,8 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
     line, repaired = decode(block.content)
     try:
         value = loads(line)
+    except json.JSONDecodeError as error:
+        return dropped(label, block, CUT_OFF if _breaks_off(block.content, line, error) else "bad_json")
     except (ValueError, RecursionError):
         return dropped(label, block, "bad_json")
     text = _at(value, field)
@@ -155,6 +160,16 @@ def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Rec
         text, halves = _SURROGATE.subn("\ufffd", text)
         repaired += halves
     return Record(label, block.size, text, repaired, "", block.start, b"", ranges)
+
+
+def _breaks_off(content: bytes, line: str, error: json.JSONDecodeError) -> bool:
+    """Whether a line is the beginning of an object, and the file ends with it."""
+    if content.endswith(b"\n") or not line.lstrip().startswith("{"):
+        return False
+    rest = line.rstrip()[error.pos :]
+    is_escape = error.msg.startswith("Invalid \\") and len(rest) < _LONGEST_ESCAPE
+    is_value = any(word.startswith(rest) for word in _WORDS) or _OF_NUMBER.fullmatch(rest) is not None
+    return is_value or is_escape or error.msg.startswith("Unterminated string")
 
 
 def loads(text: str) -> Any:

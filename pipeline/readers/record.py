@@ -7,6 +7,7 @@ SKIPPED: Final = frozenset({"http_error", "not_a_page", "revisit", "unknown_reco
 EXPECTED: Final = frozenset({BETWEEN, "redirect", "not_article"}) | SKIPPED  # faults of sound input: no rejects
 TORN: Final = frozenset({"truncated", "bomb"})  # what follows in the file is not read, however much that is
 TRAILING: Final = "trailing_data"  # stored bytes behind a compressed file that are no part of it
+CUT_OFF: Final = "cut_off"  # the last line of a file, which ends in its middle: what stood behind it is not there
 SNIPPET: Final = 200  # bytes that show what has a fault
 
 

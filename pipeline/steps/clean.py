@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pipeline.readers import EXPECTED, SKIPPED, TORN, Record, Split, piece_records
+from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, Record, Split, piece_records
 from pipeline.spec import Clean
 from pipeline.steps.documents import Document, write_documents
 from pipeline.steps.output_folder import REJECTS, seal, sealed
@@ -121,9 +121,10 @@ class Tally:
             yield record
         if self.lost:
             torn = next((why for why in self.lost if why in TORN), "")
+            first = CUT_OFF if CUT_OFF in self.lost else next(iter(self.lost))
             is_whole = num == self.num_lost
             share = 1.0 if torn or is_whole else round(self.lost.total() / max(1, size), 6)
-            self.damaged.append(Damage(number, share, torn or next(iter(self.lost)), torn != "", is_whole))
+            self.damaged.append(Damage(number, share, torn or first, torn != "", is_whole))
 
     def reject(self, record: Record, reason: str, snippet: bytes) -> None:
         """Drop a record that could not be read or broke a step."""

@@ -1,14 +1,16 @@
 """What of the input could not be read, by its files and their stored bytes: a torn file counts as a whole.
 
-Of what is torn off nobody knows how much it was, so that neither its documents nor its bytes can be counted.
+Of what is torn off nobody knows how much it was, so that neither its documents nor its bytes can be counted. A file of
+which a small part is left counts as large as others are: it may have lost as much.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Final
 
-from pipeline.readers import TRAILING, Split
+from pipeline.readers import CUT_OFF, TRAILING, Split
 from pipeline.steps.clean import Damage
 
 _MOST_FILES: Final = 3  # that a message names
@@ -19,7 +21,8 @@ class Damaged:
     """The damage in some splits, of which the seals say what each has."""
 
     num_files: int
-    share: float  # of the stored bytes: those of torn files, and of what cannot be read in others
+    share: float  # of the stored bytes: those of torn files with what is `missing`, and what cannot be read in others
+    missing: float  # bytes that torn files have less than the median of the sound ones
     torn: dict[str, str]  # files that end before they should, or have something else behind their end, and why
     unreadable: dict[str, str]  # files without a single document that can be read, and why
     damaged: dict[str, str]  # all files with damage, the worst first
@@ -28,7 +31,7 @@ class Damaged:
     @classmethod
     def of(cls, splits: Sequence[Split], seals: Iterable[dict[str, Any]]) -> "Damaged":
         weights, sizes, labels, sound = Counter[str](), dict[str, int](), dict[str, str](), set[str]()
-        lost, torn, why = dict[str, float](), dict[str, str](), dict[str, str]()
+        lost, torn, why, short = dict[str, float](), dict[str, str](), dict[str, str](), set[str]()
         for split in splits:
             for piece in split.pieces:
                 weights[piece.file.path] += piece.weight
@@ -43,12 +46,20 @@ class Damaged:
                     share = piece.weight / weights[path] if weights[path] else 1.0
                     lost[path] = lost.get(path, 0.0) + damage.share * share * sizes[path]
                     why[path] = torn.get(path, damage.why)
-                    if damage.is_torn or damage.why == TRAILING:
+                    if damage.is_torn or damage.why in (TRAILING, CUT_OFF):
                         torn[path] = damage.why
+                    if damage.is_torn or damage.why == CUT_OFF:
+                        short.add(path)
+        whole = [size for path, size in sizes.items() if size and path not in why]
+        missing = {path: max(0.0, median(whole) - sizes[path]) for path in short} if whole else {}
+        for path, size in missing.items():
+            lost[path] += size
         worst = sorted(why, key=lambda path: (-lost[path], labels[path]))
+        stored, gone = sum(sizes.values()), sum(missing.values())
         return cls(
             len(sizes),
-            sum(lost.values()) / max(1, sum(sizes.values())),
+            sum(lost.values()) / max(1, stored + gone),
+            gone,
             {labels[path]: torn[path] for path in worst if path in torn},
             {labels[path]: why[path] for path in worst if path not in sound},
             {labels[path]: why[path] for path in worst},
@@ -59,7 +70,8 @@ class Damaged:
         """Why the input is not used, where more of it than the share `most` is damaged; else ""."""
         if self.share > most:
             said = f"{self.share:.1%} of the stored bytes are in files that cannot be read, or not to their end"
-            return f"{said} ({listed(self.damaged)})"
+            short = ", a short one counted as large as the others" if self.missing else ""
+            return f"{said}{short} ({listed(self.damaged)})"
         if len(self.unreadable) > most * self.num_files:
             return f"nothing can be read of {listed(self.unreadable)}, out of {self.num_files:,} files"
         return ""

@@ -58,7 +58,15 @@ def test_spans_are_ranges_of_characters_or_a_fault(spans: object, expected: obje
 
 def test_a_line_with_a_fault_shows_where_it_is_and_how_it_begins() -> None:
     line = b'{"text": "' + b"x" * 500
-    assert _read(line) == Record("a", 510, fault="bad_json", start=5, snippet=line[:200])
+    assert _read(line + b"\n") == Record("a", 511, fault="bad_json", start=5, snippet=line[:200])
+
+
+def test_a_file_that_ends_in_the_middle_of_an_object_is_cut_off_wherever_that_is() -> None:
+    whole = json.dumps(
+        {"id": 12, "ok": True, "n": None, "f": -1.5e300, "text": 'W\u00e9 "q" \\ w', "l": [1, {"a": "b"}]}
+    )
+    assert {_read(whole[:stop].encode()).fault for stop in range(1, len(whole))} == {"cut_off"}
+    assert {_read(whole[:stop].encode() + b"\n").fault for stop in range(1, len(whole))} == {"bad_json"}
 
 
 HUGE = "9" * 5_000

@@ -77,6 +77,61 @@ def test_torn_files_are_weighed_as_a_whole_and_named(
     assert any(f"1.{ending} (" in message for message in caplog.messages)
 
 
+@pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "parquet", "arrow", "json"])
+def test_files_of_which_little_is_left_count_as_large_as_others(tmp_path: Path, ending: str) -> None:
+    """Ten of twenty files, cut off at a hundredth, were 1 % of the stored bytes."""
+    (tmp_path / "in").mkdir()
+    for number in range(6):
+        content = MAKE[ending](tmp_path, 60 * number)
+        torn = content[: len(content) // 60] if number in (2, 4) else content
+        (tmp_path / "in" / f"{number}.{ending}").write_bytes(torn)
+    with pytest.raises(
+        DataError, match=r"^corpus c: 33\.[34]% of .*, a short one counted as large as the others \(2 files: "
+    ):
+        _read(tmp_path / "in", max_rejects=0.25)
+
+
+def _rows(start: int) -> bytes:
+    return "".join(f'{number},"{text}",x\n' for number, text in enumerate(_texts(start))).encode()
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv"])
+@pytest.mark.parametrize("tear", ["in a text", "behind a key"])
+def test_files_that_end_in_the_middle_of_a_line_are_weighed_and_named(
+    tmp_path: Path, ending: str, tear: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten of twenty files of JSON lines, cut off at a sixth, were ten dropped documents: "bad_json"."""
+    make = _lines if ending == "jsonl" else lambda start: b"id,text,more\n" + _rows(start)
+    (tmp_path / "in").mkdir()
+    for number in range(6):
+        content = make(60 * number)
+        content = content.replace(b",", b"\t").replace(b'"', b"") if ending == "tsv" else content
+        middle = content.index(b"\n", len(content) // 6)
+        torn = content[: middle + (2 if tear == "behind a key" else 40)]
+        (tmp_path / "in" / f"{number}.{ending}").write_bytes(torn if number < 3 else content)
+    with pytest.raises(DataError, match=rf"^corpus c: 4\d\.\d% of .* \(3 files: .\.{ending} \(cut_off\)"):
+        _read(tmp_path / "in")
+    kept = _read(tmp_path / "in", max_rejects=1)
+    assert kept.ledger.balanced()
+    assert kept.ledger.dropped["cut_off"].documents == 3
+    assert any("damaged, and read up to there: 3 files" in message for message in caplog.messages)
+
+
+def test_the_last_line_of_a_single_file_costs_no_more_than_itself(tmp_path: Path) -> None:
+    """What wrote it may have been ended there."""
+    (tmp_path / "a.jsonl").write_bytes(_lines(0)[:-9])
+    ledger = _read(tmp_path / "a.jsonl").ledger
+    assert (ledger.kept.documents, ledger.dropped["cut_off"].documents) == (59, 1)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"text": "Words"} and', '{"text": Words', '{"text": "Words" "more": 1}', "Words", "}"]
+)
+def test_a_last_line_that_is_no_beginning_of_an_object_is_bad_json(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(_lines(0) + line.encode())
+    assert _read(tmp_path / "a.jsonl").ledger.dropped["bad_json"].documents == 1
+
+
 def test_a_little_damage_is_said_with_the_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "in").mkdir()
     for number in range(40):
