@@ -89,6 +89,23 @@ def test_intervals_have_no_score_that_there_cannot_be(
         assert low - high <= gain.low < gain.high <= high - low
 
 
+@pytest.mark.parametrize(
+    ("step", "labels", "named"), [(None, 20, "x with 20 labels"), (100, 0, "x at step 100"), (None, 0, "x")]
+)
+def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
+    step: int | None, labels: int, named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scores by labels and by steps had the same warning, each time, and none said which it was of."""
+    chosen = {"pretrained": Chosen({}, {"dev": {"f1": (0.5,)}})}
+    constant = {"pretrained": "one constant answer: 'a'"}
+    score = TaskScore("x", "f1", "dev", "", chosen, step=step, labels=labels, constant=constant)
+    for name, found in (("_results", []), ("_summed_up", score), ("_keep", None)):
+        monkeypatch.setattr(evaluate, name, lambda *_, found=found: found)
+    plan: Any = SimpleNamespace(task="x")
+    evaluate._scored(Path(), plan, {})
+    assert f"task {named}, pretrained weights: one constant answer: 'a' (f1 50.0)" in caplog.text
+
+
 def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
     net: Subject, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
