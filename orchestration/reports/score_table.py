@@ -148,8 +148,8 @@ def p_value(score: TaskScore) -> str:
         return ""
     if score.gain is not None:
         return shown_p(score.gain.p)
-    if _count(score, ROWS) == (1.0,) and not any(one.how for one in score.starts.values()):
-        return "one question"
+    if _count(score, ROWS) and not any(one.how for one in score.starts.values()):
+        return "one question" if _count(score, ROWS) == (1.0,) else "not tested"
     return "one seed" if len(score.values("pretrained")) == 1 or len(score.values("random")) == 1 else "not tested"
 
 
