@@ -1,5 +1,6 @@
 """The pictures of a run, drawn with matplotlib's objects (no pyplot: no global state, no display)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
@@ -69,7 +70,7 @@ def comparison(
     line."""
     figure, axes = _axes(ylabel)
     colours = [ACCENT, MUTED, INK]
-    for index, values in enumerate(scores.values()):
+    for index, values in enumerate(map(_drawn, scores.values())):
         axes.bar(index, median(values), width=0.5, color=colours[index % len(colours)], alpha=0.8)
         axes.plot([index] * len(values), values, "o", color=INK, markersize=4)
     _draw_intervals(axes, {at: (intervals or {})[name] for at, name in enumerate(scores) if name in (intervals or {})})
@@ -81,6 +82,11 @@ def comparison(
         axes.set_ylim(0, 1)
     axes.set_title(title, color=INK)
     return figure
+
+
+def _drawn(values: Sequence[float]) -> list[float]:
+    """Values that can be drawn: an infinite one is left out of its picture."""
+    return [value if math.isfinite(value) else math.nan for value in values]
 
 
 class Bar(NamedTuple):
@@ -116,7 +122,8 @@ def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
     width = 0.8 / len(starts)
     for index, start in enumerate(starts):
         at = {
-            place + (index - (len(starts) - 1) / 2) * width: bar.scores.get(start, ()) for place, bar in enumerate(bars)
+            place + (index - (len(starts) - 1) / 2) * width: _drawn(bar.scores.get(start, ()))
+            for place, bar in enumerate(bars)
         }
         at = {place: values for place, values in at.items() if values}
         if not at:

@@ -28,9 +28,11 @@ from orchestration.reports import (
     finished,
     guesses,
     kept,
+    named,
     ordered,
     scaled,
     score_csv,
+    score_name,
     score_page,
     series,
     unit_of,
@@ -90,7 +92,7 @@ def evaluate(
                 _log(folder, plan, score)
             found[plan.stage.folder.name] = _said(plan, score)
         except SesameError as error:
-            log.warning("left out: task %s: %s", plan.task, error)
+            log.warning("left out: task %s: %s", score_name(plan.task, plan.step, plan.labels), error)
             errors.append(error)
     if errors and not found:
         raise errors[0]
@@ -184,7 +186,7 @@ def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) ->
     for start, said in score.constant.items():
         guess = ", ".join(f"{name} {scaled(value, score.metric):.1f}" for name, value in guesses(score).items())
         value = f"{score.metric} {scaled(median(score.values(start)), score.metric):.1f}"
-        log.warning("task %s, %s weights: %s (%s%s)", plan.task, start, said, value, f"; {guess}" if guess else "")
+        log.warning("task %s, %s weights: %s (%s%s)", named(score), start, said, value, f"; {guess}" if guess else "")
     _keep(plan, results, score)
     return score
 

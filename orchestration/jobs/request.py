@@ -12,6 +12,7 @@ from orchestration.config import add_task, beside_first, task_of_csv, tasks_of
 from orchestration.launch import WEIGHTS
 from preprocessing.errors import BadInput
 from training.finetuning import Features
+from training.optim import Updates
 from training.specs import Machine
 from training.tasks import LABELS, TASKS, TaskFile
 
@@ -49,12 +50,12 @@ class Wanted:
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):
             raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
-        for name, values, allowed in (
-            ("rates", self.rates, "learning rates above 0, as 3e-5"),
-            ("batches", self.batches, "whole numbers from 1 up"),
-            ("epochs", self.epochs, "numbers above 0"),
+        for name, values, limit, allowed in (
+            ("rates", self.rates, Updates.above_all_peaks, "learning rates above 0 and below 100, as 3e-5"),
+            ("batches", self.batches, inf, "whole numbers from 1 up"),
+            ("epochs", self.epochs, inf, "numbers above 0"),
         ):
-            if wrong := [value for value in values if not 0 < value < inf]:
+            if wrong := [value for value in values if not 0 < value < limit]:
                 raise BadInput(f"--{name} has {wrong[0]:g}, allowed are {allowed}")
         if self.epochs and self.steps:
             raise BadInput("--epochs and --steps are given, allowed is one of the two")

@@ -361,8 +361,8 @@ def _place(task: TaskFile, data: Path) -> Path:
     paths = list(dict.fromkeys(path for split in task.files.values() for path in split.paths))
     if len(paths) == 1 and Path(paths[0]).is_absolute():
         return Path(paths[0])
-    there = next((path for path in paths if is_there(data, path)), "")
-    return (data / there).parent if there else data
+    own = next((path for path in paths if data == Path() and is_there(data, path)), "")
+    return Path(own).absolute().parent if own else data
 
 
 def _headline(

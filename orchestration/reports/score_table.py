@@ -148,8 +148,8 @@ def p_value(score: TaskScore) -> str:
         return ""
     if score.gain is not None:
         return shown_p(score.gain.p)
-    if _count(score, ROWS) == (1.0,) and not any(one.how for one in score.starts.values()):
-        return "one question"
+    if _count(score, ROWS) and not any(one.how for one in score.starts.values()):
+        return "one question" if _count(score, ROWS) == (1.0,) else "not tested"
     return "one seed" if len(score.values("pretrained")) == 1 or len(score.values("random")) == 1 else "not tested"
 
 
@@ -232,8 +232,15 @@ def _notes(scores: Sequence[TaskScore]) -> list[str]:
 
 def named(score: TaskScore) -> str:
     """A task with what tells its scores apart."""
-    step = f" at step {score.step:,}" if score.step is not None else ""
-    return score.task + step + (f" with {score.labels:,} labels" if score.labels else "")
+    return score_name(score.task, score.step, score.labels)
+
+
+def score_name(task: str, step: int | None, labels: int) -> str:
+    """
+    >>> score_name("rte", 1_000, 0), score_name("rte", None, 20)
+    ('rte at step 1,000', 'rte with 20 labels')
+    """
+    return task + (f" at step {step:,}" if step is not None else "") + (f" with {labels:,} labels" if labels else "")
 
 
 def score_csv(scores: Sequence[TaskScore]) -> str:

@@ -1,5 +1,8 @@
 """Pictures: what their bars and lines stand for."""
 
+import io
+import math
+
 from orchestration import figures
 
 
@@ -24,3 +27,11 @@ def test_a_loss_curve_has_the_parts_of_a_loss_only_where_they_are_several() -> N
 def test_a_metric_is_written_in_words_beside_its_axis() -> None:
     (axes,) = figures.comparison("wikitext2", {"pretrained": (30.0,)}, ylabel="word_perplexity").axes
     assert axes.get_ylabel() == "word perplexity"
+
+
+def test_what_is_infinite_is_left_out_of_a_picture() -> None:
+    """As a perplexity of words may be."""
+    figures.comparison("x", {"random": [math.inf], "pretrained": [2.0]}).savefig(io.BytesIO())
+    bars = [figures.Bar("x", {"random": [math.inf], "pretrained": [2.0]}), figures.Bar("y", {"random": [math.nan]})]
+    figures.scores({"perplexity": bars}).savefig(io.BytesIO())
+    figures.curves({"x": [(1, math.inf), (2, 3.0)]}, "perplexity").savefig(io.BytesIO())

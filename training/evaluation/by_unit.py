@@ -18,7 +18,7 @@ def by_unit(score: Scores, metric: str, items: Sequence[Item], answers: Sequence
 
     Those of a perplexity are of its logarithm, which is a mean: far from it the jackknife of one text says nothing.
     Questions that have their longest text in common (a passage, a premise) have one: they are not independent. []
-    where a metric has no value without some of the questions.
+    where a metric has no value, or an infinite one, without some of the questions.
     """
     together: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
@@ -30,7 +30,8 @@ def by_unit(score: Scores, metric: str, items: Sequence[Item], answers: Sequence
         return math.log(found) if is_log(metric) else found
 
     try:
-        return unit_values(of, list(together.values()))
+        found = unit_values(of, list(together.values()))
+        return found if all(map(math.isfinite, found)) else []
     except (ValueError, LookupError, ZeroDivisionError):  # a metric that some of the questions alone have not
         return []
 

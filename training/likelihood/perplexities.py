@@ -81,6 +81,19 @@ def unknown_of(vocab: Vocab, ids: Sequence[int]) -> int:
     return 0 if vocab.unk is None else ids.count(vocab.unk)
 
 
+def exp_of(nats: float) -> float:
+    """e to the power of so many nats; infinite where that is too large for a number, as of a long text that counts as
+    one word, or of weights that mean nothing.
+
+    >>> round(exp_of(2.0), 3), exp_of(5_000.0)
+    (7.389, inf)
+    """
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass(frozen=True)
 class Perplexity:
     """How well a net predicts texts; `window` and `stride` are part of what the figures mean.
@@ -102,15 +115,15 @@ class Perplexity:
 
     @property
     def by_token(self) -> float:
-        return math.exp(self.nats / max(1, self.tokens))
+        return exp_of(self.nats / max(1, self.tokens))
 
     @property
     def by_word(self) -> float:
-        return math.exp(self.nats / max(1, self.words))
+        return exp_of(self.nats / max(1, self.words))
 
     @property
     def by_byte(self) -> float:
-        return math.exp(self.nats / max(1, self.bytes))
+        return exp_of(self.nats / max(1, self.bytes))
 
     @property
     def bits_by_byte(self) -> float:

@@ -22,11 +22,12 @@ class Updates:
     decays: Decays = "matrices"  # of matrices and tables, or of norms and biases too (fairseq)
     clip: float = 1.0  # global norm of the raw gradient; 0 = no clipping
     factored_from: ClassVar[int] = 0
+    above_all_peaks: ClassVar[float] = 100.0
 
     shrinks: ClassVar[Shrinks] = {"tiny": {"warmup": 200, "horizon": 0}, "small": {"warmup": 200, "horizon": 0}}
 
     def __post_init__(self) -> None:
-        require(0 < self.peak < 100, "optim.peak", self.peak, "a learning rate above 0 and below 100")
+        require(0 < self.peak < self.above_all_peaks, "optim.peak", self.peak, "a learning rate above 0 and below 100")
         require(self.warmup >= 0, "optim.warmup", self.warmup, "a number of steps from 0 up")
         require(self.schedule in SCHEDULES, "optim.schedule", self.schedule, ", ".join(SCHEDULES))
         late = self.horizon == 0 or self.horizon > self.warmup

@@ -22,6 +22,7 @@ from training.likelihood import (
     Request,
     Scorer,
     Unscored,
+    exp_of,
     normalised,
     prompt,
     shots,
@@ -460,9 +461,9 @@ def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:
     """What is measured of right options alone: whether all of their tokens, or the last, are the likeliest."""
     return {
         "last_word": mean_of([float(each.greedy) for each in golds]),
-        "perplexity": math.exp(-mean_of([each.nats for each in golds])),
+        "perplexity": exp_of(-mean_of([each.nats for each in golds])),
         "last_token": mean_of([float(each.last_greedy) for each in golds]),
-        "last_token_perplexity": math.exp(-mean_of([each.last_nats for each in golds])),
+        "last_token_perplexity": exp_of(-mean_of([each.last_nats for each in golds])),
     }
 
 

@@ -19,6 +19,7 @@ METRICS: Final[Mapping[str, Callable[[Perplexity], float]]] = {
     "bits_per_byte": attrgetter("bits_by_byte"),
     "bits_per_character": attrgetter("bits_by_byte"),  # of enwik8 and text8, whose characters are bytes
 }
+_LONG_WORD: Final = 40  # bytes, on average, which no language with blanks has
 _CHARACTERS: Final = 200  # of a text that an example shows
 
 
@@ -81,7 +82,19 @@ class LanguageModelling:
         whole = total(answers)
         words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
         undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"
-        return [f"log p, from left to right: {whole.describe()}{words}{undone}", *_lost(whole, reader), *blank(items)]
+        return [
+            f"log p, from left to right: {whole.describe()}{words}{undone}",
+            *_lost(whole, reader),
+            *self._of_words(whole),
+            *blank(items),
+        ]
+
+    def _of_words(self, whole: Perplexity) -> list[str]:
+        """That words say nothing where a language has no blanks between them."""
+        if "word_perplexity" not in self.metrics or whole.bytes < _LONG_WORD * max(1, whole.words):
+            return []
+        said = f"the texts have {whole.bytes / max(1, whole.words):,.0f} bytes a word, as where no blanks stand between"
+        return [f"{said} words: word_perplexity says nothing; give metrics: [bits_per_byte, token_perplexity]"]
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The beginning of the first text that is not blank."""

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,56 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, do
     assert asked["dev"][:2] == [{"place": "SST-2/dev.tsv:2", "gold": "0"}, {"place": "SST-2/dev.tsv:3", "gold": "1"}]
     assert "| sst2 | accuracy | dev |" in (net.folder / "scores" / "table.md").read_text()
     assert "sst2,,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "score", "low", "high"),
+    [
+        ("f1", [0.2, 1.9, 0.9, 1.0], 0.99, 0.0, 1.0),
+        ("matthews", [-0.9, 2.9, 0.2, 0.8], 0.6, -1.0, 1.0),
+        ("word_perplexity", [3.0, 9.0], np.exp(6), 0.0, np.inf),
+        ("word_perplexity", [0.2, 0.9] * 50, np.exp(0.55), 1.0, np.e),
+        ("bits_per_byte", [0.9, 0.1] * 50, 0.5, 0.4, 0.6),
+    ],
+)
+def test_intervals_have_no_score_that_there_cannot_be(
+    metric: str, values: list[float], score: float, low: float, high: float
+) -> None:
+    """A perplexity of two texts was between -79 and 79 million, and a gain in accuracy up to 101.9 points."""
+    plan: Any = SimpleNamespace(metric=metric, split="dev")
+
+    def cells(start: str, of: list[float], score: float) -> Any:
+        cell: Any = SimpleNamespace(start=start, tuning=None)
+        return [(cell, Evaluated({"dev": {metric: score}}, {}, by_unit={"dev": of}))]
+
+    ends = evaluate._interval(plan, cells("pretrained", values, score))
+    assert ends is not None
+    assert low <= ends[0] < score < ends[1] <= high
+    gain = evaluate._gain(
+        plan, cells("pretrained", values, score), cells("random", [value - 0.3 for value in values], score / 2)
+    )
+    assert gain is not None
+    assert gain.low <= gain.difference <= gain.high
+    assert abs(gain.difference) == pytest.approx(score / 2)
+    if metric in ("f1", "matthews"):
+        assert low - high <= gain.low < gain.high <= high - low
+
+
+@pytest.mark.parametrize(
+    ("step", "labels", "named"), [(None, 20, "x with 20 labels"), (100, 0, "x at step 100"), (None, 0, "x")]
+)
+def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
+    step: int | None, labels: int, named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scores by labels and by steps had the same warning, each time, and none said which it was of."""
+    chosen = {"pretrained": Chosen({}, {"dev": {"f1": (0.5,)}})}
+    constant = {"pretrained": "one constant answer: 'a'"}
+    score = TaskScore("x", "f1", "dev", "", chosen, step=step, labels=labels, constant=constant)
+    for name, found in (("_results", []), ("_summed_up", score), ("_keep", None)):
+        monkeypatch.setattr(evaluate, name, lambda *_, found=found: found)
+    plan: Any = SimpleNamespace(task="x")
+    evaluate._scored(Path(), plan, {})
+    assert f"task {named}, pretrained weights: one constant answer: 'a' (f1 50.0)" in caplog.text
 
 
 def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(

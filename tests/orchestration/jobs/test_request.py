@@ -82,9 +82,10 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
     ("given", "said"),
     [
         ({"epochs": (2.0,), "steps": 3}, "--epochs and --steps are given, allowed is one of the two"),
-        ({"rates": (1e-3, math.nan)}, "--rates has nan, allowed are learning rates above 0, as 3e-5"),
-        ({"rates": (math.inf,)}, "--rates has inf, allowed are learning rates above 0, as 3e-5"),
-        ({"rates": (-1.0,)}, "--rates has -1, allowed are learning rates above 0, as 3e-5"),
+        ({"rates": (1e-3, math.nan)}, "--rates has nan, allowed are learning rates above 0 and below 100, as 3e-5"),
+        ({"rates": (1e30,)}, "--rates has 1e+30, allowed are learning rates above 0 and below 100, as 3e-5"),
+        ({"rates": (math.inf,)}, "--rates has inf, allowed are learning rates above 0 and below 100, as 3e-5"),
+        ({"rates": (-1.0,)}, "--rates has -1, allowed are learning rates above 0 and below 100, as 3e-5"),
         ({"epochs": (math.inf,)}, "--epochs has inf, allowed are numbers above 0"),
         ({"epochs": (0.0,)}, "--epochs has 0, allowed are numbers above 0"),
         ({"batches": (0,)}, "--batches has 0, allowed are whole numbers from 1 up"),

@@ -266,8 +266,27 @@ def test_a_split_to_learn_from_wants_labels(net: Subject, data: Path) -> None:
     assert not isinstance(task, str)
     unlabelled = replace(task.files["train"], columns={"label": ""})
     asked = replace(wanted(data), tasks=[replace(task, files={**task.files, "train": unlabelled})])
-    with pytest.raises(BadInput, match=r"^task sst2: .* has no labelled train split of it"):
+    said = r"looked for .*; train: none of its 24 questions has an answer \(.*train.tsv:2 is the first one\)"
+    with pytest.raises(BadInput, match=rf"^task sst2: .* has no labelled train split of it; {said}$"):
         planned(net, asked)
+
+
+def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its_folder(
+    net: Subject, tmp_path: Path
+) -> None:
+    """The folder was ".", and that the answers are blank was not said."""
+    questions = [{"id": str(n), "question": "what", "answers": [{"text": "", "answer_start": 0}]} for n in range(3)]
+    (tmp_path / "h.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "so", "qas": questions}]}]}))
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.json").write_bytes((tmp_path / "h.json").read_bytes())
+    split = ", ".join(f"{name}: {{paths: [{name}.json], format: {{kind: squad}}}}" for name in ("train", "dev"))
+    (tmp_path / "mine.yaml").write_text(
+        f"name: mine\ntitle: t\nsource: s\nfiles: {{{split}}}\ntask: {{kind: span, version: 1}}\n"
+    )
+    none = r"none of its 3 questions has an answer \(\S*{}.json:1 is the first one\)"
+    said = f"has no labelled train and no labelled dev or test split of it; train: {none.format('train')}; dev: "
+    with pytest.raises(BadInput, match=f"^task mine: {tmp_path} {said}{none.format('dev')}$"):
+        planned(net, wanted(None, tasks=str(tmp_path / "mine.yaml")))
 
 
 def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:

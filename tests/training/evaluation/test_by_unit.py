@@ -116,3 +116,14 @@ def test_the_units_of_a_mean_over_subsets_are_these() -> None:
     values = by_unit(task.scores, "macro_accuracy", asked, answers)
     assert np.mean(values) == pytest.approx((1 + 2 / 3 + 0) / 3)
     assert len(values) == 3
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_the_values_of_a_perplexity_are_those_of_its_logarithm(count: int) -> None:
+    nats = [0.5 + n % 7 for n in range(count)]
+
+    def scores(items: Sequence[Item], answers: Sequence[Any]) -> dict[str, float]:
+        return {"perplexity": float(np.exp(np.mean(answers)))}
+
+    values = by_unit(scores, "perplexity", [Item(str(n), (), 0) for n in range(count)], nats)
+    assert values == pytest.approx(nats)

@@ -198,6 +198,30 @@ def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path:
     assert str(caught.value) == said
 
 
+@pytest.mark.parametrize("against", ["words", "options"])
+def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path: Path) -> None:
+    """A text without blanks is one word, whose perplexity is beyond all numbers; so is that of a long option, which
+    every task computed: OverflowError, and the task had no score."""
+    if against == "words":
+        task: Any = LanguageModelling(text="t")
+        rows: list[dict[str, Any]] = [{"t": "".join(chr(0x4E00 + 37 * n) for n in range(400))}, {"t": "so"}]
+    else:
+        task = Likelihood(options=("{o}",), label="y", metrics=("accuracy", "perplexity"))
+        rows = [{"o": ["The quick fox ", "box"], "y": 0}]
+    asked = net_of("gpt2")
+    found = scored(
+        replace(asked, weights={name: 1_000 * weight for name, weight in (asked.weights or {}).items()}),
+        task,
+        items_of(task, tmp_path, test=rows),
+    )
+    name = "word_perplexity" if against == "words" else "perplexity"
+    assert found.scores["test"][name] == math.inf
+    assert len(found.scores["test"]) > 1
+    if against == "words":
+        assert found.by_unit["test"] == []
+        assert any("bytes a word, as where no blanks stand between words" in note for note in found.notes)
+
+
 def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(tmp_path: Path) -> None:
     """Such an item counted as one more question with the mean as its value, and of a net that chose one option in all
     others nothing was said."""

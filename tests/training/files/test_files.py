@@ -443,3 +443,26 @@ def test_a_stretch_of_a_file_that_is_too_short_or_no_text_is_refused(tmp_path: P
     (tmp_path / "other.txt").write_bytes(b"abcd\xffef")
     with pytest.raises(BadInput, match=r"other\.txt: is not UTF-8 \(byte 4\)"):
         files.read(tmp_path, "other.txt", Whole(begin=2, stop=7))
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDE00", "a\\ud83d b"])
+def test_half_of_a_character_costs_its_record_whatever_the_format(half: str, tmp_path: Path) -> None:
+    """A tokenizer raised at the first such text, and the whole task had no score."""
+    whole = "\\ud83d\\ude00"
+    texts = [f'{{"t": "{text}"}}' for text in (whole, half, "so")]
+    contents: list[tuple[files.Format, str]] = [
+        (Jsonl(), "\n".join(texts)),
+        (Json(), f"[{','.join(texts)}]"),
+        (
+            Squad(),
+            json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [{"id": n, "question": n} for n in "abc"]}]}]})
+            .replace('"question": "b"', f'"question": "{half}"')
+            .replace('"question": "a"', f'"question": "{whole}"'),
+        ),
+    ]
+    for format, content in contents:
+        records = found(tmp_path, content, format)
+        assert len(records) == 2
+        (said,) = records.malformed
+        assert said.startswith("in.txt:2: has half of a character, \\u")
+        assert "\U0001f600" in records.rows[0].values()
