@@ -97,7 +97,11 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     others = [part.name for part in parts if part.number >= ELSEWHERE]
     known = [path for path in corpus.dedup.against if _is_corpus(path)]
     mixed = _mixed(corpus, ours)
-    made_of: list[Any] = [sorted(p.name for p in parts), _planning(corpus), [Manifest.load(k).digest for k in known]]
+    made_of: list[Any] = [
+        sorted(part.name for part in parts),
+        _planning(corpus),
+        [Manifest.load(k).digest for k in known],
+    ]
     if mixed:  # the order of the groups says which of them keeps a document that several have
         made_of += [sorted(zip([part.name for part in ours], mixed, strict=True)), [g.name for g in corpus.mixture]]
     identity = _digest(made_of)
