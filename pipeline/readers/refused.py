@@ -67,6 +67,9 @@ _TEXT: Final = {
     for ending in (".gz", ".bz2", ".xz", ".zst")
 }
 _NO_TABLE: Final = StandIn("text, not the table that its ending says", "download it again, or rename it")
+_ARCHIVED: Final = (".warc", ".wet")
+_RECORD: Final = b"WARC/"
+_NO_ARCHIVE: Final = StandIn("text, not the web archive that its ending says", "download it again, or rename it")
 _LOOKS_LIKE_XML: Final = re.compile(rb"\s*<\?xml\b")
 _LOOKED_AT: Final = 8192  # bytes
 
@@ -98,19 +101,22 @@ def known(start: bytes) -> tuple[str, str] | None:
     return next(((what, todo) for mark, what, todo in _LOOKS if start.lstrip().startswith(mark)), None)
 
 
-def require_as_called(files: Iterable[File]) -> None:
-    """BadInput where files are pointers or a store's answers, or hold something else than their names promise.
+def require_as_called(files: Iterable[File]) -> list[File]:
+    """The files that begin as pages of HTML; BadInput where files are pointers or a store's answers, or hold something
+    else than their names promise.
 
     Of a damaged file nothing is said, nor of one that is far away and too large for a pointer: reading it tells.
     """
-    found = [(file, why) for file in files if (why := _stands_in(file)) is not None]
+    pages = list[File]()
+    found = [(file, why) for file in files if (why := _stands_in(file, pages)) is not None]
     if found:
         (file, why), more = found[0], len(found) - 1
         others = f", {more:,} more like it" if more else ""
         raise BadInput(f"{file.path}: is {why.what}{others}; {why.todo}")
+    return pages
 
 
-def _stands_in(file: File) -> StandIn | None:
+def _stands_in(file: File, pages: list[File]) -> StandIn | None:
     if not file.size or (is_url(file.path) and file.size > LOOKED_AT):
         return None
     stored = stored_head(file.path)[:_LOOKED_AT]
@@ -118,6 +124,8 @@ def _stands_in(file: File) -> StandIn | None:
         return None  # a damaged member of an archive
     if (found := stands_in(stored)) is not None:
         return found
+    if is_page(stored):
+        pages.append(file)
     ending = (
         plain_suffix(file.path) if compression_of(file.path) is None else f".{file.path.rpartition('.')[2].lower()}"
     )
@@ -128,7 +136,10 @@ def _stands_in(file: File) -> StandIn | None:
         stored = head(file.path, _LOOKED_AT)
         if (found := stands_in(stored)) is not None:
             return found
-    return _other(stored, plain_suffix(file.path)) if plain_suffix(file.path) in _OF_LINES else None
+    ending = plain_suffix(file.path)
+    if ending in _ARCHIVED and _RECORD not in stored and stored.strip() and is_text(stored):
+        return _other(stored, ending) or _NO_ARCHIVE
+    return _other(stored, ending) if ending in _OF_LINES else None
 
 
 def _other(start: bytes, ending: str) -> StandIn | None:

@@ -53,7 +53,9 @@ class Split:
 def plan_splits(sources: Sequence[Reader]) -> list[Split]:
     """The splits of all sources, in an order that does not depend on theirs; BadInput where a source names nothing."""
     found = [(source, source.files()) for source in sources]
-    require_as_called(file for _, all_sides in found for sides in all_sides for file in sides)
+    for source, all_sides in found:
+        files = [file for sides in all_sides for file in sides]
+        _say_pages(source, require_as_called(files), len(files))
     total = sum(weight(file, file.size) for _, files in found for sides in files for file in sides)
     step = max(SPLIT_BYTES, total // MOST_SPLITS)
     splits = [
@@ -62,6 +64,16 @@ def plan_splits(sources: Sequence[Reader]) -> list[Split]:
         for pieces in _grouped((piece for sides in files for piece in source.pieces(sides, step)), step)
     ]
     return sorted(splits, key=lambda split: (split.pieces[0].file.label, split.pieces[0].start, split.name))
+
+
+def _say_pages(source: Reader, pages: list[File], num_files: int) -> None:
+    """Say which files of a text are pages of HTML, whose tags become text: what a server says of an error, perhaps."""
+    pages = [file for file in pages if plain_suffix(file.path) in _TEXTS]
+    if source.kind == _PROSE and 0 < len(pages) < num_files:
+        say(
+            f"{source.place}: pages of HTML among text, with all tags: {pages[0].label}{_more(len(pages) - 1)}; take "
+            "out what are errors of a server, and give pages a folder of their own, or the ending .html"
+        )
 
 
 def _grouped(pieces: Iterator[Piece], step: int) -> Iterator[tuple[Piece, ...]]:

@@ -312,9 +312,13 @@ def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
         hashes = ngram_hashes(texts, decontaminate.ngram, num)
         least = fewest_words(decontaminate.ngram)
         if not len(hashes):
+            todo = "name evaluation sets that can be read, or none"
+            if num["too_short"]:
+                smaller = ", or write a smaller decontaminate.ngram" if least > 1 else ""
+                todo = f"put their questions and answers together in one text each{smaller}"
             raise BadInput(
-                f"decontaminate.paths: no text of {least} words in {', '.join(decontaminate.paths)}; "
-                "name evaluation sets that can be read, or none"
+                f"decontaminate.paths: no text of {least} words in {', '.join(decontaminate.paths)} "
+                f"(shorter: {num['too_short']:,}); {todo}"
             )
         if num["too_short"]:
             smaller = ", or write a smaller decontaminate.ngram" if least > 1 else ""

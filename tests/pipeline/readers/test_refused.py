@@ -238,3 +238,28 @@ def test_a_link_of_git_annex_that_leads_nowhere_says_what_to_do(tmp_path: Path) 
     for given in (tmp_path, tmp_path / "a.jsonl"):
         with pytest.raises(BadInput, match="`git annex get`"):
             recognise(str(given))
+
+
+def test_pages_among_files_of_text_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The 26th of 26 files was an answer 404, and became a document without a word."""
+    for number in range(25):
+        write(tmp_path, WORDS, f"{number:02}.txt")
+    write(tmp_path, b"\n<!DOCTYPE html><html><body>404 Not Found</body></html>", "99.txt")
+    plan_splits(recognise(str(tmp_path)))
+    assert any("pages of HTML among text, with all tags: 99.txt; take out" in message for message in caplog.messages)
+
+
+def test_pages_that_are_read_as_text_by_name_are_not_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(3):
+        write(tmp_path, b"<!DOCTYPE html><html><body>Words.</body></html>", f"{number}.html")
+    plan_splits(recognise(f"text:{tmp_path}"))
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.wet"])
+@pytest.mark.parametrize("forced", ["", "warc:"])
+def test_a_web_archive_that_is_text_is_refused(tmp_path: Path, name: str, forced: str) -> None:
+    """It was read as text."""
+    path = write(tmp_path, gzip.compress(WORDS) if name.endswith(".gz") else WORDS, name)
+    with pytest.raises(BadInput, match=r"is text, not the web archive that its ending says; download it again"):
+        plan_splits(recognise(forced + path))

@@ -274,7 +274,7 @@ class TestDecontaminate:
 
     def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "eval.txt").write_text("Too short.\n")
-        with pytest.raises(BadInput, match=r"no text of 8 words in line:.*eval\.txt"):
+        with pytest.raises(BadInput, match=r"no text of 8 words in line:.*eval\.txt \(shorter: 1\); put their"):
             read(tmp_path / "new", [story(1)], decontaminate=Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",)))
 
 
