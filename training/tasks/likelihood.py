@@ -375,7 +375,7 @@ class Likelihood:
                 found[name] = mean_of(right)
                 found[f"{name}_low"], found[f"{name}_high"] = interval(found[name], len(right))
                 found[f"ties{name.removeprefix('accuracy')}"] = mean_of([float(0 < each < 1) for each in right])
-        if found:
+        if found and "accuracy" in self.metrics[0]:
             found |= self._baselines(items)
         if "macro_accuracy" in self.metrics:
             right = self._right(items, answers, "sum")
@@ -398,11 +398,19 @@ class Likelihood:
         return [normalised(*each) for each in zip(chosen.options, (how,) * len(texts), texts, alone, strict=True)]
 
     def _baselines(self, items: Sequence[Item]) -> dict[str, float]:
-        """What chance and, where labels say which option is right, the most frequent of them would be right at."""
-        found = {"chance": mean_of([1 / len(item.texts[0].options) for item in items])}
+        """What chance and, where labels say which option is right, the most frequent of them would be right at, by the
+        first metric: an accuracy, or the mean of those of the subsets."""
+        found = {"chance": self._mean(items, [1 / len(item.texts[0].options) for item in items])}
         if self.label and items:
-            found["majority"] = float(np.bincount([item.gold for item in items]).max()) / len(items)
+            most = int(np.bincount([item.gold for item in items]).argmax())
+            found["majority"] = self._mean(items, [float(item.gold == most) for item in items])
         return found
+
+    def _mean(self, items: Sequence[Item], right: Sequence[float]) -> float:
+        """The mean over items, or over their subsets where the first metric is one."""
+        if self.metrics[0] != "macro_accuracy":
+            return mean_of(right)
+        return mean_of(list(_accuracies([item.texts[0].subset for item in items], right).values()))
 
     def _macro(self, items: Sequence[Item], right: Sequence[float]) -> dict[str, float]:
         """The mean of the accuracies of the subsets, its interval, and each of them."""

@@ -1,5 +1,6 @@
 """Cells of a grid -> the score of a task: the best hyper-parameters on dev, their median and spread over the seeds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
@@ -63,13 +64,14 @@ class TaskScore:
     @property
     def margin(self) -> float | None:
         """How much better the pretrained weights are than random ones, between the means over the seeds that both
-        have; None without both."""
+        have; None without both, and where a score is infinite."""
         if self.gain is not None:
             return self.gain.difference
         pretrained, random = self.values("pretrained"), self.values("random")
         if not pretrained or not random:
             return None
-        return better(self.metric) * (fmean(pretrained) - fmean(random))
+        found = better(self.metric) * (fmean(pretrained) - fmean(random))
+        return found if math.isfinite(found) else None
 
     @property
     def spread(self) -> float:

@@ -24,7 +24,7 @@ SPECS: dict[str, VocabSpec] = {
     "wordpiece": vocab.WordPiece(size=150),
     "byte_bpe": vocab.ByteBPE(size=400),
     "unigram": vocab.Unigram(size=31),
-    "sentencepiece_bpe": vocab.SentencePieceBPE(size=100),
+    "sentencepiece_bpe": vocab.SentencePieceBPE(size=92),
     "words": vocab.WholeWords(size=100),
     "bytes": vocab.SingleBytes(size=300),
 }

@@ -388,3 +388,21 @@ def test_all_metrics_have_a_score(tmp_path: Path) -> None:
     task = Likelihood(options=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
     found = items(task, tmp_path, pair("a", "a b"))
     assert set(METRICS) <= set(task.scores(found, task.chosen(task.asked(found), by_length)))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "guesses"),
+    [
+        (("accuracy", "perplexity"), {"majority": 0.75, "chance": 0.5}),
+        (("perplexity", "accuracy"), {}),
+        (("last_word", "accuracy"), {}),
+        (("macro_accuracy", "accuracy"), {"majority": 0.5, "chance": 0.5}),
+    ],
+)
+def test_what_a_guess_gets_is_of_the_first_metric(metrics: tuple[str, ...], guesses: dict[str, float]) -> None:
+    """Beside a perplexity stood the accuracy of the most frequent answer, as if it were its perplexity."""
+    task = Likelihood(options=("{o}",), label="y", subset="{s}", metrics=metrics)
+    rows = [{"o": ["a", "b"], "y": 0, "s": "one"}] * 3 + [{"o": ["a", "b"], "y": 1, "s": "two"}]
+    items = task.items(Records(rows=list(rows), places=[f"o:{n}" for n in range(4)]), {})
+    found = task.scores(items, [Chosen((LogP(-1.0, 1, True), LogP(-2.0, 1, False)))] * 4)
+    assert {name: found[name] for name in ("majority", "chance") if name in found} == guesses

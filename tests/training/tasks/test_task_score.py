@@ -70,3 +70,8 @@ def test_of_one_seed_nothing_is_known_about_the_spread() -> None:
     one = score((0.7,), (0.6,))
     assert (one.wins, one.spread) == (None, 0.0)
     assert one.margin == pytest.approx(0.1)
+
+
+def test_there_is_no_gain_between_infinite_scores() -> None:
+    starts = {start: Chosen({}, {"test": {"perplexity": (float("inf"),)}}) for start in ("pretrained", "random")}
+    assert TaskScore("x", "perplexity", "test", "", starts).margin is None
