@@ -956,7 +956,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _lacking(error: Exception) -> str:
     """Which limit of this process, or of the machine, an error comes from; else ""."""
     number = error.errno if isinstance(error, OSError) else 0
-    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+    is_of_memory = isinstance(error, MemoryError) or number == errno.ENOMEM
+    if is_of_memory or re.search(r"failed to map segment|an't allocate memory|annot allocate memory", str(error)):
         return f"no memory left ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or end other processes"
     if number in (errno.EMFILE, errno.ENFILE):
         return f"{error}; raise the limit: `ulimit -n 4096`, and repeat the command"

@@ -266,6 +266,7 @@ def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code
         (OSError(28, "Full", "/x/y"), 2, "no disk space (/x/y): the file system at /"),
         (MemoryError("malloc failed"), 4, "no memory left (malloc failed); raise the limit (ulimit -v)"),
         (OSError(12, "Memory"), 4, "no memory left ([Errno 12] Memory); raise the limit (ulimit -v)"),
+        (ImportError("x.so: failed to map segment from shared object"), 4, "no memory left (x.so: failed to map"),
         (OSError(24, "Many"), 4, "[Errno 24] Many; raise the limit: `ulimit -n 4096`"),
         (BlockingIOError(11, "Fork"), 4, "[Errno 11] Fork: no more processes or threads; raise the limit (ulimit -u)"),
         (RuntimeError("can't start new thread"), 4, "can't start new thread: no more processes or threads; raise"),
