@@ -14,6 +14,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -887,6 +888,17 @@ def _warn_of_few_rows(job: "Job") -> None:
         hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals)
 
 
+def _empty_folder(words: Sequence[str]) -> str:
+    """Which folder to write to is given as no text at all, which Path takes for the current one; else "".
+
+    >>> _empty_folder(["run", "gpt2", "--out", ""]), _empty_folder(["export", "gpt2", ""]), _empty_folder(["--out=."])
+    ('--out', 'DIR', '')
+    """
+    if "--out=" in words or ("--out", "") in pairwise(words):
+        return "--out"
+    return "DIR" if words[:1] == ["export"] and "" in words[1:] else ""
+
+
 def _usage(error: TyperException) -> str:
     """What was typed wrong, in one line; a key that was written as an option is answered as such."""
     from orchestration.config import key_of
@@ -910,6 +922,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if is_plain():
         os.environ["TERM"] = "dumb"  # to rich and typer, and to whatever is started: text and nothing else
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    if empty := _empty_folder(ours):
+        return refuse(f"{empty} is empty, as a variable that is not set; give a folder: . is this one", 2)
     try:
         environment.take()
         environment.use_own_caches()
@@ -934,9 +948,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         return refuse(missing_module(error), ResourceError.exit_code)
     except Exception as error:
+        if said := _lacking(error):
+            return refuse(said, ResourceError.exit_code)
         if not (said := full_disk.said(error) or _unusable(error)):
             raise
         return refuse(said, BadInput.exit_code)
+
+
+def _lacking(error: Exception) -> str:
+    """Which limit of this process, or of the machine, an error comes from; else ""."""
+    number = error.errno if isinstance(error, OSError) else 0
+    is_of_memory = isinstance(error, MemoryError) or number == errno.ENOMEM
+    if is_of_memory or re.search(r"failed to map segment|an't allocate memory|annot allocate memory", str(error)):
+        return f"no memory left ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or end other processes"
+    if number in (errno.EMFILE, errno.ENFILE):
+        return f"{error}; raise the limit: `ulimit -n 4096`, and repeat the command"
+    if number == errno.EAGAIN or "can't start new thread" in str(error):
+        return f"{error}: no more processes or threads; raise the limit (ulimit -u), or end other processes"
+    return ""
 
 
 def _unusable(error: Exception) -> str:

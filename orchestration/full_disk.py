@@ -27,15 +27,17 @@ LITTLE: Final = 64 << 20  # bytes: with less free, it is the disk that torch cou
 
 
 @contextmanager
-def full_disk_in_words(folder: Path, doing: Callable[[], str]) -> Iterator[None]:
-    """BadInput in place of the error of a full disk inside the block: the file system, and what was to be written."""
+def full_disk_in_words(folder: Path, doing: Callable[[], str], remedy: str = GOES_ON) -> Iterator[None]:
+    """BadInput in place of the error of a full disk inside the block: the file system, and what was to be written to a
+    folder, or to the nearest one above it that is there."""
     try:
         yield
     except SesameError:
         raise
     except Exception as error:
-        if is_full(error, folder):
-            raise BadInput(f"{folder}: {in_words(folder, doing(), error)}; {GOES_ON}") from error
+        there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.is_dir())
+        if is_full(error, there):
+            raise BadInput(f"{folder}: {in_words(there, doing(), error)}; {remedy}") from error
         raise
 
 

@@ -204,6 +204,7 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
     ...
     ValueError: not as it was written
     """
+    value: Any = None
     try:
         value = parse_json(content)
         del value["checksum"]

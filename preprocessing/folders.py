@@ -21,7 +21,10 @@ def is_address(path: Path | str) -> bool:
 
 
 def local(what: str, path: Path | str) -> Path:
-    """A path to write to, which `what` names; BadInput where it is an address: results lie on disks of this machine."""
+    """A path to write to, which `what` names; BadInput where it is an address: results lie on disks of this machine;
+    or where it is no text, which neither a store nor JSON could name."""
+    if (shown := os.fsencode(str(path)).decode(errors="replace")) != str(path):
+        raise BadInput(f"{what} {shown}: a name that is not in UTF-8; give, or rename it to, one that is")
     if not is_address(path):
         return Path(path)
     given = str(path).strip()

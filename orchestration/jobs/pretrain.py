@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestration import environment, launch, planning, tracking
 from orchestration.config import Cluster, Recipe, flat, not_default, split_overrides, to_yaml
+from orchestration.full_disk import AGAIN, full_disk_in_words
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Flags, Job, open_job
 from orchestration.launch import Asked
@@ -240,7 +241,7 @@ def export(
     if not is_new(to):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     api = hub.connect(repo) if repo else None
-    with whole_folder(to) as unfinished:
+    with full_disk_in_words(to, lambda: "", AGAIN), whole_folder(to) as unfinished:
         if heads:
             shutil.copytree(made, unfinished, dirs_exist_ok=True)
         else:
@@ -269,7 +270,7 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
     becomes = described(spec, Vocab.load(vocab).pad)
     name = folder.name.rpartition("-")[0] or folder.name
     text = f"# {name}, step {step:,} of {run.steps:,}\n\nWeights of a training before its end, from {kept[step]}.\n"
-    with whole_folder(to) as unfinished:
+    with full_disk_in_words(to, lambda: "", AGAIN), whole_folder(to) as unfinished:
         to_transformers(tensors, spec, vocab, unfinished, heads=heads, rows=run.sampling)
         write_atomic(unfinished / "README.md", text.encode())
     becomes = becomes if heads else without_heads(becomes.split(",")[0])

@@ -109,3 +109,22 @@ def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
 @pytest.mark.parametrize("name", ["a:b", "s3:", "it's 50% #1?", "x@y", "-", "a+b&c"])
 def test_a_folder_with_an_odd_name_is_none(name: str) -> None:
     assert sesame.open("bert_base", scale="tiny", data="demo", out=name)._flags.out == Path(name)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["train", "bert_base", "--out", ""], ["ui", "--out="], ["export", "bert_base", ""], ["doctor", "--out", ""]],
+)
+def test_no_folder_at_all_is_not_this_one(
+    words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--out "$OUT"` with a variable that was not set wrote into the current folder."""
+    assert "is empty, as a variable that is not set" in refused(words, elsewhere, capsys)
+
+
+@pytest.mark.parametrize("words", [["train", "bert_base", "--out", "caf\udce9"], ["export", "bert_base", "caf\udce9"]])
+def test_a_name_that_is_no_text_is_refused(
+    words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a UnicodeEncodeError."""
+    assert "caf\ufffd: a name that is not in UTF-8" in refused(words, elsewhere, capsys)

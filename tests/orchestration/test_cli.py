@@ -248,8 +248,8 @@ def test_a_step_after_the_last_is_refused(capsys, made):
         (Preempted("stopped after step 7"), 75, "stopped after step 7"),
         (KeyboardInterrupt("stopped after step 7"), 130, "stopped after step 7"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (PermissionError(13, "No", "/x/y"), 2, "/x/y: No; check the path and its permissions, or give another --out"),
         (PermissionError(13, "No", "/x"), 2, "/x: No; check the path and its permissions, or give another --out"),
+        (OSError(36, "Long", "/x"), 2, "/x: Long; check the path and its permissions, or give another --out"),
     ],
 )  # fmt: skip
 def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code, said):
@@ -258,6 +258,29 @@ def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code
 
     monkeypatch.setattr(jobs, "open_job", fail)
     assert refused(capsys, "check", "bert_base") == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(28, "Full", "/x/y"), 2, "no disk space (/x/y): the file system at /"),
+        (MemoryError("malloc failed"), 4, "no memory left (malloc failed); raise the limit (ulimit -v)"),
+        (OSError(12, "Memory"), 4, "no memory left ([Errno 12] Memory); raise the limit (ulimit -v)"),
+        (ImportError("x.so: failed to map segment from shared object"), 4, "no memory left (x.so: failed to map"),
+        (OSError(24, "Many"), 4, "[Errno 24] Many; raise the limit: `ulimit -n 4096`"),
+        (BlockingIOError(11, "Fork"), 4, "[Errno 11] Fork: no more processes or threads; raise the limit (ulimit -u)"),
+        (RuntimeError("can't start new thread"), 4, "can't start new thread: no more processes or threads; raise"),
+    ],
+)  # fmt: skip
+def test_each_limit_of_a_machine_is_named(capsys, monkeypatch, error, code, said):
+    """Under `ulimit -v` and `-n` a command ended with a traceback."""
+
+    def fail(flags: Flags) -> None:
+        raise error
+
+    monkeypatch.setattr(jobs, "open_job", fail)
+    found, line = refused(capsys, "check", "bert_base")
+    assert (found, line[: len(said)]) == (code, said)
 
 
 def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):

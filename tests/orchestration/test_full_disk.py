@@ -1,11 +1,16 @@
 """Every verb that writes, with a limit of a file's size (`ulimit -f`) in place of a full disk."""
 
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from orchestration import full_disk
+from preprocessing.errors import BadInput
+from preprocessing.files import whole_folder
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = "The small river runs behind the old mill. Nobody knows who built it. A boat waits there.\n\n"
@@ -73,6 +78,20 @@ def test_a_verb_that_cannot_write_says_so_in_one_line_and_leaves_nothing(
     assert [line for line in done.stderr.splitlines() if line.startswith("sesame: ")] == done.stderr.splitlines()[-1:]
     assert not left_behind(out, tmp_path)
     assert not (tmp_path / "to").exists()
+
+
+def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export to another disk named that of the current folder, with plenty of room."""
+    asked = list[Path]()
+    monkeypatch.setattr(full_disk, "mounted", lambda folder: asked.append(folder) or ("/small", "tmpfs"))
+    to = tmp_path / "a" / "b"
+    with (
+        pytest.raises(BadInput, match=r"the file system at /small .*free some, and repeat the command$"),
+        full_disk.full_disk_in_words(to, lambda: "", full_disk.AGAIN),
+        whole_folder(to),
+    ):
+        raise shutil.Error([("from", str(to), "[Errno 28] No space left on device")])
+    assert asked == [tmp_path]
 
 
 @pytest.mark.slow

@@ -27,9 +27,19 @@ def folder() -> Path:
 
 
 def ready() -> bool:
-    """True where the operator was built, its lock can be taken, and no killed build left it: torch waits for ever."""
+    """True where the operator was built, its lock can be taken, and no killed build left it: torch waits for ever; and
+    where ninja can be started, which torch asks although there is nothing to build."""
     place = folder() / NAME
-    return (place / f"{NAME}.so").is_file() and is_writable(place) and not (place / "lock").exists()
+    is_built = (place / f"{NAME}.so").is_file() and is_writable(place) and not (place / "lock").exists()
+    return is_built and _ninja_runs()
+
+
+def _ninja_runs() -> bool:
+    """Whether it is on the PATH, and nothing such as a limit of open files keeps it from running."""
+    try:
+        return subprocess.run(["ninja", "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def build() -> bool:

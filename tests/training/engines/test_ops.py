@@ -33,6 +33,14 @@ def test_the_lock_of_a_killed_build_switches_it_off(folder: Path) -> None:
     assert not ops.ready()
 
 
+def test_without_ninja_it_is_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loading ended the run: "ninja not being installed", also where a limit of open files kept it from running."""
+    (folder / f"{ops.NAME}.so").touch()
+    assert ops.ready()
+    monkeypatch.setenv("PATH", str(folder))
+    assert not ops.ready()
+
+
 def test_without_a_compiler_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert ops.build() is False
