@@ -182,8 +182,14 @@ class Manifest:
             shards = tuple(ShardInfo(**shard) for shard in value.pop("shards"))
             if not all(is_beside(shard.name) for shard in shards):
                 raise ValueError("a shard is a file beside its manifest")
+            if len({shard.name for shard in shards}) < len(shards):
+                raise ValueError("a shard is listed once")
             groups = value.pop("mixture", {}).items()
             mixture = {name: Group(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
+            if not {name for group in mixture.values() for name in group.shards} <= {shard.name for shard in shards}:
+                raise ValueError("a group has shards that are listed")
+            if not isinstance(value["vocab"], dict):
+                raise ValueError("a vocabulary has a kind, a size and a hash")
             return cls(shards=shards, mixture=mixture, ledger=Ledger.from_dict(value.pop("ledger")), **value)
         except BadInput:
             raise
