@@ -182,6 +182,12 @@ def xxh3_file(path: Path | str) -> str:
     return digest.hexdigest()
 
 
+def sums_of(folder: Path) -> dict[str, str]:
+    """xxh3-128 of each file in a folder and below it, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): xxh3_file(path) for path in files}
+
+
 def checked_json(value: dict[str, Any]) -> bytes:
     """A JSON object with a checksum of itself, in the one form that `from_checked_json` accepts.
 

@@ -228,5 +228,5 @@ def _named_owner(path: Path) -> str:
                 return ""
             state = f", stopped: `kill -CONT {pid}` has it go on, `kill -9 {pid}` ends it" if is_stopped(pid) else ""
         return f"process {pid} on {host} (since {who['since']}{state})"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):  # damaged
         return ""

@@ -184,8 +184,14 @@ class Manifest:
                 raise ValueError("a shard is a file beside its manifest")
             if not shards:
                 raise BadInput(f"{path}: names no shard, so this is no corpus; {AGAIN}")
+            if len({shard.name for shard in shards}) < len(shards):
+                raise ValueError("a shard is listed once")
             groups = value.pop("mixture", {}).items()
             mixture = {name: Group(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
+            if not {name for group in mixture.values() for name in group.shards} <= {shard.name for shard in shards}:
+                raise ValueError("a group has shards that are listed")
+            if not isinstance(value["vocab"], dict):
+                raise ValueError("a vocabulary has a kind, a size and a hash")
             return cls(shards=shards, mixture=mixture, ledger=Ledger.from_dict(value.pop("ledger")), **value)
         except BadInput:
             raise

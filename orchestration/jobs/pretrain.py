@@ -22,7 +22,16 @@ from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.files import is_new, of_kind, read_json, read_object, whole_folder, write_atomic
+from preprocessing.files import (
+    from_checked_json,
+    is_new,
+    of_kind,
+    read_json,
+    read_object,
+    sums_of,
+    whole_folder,
+    write_atomic,
+)
 from preprocessing.folders import local
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
@@ -177,7 +186,7 @@ def register(flags: Flags, name: str) -> tracking.Version:
     folder = run_folder(flags)
     if not (folder / stages.MARK).is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no model; go on with `sesame train`")
-    return tracking.register(folder, folder / launch.EXPORT, name)
+    return tracking.register(folder, _whole_export(folder), name)
 
 
 def run_folder(flags: Flags) -> Path:
@@ -230,7 +239,7 @@ def export(
     local("DIR", to)
     if step:
         return _export_step(folder, to, step, heads=heads, repo=repo)
-    made, weights = folder / launch.EXPORT, folder / launch.WEIGHTS
+    made, weights = _whole_export(folder), folder / launch.WEIGHTS
     if not (weights / "spec.json").is_file():
         raise BadInput(
             f"{folder}: this run is not finished, so it has nothing to export; go on with `sesame train`, or take "
@@ -251,6 +260,22 @@ def export(
         write_atomic(unfinished / "README.md", model_card(folder, license=license, heads=heads).encode())
     address = hub.push(api, to, repo) if api else ""
     return sorted(path.name for path in to.iterdir()), becomes, address
+
+
+def _whole_export(folder: Path) -> Path:
+    """The export of a run, which may have none; BadInput where its files are not those that were written. Runs of
+    before have no record of them."""
+    made, record = folder / launch.EXPORT, folder / launch.EXPORTED
+    if not (record.is_file() and made.is_dir()):
+        return made
+    again = f"delete {stages.MARK} beside {launch.EXPORT}, and the same `sesame train` writes it anew"
+    with of_kind(record, again):
+        wanted = from_checked_json(record.read_bytes())
+    found = sums_of(made)
+    if other := sorted(name for name, digest in wanted.items() if found.get(name) != digest):
+        said = "is missing" if other[0] not in found else "is not as it was written"
+        raise BadInput(f"{made / other[0]}: {said}; {again}")
+    return made
 
 
 def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -> tuple[list[str], str, str]:

@@ -13,7 +13,7 @@ from orchestration.launch.group import STOPPED, Patience, alone, cores, log_resu
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.session import ray_session, room
 from orchestration.launch.submitted import ENDED, JobServer, Submitted, server_url
-from orchestration.launch.worker import BETWEEN, EXPORT, SAMPLES, WEIGHTS, finetune_one, made
+from orchestration.launch.worker import BETWEEN, EXPORT, EXPORTED, SAMPLES, WEIGHTS, finetune_one, made
 from orchestration.signals import Asked, stop_signals
 from training.run import RUN
 
@@ -21,6 +21,7 @@ __all__ = [
     "BETWEEN",
     "ENDED",
     "EXPORT",
+    "EXPORTED",
     "RUN",
     "SAMPLES",
     "STOPPED",

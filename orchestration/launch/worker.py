@@ -27,7 +27,7 @@ from orchestration.launch.steps import Steps
 from orchestration.launch.watch import MEETING, STEP, Sign
 from orchestration.tracking import STATE, MetricLog, Tracked, hardware, tell
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import checked_json, sums_of, write_atomic
 from preprocessing.lock import take_part
 from preprocessing.shards import Store
 from preprocessing.vocab import Vocab
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from training.tasks import Start
 
 WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
+EXPORTED = "export.json"  # beside it: a hash of each of its files
 PROFILE = "profile"  # a folder there: where the time of a step goes
 BETWEEN = "\n\n---\n\n"  # two samples in a file
 SAMPLES = "samples"  # a folder there: what the net wrote, a file a step
@@ -301,6 +302,8 @@ def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] =
     try:
         stored = load_weights(folder / WEIGHTS, beat=beat)[1]
         to_transformers(stored, spec, Path(run.corpus) / "vocab", folder / EXPORT, rows=run.sampling, beat=beat)
+        beat()
+        write_atomic(folder / EXPORTED, checked_json(sums_of(folder / EXPORT)))
     except BadInput as error:
         return str(error)
     return ""

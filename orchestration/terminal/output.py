@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -19,6 +19,7 @@ from preprocessing.credentials import HIDDEN, LOGIN
 if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
     from orchestration.jobs import Stage
 
+LONGEST: Final = 4_000  # characters of a line of an error
 PIPE_WIDTH = 140  # columns, where stdout is not a terminal
 FIRST_WORD_S = 1.0
 AT_ONCE_S = 0.2
@@ -93,5 +94,13 @@ def planned(stages: Sequence["Stage"], command: str) -> Answer:
 def refuse(message: str, exit_code: int) -> int:
     """One line on stderr for each thing that is wrong; the exit code."""
     for line in LOGIN.sub(f"//{HIDDEN}@", message).splitlines():
-        print(f"sesame: {line}", file=sys.stderr)
+        print(f"sesame: {_short(line)}", file=sys.stderr)
     return exit_code
+
+
+def _short(line: str) -> str:
+    """A line that a person can read: what was given may be a whole file, and the end says what is allowed."""
+    if len(line) <= LONGEST:
+        return line
+    half = LONGEST // 2
+    return f"{line[:half]} [{len(line) - 2 * half:,} more characters] {line[-half:]}"

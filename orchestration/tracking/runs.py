@@ -222,7 +222,7 @@ def _owner(mlflow_run: Any) -> Owner | None:
         said = parse_json(mlflow_run.data.tags.get(OWNER) or "{}")
         found = Owner(**{field.name: said[field.name] for field in fields(Owner) if field.name in said})
         return Owner(str(found.host), int(found.pid), float(found.started), float(found.beat), str(found.began))
-    except (LookupError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 

@@ -1,6 +1,7 @@
 """The command: exit codes, one line per error, JSON on stdout, and light imports where an answer must be quick."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -133,6 +134,14 @@ BAD = {
 @pytest.mark.parametrize("words", BAD)
 def test_what_was_typed_wrong_is_said_in_one_line_with_exit_code_2(capsys, words):
     assert refused(capsys, *words.split()) == (2, BAD[words])
+
+
+@pytest.mark.parametrize("given", ["optim.peak=" + "x" * 1_000_000, "trunk.layers=[" + "1," * 10_000 + "]"])
+def test_a_line_is_short_however_much_was_given(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Five megabytes of a name were repeated whole."""
+    code, line = refused(capsys, "check", "bert_base", given)
+    assert (code, len(line) < 5_000) == (2, True)
+    assert re.search(r" \[[\d,]+ more characters\] .*, allowed is a (whole )?number$", line)
 
 
 def test_a_train_without_a_corpus_says_how_to_make_it(capsys, flags):

@@ -237,3 +237,11 @@ def test_a_full_disk_does_not_take_the_lock_away(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(lock.os, "pwrite", full)
     with held(tmp_path):
         assert is_held(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "[]", "{}", "[" * 100_000, '{"pid": 1e999, "host": "h"}', '{"pid": "x", "host": 1}']
+)
+def test_a_name_that_is_damaged_is_no_traceback(tmp_path: Path, name: str) -> None:
+    (tmp_path / OWNER).write_text(name)
+    assert lock._named_owner(tmp_path / OWNER) == ""

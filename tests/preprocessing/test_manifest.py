@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from preprocessing.errors import BadInput
-from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest, ShardInfo
+from preprocessing.manifest import FILE_NAME, Count, Group, Ledger, Manifest, ShardInfo
 
 SHARDS = (
     ShardInfo("train-00000-of-00002.arrow", "train", rows=2, tokens=20, bytes=900, xxh3="aa"),
@@ -68,6 +68,17 @@ def test_a_garbled_manifest_is_bad_input_in_one_line(tmp_path: Path, content: by
     with pytest.raises(BadInput, match="is damaged, or no manifest") as error:
         Manifest.load(tmp_path)
     assert "\n" not in str(error.value)
+
+
+STRANGERS = Group(weight=1, share=1, documents=1, tokens=1, epochs=1, shards=("other.arrow",))
+
+
+@pytest.mark.parametrize("change", [{"shards": SHARDS * 2}, {"mixture": {"a": STRANGERS}}, {"vocab": None}])
+def test_a_manifest_that_contradicts_itself_is_bad_input(tmp_path: Path, change: dict[str, object]) -> None:
+    """Its checksum is right: a shard was read twice, and others were a KeyError."""
+    replace(MANIFEST, **change).save(tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="is damaged, or no manifest"):
+        Manifest.load(tmp_path)
 
 
 def test_another_schema_version_is_refused(tmp_path: Path) -> None:

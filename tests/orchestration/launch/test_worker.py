@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load, load_cluster
+from orchestration.jobs import pretrain as pretraining
 from orchestration.launch import worker
 from orchestration.launch.cells import _counted
 from orchestration.launch.watch import STEP
-from orchestration.launch.worker import EXPORT, WEIGHTS, Worker, export_weights
+from orchestration.launch.worker import EXPORT, EXPORTED, WEIGHTS, Worker, export_weights
 from orchestration.tracking import MetricLog, history
 from preprocessing.errors import BadInput
 from preprocessing.vocab import Vocab
@@ -35,6 +36,30 @@ def engine(run: Run) -> LocalEngine:
 def test_a_net_that_transformers_has_is_exported(run: Run) -> None:
     assert export_weights(run, engine(run)) == ""
     assert (Path(run.folder) / EXPORT / "config.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str) -> None:
+    """A flipped bit was copied, exit 0; a file that somebody has put beside the others is nobody's business."""
+    folder = Path(run.folder)
+    export_weights(run, engine(run))
+    (folder / EXPORT / "notes.txt").write_text("mine")
+    assert pretraining._whole_export(folder) == folder / EXPORT
+    path = folder / EXPORT / name
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=rf"{name}: is not as it was written; delete stage.json beside export, and the "):
+        pretraining.export(folder, folder / "to")
+    assert not (folder / "to").exists()
+    path.unlink()
+    with pytest.raises(BadInput, match=f"{name}: is missing; delete stage.json"):
+        pretraining.export(folder, folder / "to")
+    (folder / EXPORTED).write_text("{}")
+    with pytest.raises(BadInput, match=r"export\.json: is damaged"):
+        pretraining.export(folder, folder / "to")
+    export_weights(run, engine(run))
+    assert pretraining._whole_export(folder) == folder / EXPORT
 
 
 def test_why_a_net_is_not_exported_is_said_in_one_line(run: Run) -> None:

@@ -254,7 +254,10 @@ def test_runs_of_another_user_whose_folder_is_closed_are_no_fault_of_the_store(
     client.set_terminated(theirs.run_id)
 
 
-ODD_OWNERS = ["", "null", "[]", "{}", '{"pid": 5}', '{"host": 1, "pid": "x", "started": 0, "beat": 0}', "[" * 4_000]
+ODD_OWNERS = [
+    "", "null", "[]", "{}", "[" * 4_000, '{"pid": 5}', '{"host": 1, "pid": "x", "started": 0, "beat": 0}',
+    '{"host": "h", "pid": 1e999, "started": 0, "beat": 0}',
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("tag", [*ODD_OWNERS, '{"host": "h", "pid": 5, "started": 0, "beat": 0, "later": 1}'])
