@@ -350,7 +350,9 @@ def test_scores_take_lists_of_names_numbers_alone_and_tables(
     monkeypatch.setattr(subject, "subject_of", lambda flags: net)
     monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: asked.append(wanted) or [])
     monkeypatch.setattr(evaluate, "evaluate", lambda *_: [])
-    (tmp_path / "my.csv").write_text("text,label\n" + "a,b\na,c\n" * 20)
+    (tmp_path / "my.csv").write_text(
+        "text,label\n" + "".join(f"a {number},{'bc'[number % 2]}\n" for number in range(40))
+    )
     bert.scores(["cola", "rte"], "follows", csv=f"{tmp_path}/my.csv:text,label", rates=1, batches=8, labels=(200, 0))
     bert.scores(csv=[f"{tmp_path}/my.csv:text,label"], epochs=2)
     (first, second) = asked

@@ -12,6 +12,7 @@ import math
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, Final
 
 from preprocessing.errors import BadInput
@@ -28,7 +29,7 @@ _NO_KEY: Final = re.compile(r"[^/\w.\- :]")
 _NO_PATH: Final = re.compile(r"[^/\w.\- ]")
 _NO_TITLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _METRICS, _OTHERS = 1_000, 100  # MLflow's limits of metrics, and of parameters or tags, in one call
-_BYTES: Final = 500_000  # of one call; a server takes a million
+_BYTES: Final = 400_000  # of metrics or of others in one call; a server takes a million
 
 Point = tuple[str, float, int, int]
 """A metric's name, its value, the time in milliseconds, the step."""
@@ -145,6 +146,19 @@ def log_params(client: Any, run_id: str, params: Iterable[tuple[str, str]]) -> N
     for batch in _batches([(Param(key(name), text), _size(text)) for name, text in given.items()], _OTHERS):
         client.log_batch(run_id, params=batch)
     log_true_names(client, run_id, given)
+
+
+def log_values(client: Any, run_id: str, points: Sequence[Point], params: Iterable[tuple[str, str]]) -> None:
+    """Give a run points of metrics and parameters, as `log_metrics` and `log_params` do, in half as many calls: each
+    takes the time of a slow server."""
+    from mlflow.entities import Param
+
+    given = {name: value(text) for name, text in params}
+    metrics = _batches([(metric(*point), len(point[0])) for point in points], _METRICS)
+    others = _batches([(Param(key(name), text), _size(text)) for name, text in given.items()], _OTHERS)
+    for one, other in zip_longest(metrics, others, fillvalue=()):
+        client.log_batch(run_id, metrics=one, params=other)
+    log_true_names(client, run_id, (*(name for name, *_ in points), *given))
 
 
 def log_tags(client: Any, run_id: str, tags: Iterable[tuple[str, object]]) -> None:

@@ -108,8 +108,8 @@ def _remove_failed(client: Any, parent: Any, name: str) -> None:
 
 def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], params: Mapping[str, Any]) -> None:
     now_ms = int(time.time() * 1000)
-    names.log_metrics(client, run_id, [(key, value, now_ms, step) for key, value, step in points])
-    names.log_params(client, run_id, flattened(params).items())
+    named = [(key, value, now_ms, step) for key, value, step in points]
+    names.log_values(client, run_id, named, flattened(params).items())
 
 
 def _log_dataset(client: Any, run_id: str, record: TaskRecord) -> None:

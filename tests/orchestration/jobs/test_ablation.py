@@ -85,6 +85,9 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
         measured(tmp_path, rows, {"luck": Question("luck", "")})
 
 
+KEPT = {"scores": {}, "facts": {}, "outcome": ""}
+
+
 def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,9 +97,9 @@ def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
     ]
     for one in cells:
         one.stage.folder.mkdir()
-        (one.stage.folder / ablation.SCORES).write_text("{}")
+        (one.stage.folder / ablation.SCORES).write_text(json.dumps(KEPT))
         one.job = SimpleNamespace(plan=SimpleNamespace(run=SimpleNamespace(folder=one.stage.folder)))
-    (tmp_path / ablation.SCORES).write_text("{}")
+    (tmp_path / ablation.SCORES).write_text(json.dumps(KEPT))
     plan: Any = SimpleNamespace(cells=cells, table=SimpleNamespace(name="t"), stage=SimpleNamespace(folder=tmp_path))
     lacks = {tmp_path: {ablation.PAGE}, tmp_path / "a": {"a"}, tmp_path / "b": set[str]()}
     given: list[Any] = []
@@ -105,4 +108,4 @@ def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
     monkeypatch.setattr(ablation, "_log", lambda plan, summary: given.append(summary))
     monkeypatch.setattr(ablation, "_log_cell", lambda cell, tags: given.append((cell.name, tags["mlflow.parentRunId"])))
     ablation._log_owed(plan)
-    assert given == [{}, ("a", "of the table")]
+    assert given == [KEPT, ("a", "of the table")]

@@ -16,7 +16,7 @@ def test_units_are_phrases_and_the_words_outside_of_them(vocab: Vocab) -> None:
     text = ["The cat sat on a mat.", " Nobody ran after the dogs."]
     spans = [(4, 11), (29, 38)]  # "cat sat" and "ran after"
     plain = vocab.encode_documents([text])[0]
-    ids, _, word_starts, unit_starts = vocab.encode_documents([text], spans=[spans])[0]
+    ids, _, word_starts, unit_starts, _ = vocab.encode_documents([text], spans=[spans])[0]
     assert ids.tolist() == plain.ids.tolist()
     assert word_starts.tolist() == plain.word_starts.tolist()
     assert plain.unit_starts is None
