@@ -791,7 +791,11 @@ def _cluster_keys(
 
 def _again() -> str:
     """The command line as it was typed; a dry run's without `--dry-run`, which is what it speaks of."""
-    return shlex.join(["sesame", *(word for word in _typed.get() if word != "--dry-run")])
+    return shlex.join(_again_in_words())
+
+
+def _again_in_words() -> list[str]:
+    return ["sesame", *(word for word in _typed.get() if word != "--dry-run")]
 
 
 def _jobs_of(address: str) -> "JobServer":
@@ -831,7 +835,7 @@ def _flags(recipe: str, overrides: Sequence[str] | None, **given: Any) -> "Flags
     with waiting("importing"):
         from orchestration.jobs import Flags
 
-    kept = shlex.join(without_credentials(shlex.split(_again())))
+    kept = shlex.join(without_credentials(_again_in_words()))
     given |= {"data": given.get("data") or (), "command_line": kept}
     return Flags(recipe=recipe, overrides=overrides or (), **given)
 
