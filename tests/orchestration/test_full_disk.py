@@ -96,12 +96,12 @@ def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("verb", ["corpus", "train", "run"])
+@pytest.mark.parametrize("verb", ["corpus", "run"])
 def test_the_first_command_of_a_folder_that_cannot_write_leaves_one_that_works(
     verb: str, text: Path, tmp_path: Path
 ) -> None:
     flags = (*FLAGS, "--data", str(text), "--out", str(tmp_path))
-    done = sesame("corpus" if verb == "train" else verb, "gpt2", *flags, most_bytes=4 * KB)
+    done = sesame(verb, "gpt2", *flags, most_bytes=4 * KB)
     assert done.returncode in (2, 4), done.stderr
     assert "Traceback" not in done.stderr
     assert sesame("corpus", "gpt2", *flags).returncode == 0
