@@ -156,7 +156,7 @@ class TestOneWriter:
     def test_of_two_writers_at_once_one_holds_the_folder_and_the_other_names_it_as_the_owner(
         self, rivals: list["subprocess.Popen[str]"], tmp_path: Path
     ) -> None:
-        for number in range(50):
+        for number in range(15):
             for rival in rivals:
                 print(tmp_path / str(number), file=rival.stdin)
             said = {rival.pid: said_by(rival) for rival in rivals}

@@ -17,6 +17,7 @@ from orchestration.jobs import evaluate, stages
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.launch import Cell
 from orchestration.progress import ignore
+from orchestration.tracking import patience
 from orchestration.tracking.runs import client_of
 from training.evaluation import Evaluated
 from training.finetuning import Tuning
@@ -190,8 +191,10 @@ def test_what_mlflow_did_not_take_it_is_given_by_the_next_command(
 
 
 def test_a_store_that_is_silent_is_not_waited_for(
-    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for limit in ("ANSWER_S", "SLOW_S"):
+        monkeypatch.setattr(patience, limit, 0.5)
     folder = tmp_path / "mini-12345678"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"

@@ -62,7 +62,7 @@ def prompt(server: str) -> Iterator[Proxy]:
         yield asked
 
 
-@pytest.fixture(params=[0.1, 0.5, pytest.param(2.0, marks=pytest.mark.slow)])
+@pytest.fixture(params=[0.1, *(pytest.param(delay_s, marks=pytest.mark.slow) for delay_s in (0.5, 2.0))])
 def slow(request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A proxy that lets every answer wait."""
     monkeypatch.setattr(patience, "PROBE_S", SHARE * patience.PROBE_S)

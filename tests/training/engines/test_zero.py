@@ -1,6 +1,7 @@
 """No ZeRO stage, number of workers or split of ragged rows changes what is learned, and no death at any step does.
 
-Each group of workers starts once and trains all its runs one after the other: to start costs more than to train.
+Each group of workers starts once and trains all its runs one after the other: to start costs more than to train. The
+fast tests look at QUICK, one run of each kind; those of all others, and of one worker alone, are slow.
 """
 
 import json
@@ -12,8 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,6 +67,28 @@ SPIKED: dict[str, tuple[int, str, Policy, tuple[int, ...]]] = {  # stage, precis
 }
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
+
+
+def cell(world: int, zero: int, micro_tokens: int, precision: str = "fp32") -> str:
+    return f"{world} workers, ZeRO {zero}, {micro_tokens} tokens, {precision}"
+
+
+def optimised(optimiser: str, world: int, zero: int) -> str:
+    return f"{optimiser}, {world} workers, ZeRO {zero}"
+
+
+QUICK = {cell(2, zero, 96) for zero in STAGES} | {cell(2, 2, 96, "bf16"), "two sides 3", "poisoned 3", "gpt", "bf16-2"}
+QUICK |= {optimised("lamb", 2, 3), optimised("adafactor", 2, 2), optimised("muon", 2, 1), "fp32-2", "fp32-3"}
+QUICK |= {"rollback 2", "rollback 2 again"}
+
+
+def each(name_of: Callable[..., str], **axes: Iterable[object]) -> pytest.MarkDecorator:
+    """A test for each combination of the axes; it is slow where it looks at a run that is not QUICK."""
+    cases = [
+        pytest.param(*values, marks=() if name_of(*values) in QUICK else pytest.mark.slow)
+        for values in product(*axes.values())
+    ]
+    return pytest.mark.parametrize(tuple(axes), cases)
 
 
 def spawn(
@@ -121,10 +145,6 @@ def losses(seen: dict[str, Any]) -> list[float]:
 def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> Machine:
     keys: dict[str, Any] = {"zero": zero, "precision": precision}
     return Machine(micro_tokens=micro_tokens, persistence_threshold=0, **keys)
-
-
-def cell(world: int, zero: int, micro_tokens: int, precision: str = "fp32") -> str:
-    return f"{world} workers, ZeRO {zero}, {micro_tokens} tokens, {precision}"
 
 
 @dataclass(frozen=True)
@@ -191,9 +211,14 @@ MOVES = {(1, "fp32"): (1, 3), (2, "fp32"): (3, 1), (2, "bf16"): (2, 3)}  # worke
 
 
 @pytest.fixture(scope="module")
-def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """Two groups of workers, of one and of two, every run that ends by itself, and one that does not."""
+def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Two groups of workers, of one and of two, every run that ends by itself, and one that does not.
+
+    Where no slow test of this module is to come, the runs that are QUICK.
+    """
     folder, kill_at = tmp_path_factory.mktemp("zero"), random.randrange(10)
+    mine = [item for item in request.session.items if item.path == request.path]
+    is_quick = not any(item.get_closest_marker("slow") for item in mine)
     runs: dict[str, Any] = {}
     for world in (1, 2):
         jobs: dict[str, dict[str, Any]] = {}
@@ -209,11 +234,11 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
             if first == world:
                 jobs[f"moved {world} {precision}"] = job(moved(corpus, folder, world, zero, precision))
         for optimiser, zero in product(WHOLE, STAGES):
-            name = f"{optimiser}, {world} workers, ZeRO {zero}"
+            name = optimised(optimiser, world, zero)
             run = mini_run(corpus, folder / name, machine=machine(zero), phases=BRIEF)
             jobs[name] = job(of_whole_tensors(run, optimiser))
         for optimiser, zero in product(SIGNED if world == 2 else (), STAGES):
-            name = f"{optimiser}, {world} workers, ZeRO {zero}"
+            name = optimised(optimiser, world, zero)
             jobs[name] = job(signed_of(mini_run(corpus, folder / name, machine=machine(zero)), optimiser))
         if world == 1:
             for zero in (1, 2, 3):
@@ -236,10 +261,12 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
                 jobs[f"{name} again"] = job(again, spike_at=8)
             for name in DURABLE:
                 jobs[name] = job(durable_of(corpus, folder, name))
-        names, to_do = list(jobs), list(jobs.values())
+        names = [name for name in jobs if name in QUICK or not is_quick]
+        to_do = [jobs[name] for name in names]
         if world == 2:
             to_do.append(job(killed_of(corpus, folder), kill_at=kill_at))
-        runs |= dict(zip(names, outcome(world, to_do, folder / f"group-{world}", world == 2), strict=True))
+        if to_do:
+            runs |= dict(zip(names, outcome(world, to_do, folder / f"group-{world}", world == 2), strict=True))
     return Seen(folder, runs, kill_at)
 
 
@@ -256,9 +283,7 @@ def in_one_process(run: Run) -> Plain:
     return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[run.steps])
 
 
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("zero", STAGES)
-@pytest.mark.parametrize("micro_tokens", SPLITS)
+@each(cell, world=(1, 2), zero=STAGES, micro_tokens=SPLITS)
 def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
     seen: Seen, plain: Plain, world: int, zero: int, micro_tokens: int
 ) -> None:
@@ -278,13 +303,11 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return {name: in_one_process(of_whole_tensors(run, name)) for name, run in runs.items()}
 
 
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("zero", STAGES)
-@pytest.mark.parametrize("optimiser", WHOLE)
+@each(optimised, optimiser=WHOLE, world=(1, 2), zero=STAGES)
 def test_optimisers_of_whole_tensors_do_so_on_every_stage(
-    seen: Seen, whole: dict[str, Plain], optimiser: str, zero: int, world: int
+    seen: Seen, whole: dict[str, Plain], optimiser: str, world: int, zero: int
 ) -> None:
-    name = f"{optimiser}, {world} workers, ZeRO {zero}"
+    name = optimised(optimiser, world, zero)
     assert seen.losses(name) == pytest.approx(whole[optimiser].losses, rel=1e-5)
     weights = safetensors.torch.load_file(seen.folder / name / "final.safetensors")
     for tensor, wanted in whole[optimiser].weights.items():
@@ -301,42 +324,38 @@ def signed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {name: in_one_process(signed_of(mini_run(corpus, folder / name), name)) for name in SIGNED}
 
 
-@pytest.mark.parametrize("zero", STAGES)
-@pytest.mark.parametrize("optimiser", SIGNED)
+@each(optimised, optimiser=SIGNED, world=(2,), zero=STAGES)
 def test_the_raw_gradient_is_clipped_and_not_the_update_that_lion_and_muon_make_of_it(
-    seen: Seen, signed: dict[str, Plain], optimiser: str, zero: int
+    seen: Seen, signed: dict[str, Plain], optimiser: str, world: int, zero: int
 ) -> None:
     """DeepSpeed's own Muon clips the orthogonal update under ZeRO 1 to 3 (DeepSpeed #8439, Megatron-LM #5394)."""
-    found = seen.runs[f"{optimiser}, 2 workers, ZeRO {zero}"]
+    found = seen.runs[optimised(optimiser, world, zero)]
     norms = [metrics["train/grad_norm"] for metrics in found["steps"].values()]
     assert zero == 0 or min(norms) > SIGNED[optimiser].clip  # stage 0 tells no norm
     assert losses(found) == pytest.approx(signed[optimiser].losses, rel=1e-5)
 
 
-@pytest.mark.parametrize("net", NETS)
+@each(str, name=[f"{net} {zero}" for net, (_, stages) in NETS.items() for zero in chain(*stages.values())])
 def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
-    net: str, seen: Seen, corpus: Path, tmp_path: Path
+    name: str, seen: Seen, corpus: Path, tmp_path: Path
 ) -> None:
-    net_of, stages = NETS[net]
-    plain = in_one_process(net_of(mini_run(corpus, tmp_path, phases=SHORTEST)))
-    for zero in chain(*stages.values()):
-        assert seen.losses(f"{net} {zero}") == pytest.approx(plain.losses, rel=1e-5), zero
-        weights = safetensors.torch.load_file(seen.folder / f"{net} {zero}" / "final.safetensors")
-        assert weights.keys() == plain.weights.keys()
-        for name, wanted in plain.weights.items():
-            torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=f"{name}, ZeRO {zero}")
+    net = name.rpartition(" ")[0]
+    plain = in_one_process(NETS[net][0](mini_run(corpus, tmp_path, phases=SHORTEST)))
+    assert seen.losses(name) == pytest.approx(plain.losses, rel=1e-5)
+    weights = safetensors.torch.load_file(seen.folder / name / "final.safetensors")
+    assert weights.keys() == plain.weights.keys()
+    for tensor, wanted in plain.weights.items():
+        torch.testing.assert_close(weights[tensor], wanted, rtol=1e-3, atol=1e-4, msg=tensor)
 
 
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("zero", STAGES)
+@each(partial(cell, micro_tokens=96), world=(1, 2), zero=STAGES)
 def test_the_workers_evaluate_as_one_plain_process_does(seen: Seen, plain: Plain, world: int, zero: int) -> None:
     found = seen.runs[cell(world, zero, 96)]["steps"]["4"]
     assert found["eval/loss"] == pytest.approx(plain.last["eval/loss"], rel=1e-5)
     assert found["eval/pair_accuracy"] == plain.last["eval/pair_accuracy"]
 
 
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("zero", STAGES)
+@each(partial(cell, micro_tokens=96), world=(1, 2), zero=STAGES)
 def test_the_gathered_weights_are_those_of_one_plain_process(seen: Seen, plain: Plain, world: int, zero: int) -> None:
     weights = safetensors.torch.load_file(seen.folder / cell(world, zero, 96) / "final.safetensors")
     assert weights.keys() == plain.weights.keys()
@@ -344,10 +363,14 @@ def test_the_gathered_weights_are_those_of_one_plain_process(seen: Seen, plain: 
         torch.testing.assert_close(weights[name], wanted, rtol=1e-3, atol=1e-4, msg=name)
 
 
-BF16 = [cell(2, zero, 96, "bf16") for zero in (1, 2, 3)]
+def in_bf16(zero: int) -> str:
+    return cell(2, zero, 96, "bf16")
 
 
-@pytest.mark.parametrize("name", [cell(n, zero, 96) for n in (1, 2) for zero in STAGES] + BF16)
+BF16 = [in_bf16(zero) for zero in (1, 2, 3)]
+
+
+@each(str, name=[cell(world, zero, 96) for world in (1, 2) for zero in STAGES] + BF16)
 def test_a_checkpoint_has_them_too_for_one_process(seen: Seen, name: str) -> None:
     path = newest(seen.folder / name / CHECKPOINTS)
     assert path is not None
@@ -361,7 +384,7 @@ def test_stage_three_leaves_no_tensor_whole(seen: Seen, plain: Plain) -> None:
     assert seen.runs[cell(2, 2, 96)]["partitioned"] == 0
 
 
-@pytest.mark.parametrize("name", SPIKED)
+@each(str, name=SPIKED)
 def test_what_is_skipped_for_a_spike_is_as_if_it_had_been_left_out_on_every_stage(seen: Seen, name: str) -> None:
     assert tuple(seen.runs[name]["skip_steps"]) == SPIKED[name][-1], seen.runs[name]
     one, again = (
@@ -371,28 +394,28 @@ def test_what_is_skipped_for_a_spike_is_as_if_it_had_been_left_out_on_every_stag
         assert torch.equal(weight, again[tensor]), tensor
 
 
-@pytest.mark.parametrize("zero", [1, 2, 3])
+@each(in_bf16, zero=(1, 2, 3))
 def test_bf16_follows_float32(seen: Seen, plain: Plain, zero: int) -> None:
-    found = seen.losses(cell(2, zero, 96, "bf16"))
+    found = seen.losses(in_bf16(zero))
     assert found == pytest.approx(plain.losses, rel=5e-3)
     assert found != pytest.approx(plain.losses, rel=1e-5)  # it was bf16
 
 
-@pytest.mark.parametrize("zero", [1, 2, 3])
+@each(in_bf16, zero=(1, 2, 3))
 def test_what_bf16_training_hands_on_are_its_float32_weights(seen: Seen, zero: int) -> None:
-    weights = safetensors.torch.load_file(seen.folder / cell(2, zero, 96, "bf16") / "final.safetensors")
+    weights = safetensors.torch.load_file(seen.folder / in_bf16(zero) / "final.safetensors")
     table = weights["trunk.tokens.weight"]
     assert table.dtype == torch.float32
     assert (table != table.bfloat16().float()).any()
 
 
-@pytest.mark.parametrize("zero", [1, 2, 3])
+@each("crumbs {}".format, zero=(1, 2, 3))
 def test_bf16_adds_gradients_in_float32(seen: Seen, zero: int) -> None:
     once, with_crumbs = seen.runs[f"crumbs {zero}"]
     assert with_crumbs == pytest.approx((1 + CRUMBS * CRUMB) * once, rel=1e-4)
 
 
-@pytest.mark.parametrize("zero", STAGES)
+@each("poisoned {}".format, zero=STAGES)
 def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen: Seen, zero: int) -> None:
     found = seen.runs[f"poisoned {zero}"]
     assert found["skipped"] == 1
@@ -409,28 +432,31 @@ def test_every_stage_says_the_norm_of_the_raw_gradient(seen: Seen, plain: Plain,
 def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path) -> None:
     """A run whose second worker got SIGKILL at a random step, and durable runs whose newest files are cut short."""
     killed, kill_at = killed_of(corpus, seen.folder), seen.kill_at
-    for name in DURABLE:
+    durables = [name for name in DURABLE if name in seen.runs]
+    for name in durables:
         last = max((seen.folder / name / "checkpoints").glob("step-*"))
         for file in last.glob("rank-*"):
             os.truncate(file, file.stat().st_size // 2)
 
-    again = {name: durable_of(corpus, seen.folder, name) for name in DURABLE}
+    again = {name: durable_of(corpus, seen.folder, name) for name in durables}
     moves = {}
     for (world, precision), (_, zero) in MOVES.items():
+        if f"moved {world} {precision}" not in seen.runs:
+            continue
         run = moved(corpus, seen.folder, world, zero, precision)
         shutil.rmtree(Path(run.folder) / CHECKPOINTS / checkpoint.name(4))
         moves[cell(2, zero, 96, precision)] = run
     jobs = [job(run) for run in (killed, *again.values(), *moves.values())]
     found = outcome(2, jobs, seen.folder / "group-again")
-    resumed = found[: -len(moves)]
-    for name, after in zip(("fp32-2", *DURABLE), resumed, strict=True):
+    resumed = found[: len(found) - len(moves)]
+    for name, after in zip(("fp32-2", *durables), resumed, strict=True):
         assert after["loss"] == seen.runs[name]["loss"], f"{name}, killed after {kill_at} steps"
         assert losses(after) == seen.losses(name)[-len(losses(after)) :], f"{name}, killed after {kill_at} steps"
     first, *others = (min(map(int, after["steps"])) for after in resumed)
     saved = kill_at // 4 * 4
     assert first in {saved + 1, max(0, saved - 4) + 1}  # what was still being written is as if it was never begun
-    assert others == [9] * len(DURABLE)
-    for undisturbed, after in zip(moves, found[-len(moves) :], strict=True):
+    assert others == [9] * len(durables)
+    for undisturbed, after in zip(moves, found[len(resumed) :], strict=True):
         assert list(after["steps"]) == ["3", "4"]
         precise = 1e-6 if undisturbed.endswith("fp32") else 5e-4  # bf16 rounds other sums on other stages
         assert losses(after) == pytest.approx(seen.losses(undisturbed)[2:], rel=precise), undisturbed

@@ -20,9 +20,9 @@ def test_vectors() -> None:
     assert spearman(G, H) == pytest.approx(0.9856107606)  # with a tie
 
 
-def test_a_thousand_random_tables_against_the_formulas() -> None:
+def test_random_tables_against_the_formulas() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(1_000):
+    for _ in range(200):
         gold, predicted = rng.integers(0, 2, (2, int(rng.integers(1, 30))))
         tp, fp = int((gold & predicted).sum()), int((predicted & ~gold & 1).sum())
         fn, tn = int((gold & ~predicted & 1).sum()), int((~gold & ~predicted & 1).sum())
@@ -32,9 +32,9 @@ def test_a_thousand_random_tables_against_the_formulas() -> None:
         assert matthews(gold, predicted) == pytest.approx((tp * tn - fp * fn) / below if below else 0)
 
 
-def test_a_thousand_random_tables_of_several_classes_against_the_formulas() -> None:
+def test_random_tables_of_several_classes_against_the_formulas() -> None:
     rng = np.random.default_rng(2)
-    for _ in range(1_000):
+    for _ in range(200):
         gold, predicted = rng.integers(0, 4, (2, int(rng.integers(1, 30))))
         predicted = np.where(rng.random(len(gold)) < 0.1, -1, predicted)  # some are no class
         classes = sorted({*gold.tolist(), *predicted.tolist()} - {-1})
