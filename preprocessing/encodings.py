@@ -21,6 +21,7 @@ _BOMS: Final = {  # UTF-32's begins with UTF-16's
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 _ASCII: Final = bytes(range(128))
+_ANY_BYTES: Final = bytes(range(256))
 _ESCAPES: Final = re.compile(rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]")  # of ISO-2022 and HZ, in ASCII
 _DAMAGED: Final = 0.9  # share of bytes beyond ASCII that are in UTF-8: legacy text has .5 at most
 _MIXED: Final = 0.1  # share of bytes beyond ASCII that are in lines of UTF-8, from which these are no accident
@@ -100,9 +101,12 @@ def of_lines(sample: bytes) -> Encoding:
     if b"\xed" in sample or b"\xc0\x80" in sample:
         sample = b"\n".join(from_cesu8(line) if is_cesu8(line) else line for line in sample.split(b"\n"))
     lines = [line for line in sample.split(b"\n") if not line.isascii() or _ESCAPES.search(line)]
-    odd = [line for line in lines if not is_utf8(line) or line.isascii()]
+    odd = [line for line in lines if _is_odd(line)]
     if not odd:
         return UTF8
+    if all(map(bytes.isascii, odd)):
+        found = _of_odd(b"\n".join(odd)[:MOST_LOOKED_AT], mixed=len(odd) < len(lines))
+        return UTF8 if found.name == "ascii" or (found.mixed and not _is_escaped(found)) else found
     size = sum(map(_beyond_ascii, lines))
     if size and sum(map(_in_utf8, lines)) >= _DAMAGED * size:
         return UTF8
@@ -124,6 +128,11 @@ def of_content(content: bytes) -> Encoding:
         late = of_lines(odd[: 4 * MOST_LOOKED_AT])
         found = late if late == UTF8 else late._replace(mixed=True)
     return found
+
+
+def _is_escaped(encoding: Encoding) -> bool:
+    """Whether an encoding has its characters in ASCII, behind escapes."""
+    return encoding.name.startswith(("iso2022", "hz"))
 
 
 def _of_odd(lines: bytes, mixed: bool) -> Encoding:
@@ -153,14 +162,27 @@ def _guess(data: bytes) -> list[tuple[str, float]]:
 def codec(name: str) -> str:
     """Python's codec for the name of an encoding, as it is used here; "" where there is none.
 
-    >>> codec("Latin-1"), codec("GBK"), codec("x-unheard-of"), codec("rot13")
-    ('cp1252', 'gb18030', '', '')
+    >>> codec("Latin-1"), codec("GBK"), codec("x-unheard-of"), codec("rot13"), codec("idna")
+    ('cp1252', 'gb18030', '', '', '')
     """
     try:
         found = codecs.lookup(name)
-    except LookupError:
+        if not found._is_text_encoding:
+            return ""
+        _ANY_BYTES.decode(found.name, errors="replace")  # not so idna and such, which a page may name too
+    except (LookupError, ValueError):
         return ""
-    return _SUPERSETS.get(found.name, found.name) if found._is_text_encoding else ""
+    return _SUPERSETS.get(found.name, found.name)
+
+
+def declared(name: str, content: bytes) -> str:
+    """The codec that a page or its server names; "" where there is none, or a wide one that the bytes are not in.
+
+    >>> declared("ISO-8859-2", b"<p>"), declared("utf-16", b"<p>"), declared("undefined", b"<p>")
+    ('iso8859-2', '', '')
+    """
+    found = codec(name)
+    return "" if found.startswith(("utf-16", "utf-32")) and not wide(content[:MOST_LOOKED_AT]) else found
 
 
 def is_utf8(line: bytes) -> bool:
@@ -170,6 +192,11 @@ def is_utf8(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _is_odd(line: bytes) -> bool:
+    """Whether a line is none of UTF-8: that cannot be decoded, or has characters behind escapes in ASCII."""
+    return _ESCAPES.search(line) is not None if line.isascii() else not is_utf8(line)
 
 
 def _beyond_ascii(line: bytes) -> int:
@@ -217,7 +244,7 @@ def to_utf8(line: bytes, encoding: Encoding) -> bytes:
     """
     if is_cesu8(line):
         return from_cesu8(line)
-    if encoding.name in ("", "utf-8") or (encoding.mixed and is_utf8(line)):
+    if encoding.name in ("", "utf-8") or (encoding.mixed and is_utf8(line) and not _is_odd(line)):
         return line
     text = line.decode(encoding.name, errors="replace")
     return LOST.join(part.encode(errors="replace") for part in text.split("\ufffd"))

@@ -116,6 +116,20 @@ def test_lines_in_two_encodings_are_read_line_by_line(tmp_path: Path) -> None:
     assert _read(tmp_path / "a.txt") == (_text("de") + _text("fr"), "utf-8 and cp1252")
 
 
+@pytest.mark.parametrize(("language", "encoding"), [("ja", "iso2022_jp"), ("zh", "hz")])
+def test_lines_behind_escapes_beside_lines_in_utf8_are_read_line_by_line(
+    tmp_path: Path, language: str, encoding: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(_text("fr").encode() + _text(language, 9).encode(encoding))
+    assert _read(tmp_path / "a.txt") == (_text("fr") + _text(language, 9), f"utf-8 and {encoding}")
+
+
+@pytest.mark.parametrize("line", ["as Knuth~{abc} says\n", "a terminal\x1b(B has escapes\n"])
+def test_what_only_looks_like_an_escape_beside_utf8_is_text(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.txt").write_text(_text("fr") + line, encoding="utf-8")
+    assert _read(tmp_path / "a.txt") == (_text("fr") + line, "")
+
+
 def test_however_a_file_is_cut_its_text_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "A line of nothing but ASCII.\n" * 500 + _text("zh", 400) + "Again ASCII.\n" * 500
     (tmp_path / "a.txt").write_bytes(text.encode("gb18030"))
@@ -147,7 +161,15 @@ def test_a_superset_is_taken_for_the_name_of_the_smaller_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Text(path="a", encoding="utf-9"), lambda: Parallel(paths=("a", "b"), encoding="x")]
+    "make",
+    [
+        lambda: Text(path="a", encoding="utf-9"),
+        lambda: Parallel(paths=("a", "b"), encoding="x"),
+        *(
+            lambda name=name: Text(path="a", encoding=name)
+            for name in ("idna", "punycode", "undefined", "a\0b", "\udcff")
+        ),
+    ],
 )
 def test_an_encoding_that_is_none_is_refused(make: object) -> None:
     with pytest.raises(ValueError, match=r"encoding is '.*', allowed is an encoding that Python knows"):

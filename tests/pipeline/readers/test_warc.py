@@ -40,6 +40,10 @@ def test_the_main_text_is_read_without_the_menu(tmp_path: Path) -> None:
         (b"Content-Type: text/html; charset=iso-8859-2", "iso-8859-2"),
         (b"Content-Type: text/html", "utf-8"),
         (b"Content-Type: text/html; charset=no-such-thing", "utf-8"),
+        (b"Content-Type: text/html; charset=undefined", "utf-8"),
+        (b"Content-Type: text/html; charset=idna", "utf-8"),
+        (b"Content-Type: text/html; charset=utf-16", "utf-8"),
+        (b"Content-Type: text/html; charset=utf-16", "utf-16"),
     ],
 )
 def test_the_encoding_is_what_the_server_says_or_what_it_looks_like(tmp_path: Path, head: bytes, encoding: str) -> None:
