@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.readers import EXPECTED, Parallel, Source, Text, plan_splits, recognise, records
 from pipeline.readers import splits as sources
-from preprocessing.encodings import of_lines, wide
+from preprocessing.encodings import of_content, of_lines, wide
 from preprocessing.text import decode
 from tests.pipeline.readers.reading import read, write
 
@@ -122,6 +122,13 @@ def test_lines_behind_escapes_beside_lines_in_utf8_are_read_line_by_line(
 ) -> None:
     (tmp_path / "a.txt").write_bytes(_text("fr").encode() + _text(language, 9).encode(encoding))
     assert _read(tmp_path / "a.txt") == (_text("fr") + _text(language, 9), f"utf-8 and {encoding}")
+
+
+def test_lines_behind_escapes_after_much_utf8_are_searched(tmp_path: Path) -> None:
+    text = _text("ru") * 60 + _text("ja", 9)
+    (tmp_path / "a.txt").write_bytes((_text("ru") * 60).encode() + _text("ja", 9).encode("iso2022_jp"))
+    assert _read(tmp_path / "a.txt") == (text, "utf-8 and iso2022_jp")
+    assert str(of_content((tmp_path / "a.txt").read_bytes())) == "utf-8 and iso2022_jp"
 
 
 @pytest.mark.parametrize("line", ["as Knuth~{abc} says\n", "a terminal\x1b(B has escapes\n"])
