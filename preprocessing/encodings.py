@@ -102,7 +102,7 @@ def of_lines(sample: bytes) -> Encoding:
     if b"\xed" in sample or b"\xc0\x80" in sample:
         sample = b"\n".join(from_cesu8(line) if is_cesu8(line) else line for line in sample.split(b"\n"))
     lines = [line for line in sample.split(b"\n") if not line.isascii() or _has_escapes(line)]
-    odd = odd_lines(sample)
+    odd = odd_lines(sample) or (lines if sample.isascii() else [])  # HZ, which stands beside nothing else
     if not odd:
         return UTF8
     if all(map(bytes.isascii, odd)):
@@ -190,17 +190,17 @@ def is_utf8(line: bytes) -> bool:
 
 
 def _has_escapes(data: bytes) -> bool:
-    return (b"\x1b" in data or b"~{" in data) and _ESCAPES.search(data) is not None  # which is 50 times slower
+    return (b"\x1b" in data or b"~{" in data) and _ESCAPES.search(data) is not None
 
 
 def is_odd(line: bytes) -> bool:
-    """Whether a line is none of UTF-8: it cannot be decoded, or has what begins a character in ISO-2022 and HZ."""
-    return _has_escapes(line) if line.isascii() else not is_utf8(line)
+    """Whether a line is none of UTF-8: it cannot be decoded, or has an escape of ISO-2022."""
+    return b"\x1b" in line and _has_escapes(line) if line.isascii() else not is_utf8(line)
 
 
 def odd_lines(block: bytes) -> list[bytes]:
     """The lines of a block that are none of UTF-8."""
-    if is_utf8(block) and not _has_escapes(block):
+    if is_utf8(block) and b"\x1b" not in block:
         return []
     return [line for line in block.split(b"\n") if is_odd(line)]
 
@@ -250,7 +250,7 @@ def to_utf8(line: bytes, encoding: Encoding) -> bytes:
     """
     if is_cesu8(line):
         return from_cesu8(line)
-    if encoding.name in ("", "utf-8") or (encoding.mixed and is_utf8(line) and not is_odd(line)):
+    if encoding.name in ("", "utf-8") or (encoding.mixed and not is_odd(line)):
         return line
     text = line.decode(encoding.name, errors="replace")
     return LOST.join(part.encode(errors="replace") for part in text.split("\ufffd"))
