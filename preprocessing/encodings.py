@@ -21,7 +21,9 @@ _BOMS: Final = {  # UTF-32's begins with UTF-16's
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 _ASCII: Final = bytes(range(128))
+_ANY_BYTES: Final = bytes(range(256))
 _ESCAPES: Final = re.compile(rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]")  # of ISO-2022 and HZ, in ASCII
+_ESCAPED: Final = ("iso2022", "hz")
 _DAMAGED: Final = 0.9  # share of bytes beyond ASCII that are in UTF-8: legacy text has .5 at most
 _MIXED: Final = 0.1  # share of bytes beyond ASCII that are in lines of UTF-8, from which these are no accident
 _SURE: Final = 0.2  # chardet's confidence: right answers for a page of text begin at .25
@@ -95,14 +97,17 @@ def of_lines(sample: bytes) -> Encoding:
     >>> str(of_lines("Der Fluss ist schön, und über die alte Brücke fährt ein Zug nach München.".encode("cp1252")))
     'cp1252'
     """
-    if sample.isascii() and not _ESCAPES.search(sample):
+    if sample.isascii() and not _has_escapes(sample):
         return UTF8
     if b"\xed" in sample or b"\xc0\x80" in sample:
         sample = b"\n".join(from_cesu8(line) if is_cesu8(line) else line for line in sample.split(b"\n"))
-    lines = [line for line in sample.split(b"\n") if not line.isascii() or _ESCAPES.search(line)]
-    odd = [line for line in lines if not is_utf8(line) or line.isascii()]
+    lines = [line for line in sample.split(b"\n") if not line.isascii() or _has_escapes(line)]
+    odd = odd_lines(sample) or (lines if sample.isascii() else [])  # HZ, which stands beside nothing else
     if not odd:
         return UTF8
+    if all(map(bytes.isascii, odd)):
+        found = _of_odd(b"\n".join(odd)[:MOST_LOOKED_AT], mixed=len(odd) < len(lines))
+        return found if found.name.startswith(_ESCAPED) else UTF8
     size = sum(map(_beyond_ascii, lines))
     if size and sum(map(_in_utf8, lines)) >= _DAMAGED * size:
         return UTF8
@@ -119,9 +124,8 @@ def of_content(content: bytes) -> Encoding:
     if name := wide(content[:MOST_LOOKED_AT]):
         return Encoding(name)
     found = of_lines(lines_to_look_at([content]))
-    if found == UTF8 and not is_utf8(content):  # lines that were not looked at
-        odd = b"\n".join(line for line in content.split(b"\n") if not is_utf8(line))
-        late = of_lines(odd[: 4 * MOST_LOOKED_AT])
+    if found == UTF8 and (odd := odd_lines(content)):  # lines that were not looked at
+        late = of_lines(b"\n".join(odd)[: 4 * MOST_LOOKED_AT])
         found = late if late == UTF8 else late._replace(mixed=True)
     return found
 
@@ -153,14 +157,27 @@ def _guess(data: bytes) -> list[tuple[str, float]]:
 def codec(name: str) -> str:
     """Python's codec for the name of an encoding, as it is used here; "" where there is none.
 
-    >>> codec("Latin-1"), codec("GBK"), codec("x-unheard-of"), codec("rot13")
-    ('cp1252', 'gb18030', '', '')
+    >>> codec("Latin-1"), codec("GBK"), codec("x-unheard-of"), codec("rot13"), codec("idna")
+    ('cp1252', 'gb18030', '', '', '')
     """
     try:
         found = codecs.lookup(name)
-    except LookupError:
+        if not found._is_text_encoding:
+            return ""
+        _ANY_BYTES.decode(found.name, errors="replace")  # not so idna and such, which a page may name too
+    except (LookupError, ValueError):
         return ""
-    return _SUPERSETS.get(found.name, found.name) if found._is_text_encoding else ""
+    return _SUPERSETS.get(found.name, found.name)
+
+
+def declared(name: str, content: bytes) -> str:
+    """The codec that a page or its server names; "" where there is none, or a wide one that the bytes are not in.
+
+    >>> declared("ISO-8859-2", b"<p>"), declared("utf-16", b"<p>"), declared("undefined", b"<p>")
+    ('iso8859-2', '', '')
+    """
+    found = codec(name)
+    return "" if found.startswith(("utf-16", "utf-32")) and not wide(content[:MOST_LOOKED_AT]) else found
 
 
 def is_utf8(line: bytes) -> bool:
@@ -170,6 +187,22 @@ def is_utf8(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _has_escapes(data: bytes) -> bool:
+    return (b"\x1b" in data or b"~{" in data) and _ESCAPES.search(data) is not None
+
+
+def is_odd(line: bytes) -> bool:
+    """Whether a line is none of UTF-8: it cannot be decoded, or has an escape of ISO-2022."""
+    return b"\x1b" in line and _has_escapes(line) if line.isascii() else not is_utf8(line)
+
+
+def odd_lines(block: bytes) -> list[bytes]:
+    """The lines of a block that are none of UTF-8."""
+    if is_utf8(block) and b"\x1b" not in block:
+        return []
+    return [line for line in block.split(b"\n") if is_odd(line)]
 
 
 def _beyond_ascii(line: bytes) -> int:
@@ -217,7 +250,7 @@ def to_utf8(line: bytes, encoding: Encoding) -> bytes:
     """
     if is_cesu8(line):
         return from_cesu8(line)
-    if encoding.name in ("", "utf-8") or (encoding.mixed and is_utf8(line)):
+    if encoding.name in ("", "utf-8") or (encoding.mixed and not is_odd(line)):
         return line
     text = line.decode(encoding.name, errors="replace")
     return LOST.join(part.encode(errors="replace") for part in text.split("\ufffd"))
@@ -233,10 +266,10 @@ def lines_to_look_at(blocks: Iterable[bytes]) -> bytes:
     """Of whole lines, those that say something of the encoding, up to a limit."""
     found, size = list[bytes](), 0
     for block in blocks:
-        if block.isascii() and not _ESCAPES.search(block):
+        if block.isascii() and not _has_escapes(block):
             continue
         for line in block.split(b"\n"):
-            if not line.isascii() or _ESCAPES.search(line):
+            if not line.isascii() or _has_escapes(line):
                 found.append(line)
                 size += len(line)
                 if size >= 4 * MOST_LOOKED_AT:

@@ -23,6 +23,7 @@ _ERROR: Final = frozenset(  # keys of what a server says of an error in JSON
     ("code", "detail", "documentation_url", "error", "errors", "message", "path", "requestId", "status", "statusCode",
      "success", "timestamp", "title", "type")
 )  # fmt: skip
+_TEXTS: Final = frozenset(("detail", "message", "timestamp", "title", "type"))  # those of them that documents have too
 _BLANKS: Final = b"\xef\xbb\xbf \t\r\n"
 
 
@@ -63,7 +64,7 @@ def _is_error(content: bytes) -> bool:
         said = json.loads(content)
     except (ValueError, RecursionError):
         return False
-    is_named = isinstance(said, dict) and ("error" in said or ("message" in said and len(said) > 1))
+    is_named = isinstance(said, dict) and ("error" in said or ("message" in said and not _TEXTS.issuperset(said)))
     return is_named and _ERROR.issuperset(said)
 
 

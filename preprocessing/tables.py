@@ -118,8 +118,8 @@ class _Feed:
 
 
 def separator_of(start: str, column: str, ending: str) -> str:
-    """What stands between the cells of a table that begins so: that of the header with the column, else what the first
-    row has most of; tabs, where the ending of its name says so.
+    """What stands between the cells of a table that begins so: that of the header with the column, else what all rows
+    have as often, and the first one most often; tabs, where the ending of its name says so.
 
     >>> separator_of("id;text\\n1;One, two", "text", ".csv"), separator_of("a,b", "text", ".tsv")
     (';', '\\t')
@@ -127,8 +127,13 @@ def separator_of(start: str, column: str, ending: str) -> str:
     if ending in _TABS:
         return "\t"
     found = [separator for separator in _SEPARATORS if column in first_row(start, separator)]
+    if found:
+        return found[0]
     first = start.lstrip("\ufeff\r\n").partition("\n")[0]
-    return found[0] if found else max(_SEPARATORS, key=first.count)
+    even = [
+        separator for separator in _SEPARATORS if separator in first and is_even(start, separator, csv.QUOTE_MINIMAL)
+    ]
+    return max(even or _SEPARATORS, key=first.count)
 
 
 def first_row(start: str, separator: str) -> list[str]:

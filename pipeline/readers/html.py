@@ -13,7 +13,7 @@ from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
 from pipeline.readers.reader import Sample
 from pipeline.readers.recode import require_encoding
 from pipeline.readers.record import SNIPPET, Record
-from preprocessing.encodings import UTF8, Encoding, codec, is_utf8, of_lines, to_utf8
+from preprocessing.encodings import UTF8, Encoding, codec, declared, is_utf8, of_lines, to_utf8
 from preprocessing.spec import spec
 from preprocessing.text import decode
 
@@ -93,6 +93,6 @@ def _encoding(content: bytes) -> Encoding:
     'cp1251'
     """
     if is_utf8(content):
-        return UTF8
+        return of_lines(content) if content.isascii() else UTF8  # ISO-2022-JP and HZ are written in ASCII
     said = _CHARSET.search(content[:_HEAD])
-    return Encoding(name) if said and (name := codec(said[1].decode())) else of_lines(content)
+    return Encoding(name) if said and (name := declared(said[1].decode(), content)) else of_lines(content)

@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from preprocessing.encodings import declared
+
 # resiliparse is imported where it is used: its library is loaded for pages only.
 MOST_HTML: Final = 1 << 24  # bytes: no page for people is longer
 # Elements left open nest without end, and the parser's time grows with the depth squared: 10,000 take 2 s.
@@ -14,14 +16,13 @@ _CLOSE_THEMSELVES: Final = frozenset(
 )
 
 
-def main_text(content: bytes, charset: str | None) -> str:
+def main_text(content: bytes, charset: str) -> str:
     """The main text of a page, in the encoding that its server names, or else in the one that it seems to have."""
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 
-    try:
-        return text_of(bytes_to_str(content, str(charset or detect_encoding(content, from_html_meta=True))))
-    except LookupError:  # the server names an unknown encoding
-        return text_of(bytes_to_str(content, str(detect_encoding(content, from_html_meta=True))))
+    if not declared(charset, content):
+        charset = str(detect_encoding(content, from_html_meta=True))
+    return text_of(bytes_to_str(content, charset))
 
 
 def text_of(html: str) -> str:

@@ -16,8 +16,9 @@ from preprocessing.encodings import (
     Encoding,
     codec,
     is_cesu8,
-    is_utf8,
+    is_odd,
     lines_to_look_at,
+    odd_lines,
     of_lines,
     to_utf8,
     whole_lines,
@@ -61,7 +62,7 @@ class Recoder:
             if line.isascii() and b"\x1b" not in line and b"~{" not in line:
                 return line
             self.used, self.is_known = encoding_of(self.file), True
-        if self.used in (UTF8, Encoding(CESU8)) and not self.is_forced and not is_utf8(line):
+        if self.used in (UTF8, Encoding(CESU8)) and not self.is_forced and is_odd(line):
             self.used = late_encoding_of(self.file)
         return to_utf8(line, UTF8 if self.used.name == CESU8 else self.used)
 
@@ -92,14 +93,14 @@ def _looked_at(path: str, size: int, changed: int) -> Encoding:
 
 @lru_cache(maxsize=64)
 def _searched(path: str, size: int, changed: int) -> Encoding:
-    """As `_looked_at`, by the first lines of all that are not UTF-8."""
+    """As `_looked_at`, by the first lines of all that are none of UTF-8."""
     found, seen = list[bytes](), 0
     with open_bytes(path) as file:
         while (
             (block := file.read(_WHOLE) + file.readline()) and seen < _MOST_SEARCHED and sum(map(len, found)) < _BLOCK
         ):
             seen += len(block)
-            found += [] if is_utf8(block) else [line for line in block.split(b"\n") if not is_utf8(line)]
+            found += odd_lines(block)
     encoding = of_lines(b"\n".join(found))
     return encoding if encoding == UTF8 else encoding._replace(mixed=True)
 

@@ -245,7 +245,7 @@ def _text(label: str, found: _Found, limit: int) -> Record:
         return Record(label, 0, fault="not_text", snippet=content[:SNIPPET])
     if is_too_deep(content):
         return Record(label, 0, fault="timeout", snippet=content[:SNIPPET])
-    return Record(label, 0, main_text(content, charset_said or None))
+    return Record(label, 0, main_text(content, charset_said))
 
 
 def _kind_of(found: _Found) -> str:

@@ -27,8 +27,8 @@ _NUM_BYTES: Final = 256
 _LEAST_COUNT: Final = 2  # a pair seen once is no pattern
 _LONGEST_WORD: Final = 1_000  # characters, in training
 _LETTER, _MARK = r"[^\W\d_]", r"(?:[^\w\s]|_)"
-_LONG_WORD: Final = re.compile(  # as GPT-2's pattern has words: of letters, of digits or of marks
-    "|".join(rf"(?<!{kind}){kind}{{{_LONGEST_WORD + 1},}}" for kind in (_LETTER, r"\d", _MARK))
+_LONG_WORD: Final = re.compile(  # as GPT-2's pattern has words: of letters, of digits, of marks or of white space
+    "|".join(rf"(?<!{kind}){kind}{{{_LONGEST_WORD + 1},}}" for kind in (_LETTER, r"\d", _MARK, r"\s"))
 )
 
 

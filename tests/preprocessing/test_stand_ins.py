@@ -48,6 +48,8 @@ def test_what_is_no_file_itself_is_refused_with_what_to_do(
         b"version https://git-lfs.github.com/spec/v1 is what a pointer begins with.",
         b'{"error": "a label", "text": "Words."}',
         b'{"message": "Words."}',
+        b'{"title": "A post", "message": "Words."}',
+        b'{"type": "mail", "timestamp": "2026-01-01", "message": "Words."}',
         b"{" * 100_000,
         b"<Error>no code</Error>",
         b"\x80\x04",

@@ -127,6 +127,11 @@ class TestFields:
         assert sniff(f"{path}#body") == Csv(path=path, field="body")
         assert texts(sniff(f"csv:{path}#body")) == ["One."]
 
+    def test_without_a_header_what_all_rows_have_is_between_cells(self, tmp_path: Path) -> None:
+        content = "1;One, two, three.\n2;Four, five.\n3;Six.\n"
+        found = counted(sniff(f"csv:{write(tmp_path, content, 'a.csv')}#2"), len(content))
+        assert found == ["One, two, three.", "Four, five.", "Six."]
+
     def test_a_number_is_a_column_of_a_table_without_a_header(self, tmp_path: Path) -> None:
         content = "1,One.\n2,Two.\n"
         path = write(tmp_path, content, "docs.csv")

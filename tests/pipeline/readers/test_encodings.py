@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.readers import EXPECTED, Parallel, Source, Text, plan_splits, recognise, records
 from pipeline.readers import splits as sources
-from preprocessing.encodings import of_lines, wide
+from preprocessing.encodings import of_content, of_lines, wide
 from preprocessing.text import decode
 from tests.pipeline.readers.reading import read, write
 
@@ -47,6 +47,7 @@ ENCODINGS = [
     *(("zh", name) for name in ("gb18030", "gbk", "gb2312", "utf-16-le")),
     *(("th", name) for name in ("tis-620", "cp874")),
     ("tw", "big5"),
+    ("zh", "hz"),
     ("ko", "euc_kr"),
 ]
 
@@ -116,6 +117,24 @@ def test_lines_in_two_encodings_are_read_line_by_line(tmp_path: Path) -> None:
     assert _read(tmp_path / "a.txt") == (_text("de") + _text("fr"), "utf-8 and cp1252")
 
 
+def test_lines_behind_escapes_beside_lines_in_utf8_are_read_line_by_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(_text("fr").encode() + _text("ja", 9).encode("iso2022_jp"))
+    assert _read(tmp_path / "a.txt") == (_text("fr") + _text("ja", 9), "utf-8 and iso2022_jp")
+
+
+def test_lines_behind_escapes_after_much_utf8_are_searched(tmp_path: Path) -> None:
+    text = _text("ru") * 60 + _text("ja", 9)
+    (tmp_path / "a.txt").write_bytes((_text("ru") * 60).encode() + _text("ja", 9).encode("iso2022_jp"))
+    assert _read(tmp_path / "a.txt") == (text, "utf-8 and iso2022_jp")
+    assert str(of_content((tmp_path / "a.txt").read_bytes())) == "utf-8 and iso2022_jp"
+
+
+@pytest.mark.parametrize("line", ["as Knuth~{abc} says\n", '(format t "~{abcd~}")\n', "a terminal\x1b(B has escapes\n"])
+def test_what_only_looks_like_an_escape_beside_utf8_is_text(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.txt").write_text(_text("fr") + line, encoding="utf-8")
+    assert _read(tmp_path / "a.txt") == (_text("fr") + line, "")
+
+
 def test_however_a_file_is_cut_its_text_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "A line of nothing but ASCII.\n" * 500 + _text("zh", 400) + "Again ASCII.\n" * 500
     (tmp_path / "a.txt").write_bytes(text.encode("gb18030"))
@@ -147,7 +166,15 @@ def test_a_superset_is_taken_for_the_name_of_the_smaller_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Text(path="a", encoding="utf-9"), lambda: Parallel(paths=("a", "b"), encoding="x")]
+    "make",
+    [
+        lambda: Text(path="a", encoding="utf-9"),
+        lambda: Parallel(paths=("a", "b"), encoding="x"),
+        *(
+            lambda name=name: Text(path="a", encoding=name)
+            for name in ("idna", "punycode", "undefined", "a\0b", "\udcff")
+        ),
+    ],
 )
 def test_an_encoding_that_is_none_is_refused(make: object) -> None:
     with pytest.raises(ValueError, match=r"encoding is '.*', allowed is an encoding that Python knows"):

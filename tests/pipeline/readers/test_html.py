@@ -77,6 +77,17 @@ class TestEncodings:
         content = _page(f"<p>{WORDS * 3}</p>", said).encode(charset)
         assert texts(sniff(write(tmp_path, content, "a.html"))) == [(WORDS * 3).strip()]
 
+    @pytest.mark.parametrize("said", ["utf-16", "utf-32", "idna", "undefined", "punycode"])
+    def test_an_encoding_that_it_cannot_be_in_is_not_believed(self, tmp_path: Path, said: str) -> None:
+        content = _page(f"<p>{WORDS * 3}</p>", f'<meta charset="{said}">').encode("cp1251")
+        assert texts(sniff(write(tmp_path, content, "a.html"))) == [(WORDS * 3).strip()]
+
+    @pytest.mark.parametrize("said", ["", '<meta charset="iso-2022-jp">'])
+    def test_a_page_whose_characters_stand_behind_escapes_is_read(self, tmp_path: Path, said: str) -> None:
+        words = "古い町は川のほとりにあり、夏になると全国から多くの人々が訪れます。"
+        source = sniff(write(tmp_path, _page(f"<p>{words}</p>", said).encode("iso2022_jp"), "a.html"))
+        assert [(record.text.strip(), record.encoding) for record in read(source)] == [(words, "iso2022_jp")]
+
     @pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
     def test_wide_characters_are_read_whatever_is_said(self, tmp_path: Path, charset: str) -> None:
         content = _page(f"<p>{WORDS}</p>", '<meta charset="utf-8">').encode(charset)

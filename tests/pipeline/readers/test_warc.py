@@ -40,11 +40,20 @@ def test_the_main_text_is_read_without_the_menu(tmp_path: Path) -> None:
         (b"Content-Type: text/html; charset=iso-8859-2", "iso-8859-2"),
         (b"Content-Type: text/html", "utf-8"),
         (b"Content-Type: text/html; charset=no-such-thing", "utf-8"),
+        (b"Content-Type: text/html; charset=undefined", "utf-8"),
+        (b"Content-Type: text/html; charset=utf-16", "utf-16"),
     ],
 )
 def test_the_encoding_is_what_the_server_says_or_what_it_looks_like(tmp_path: Path, head: bytes, encoding: str) -> None:
     text = "P\u0159\u00edli\u0161 \u017elu\u0165ou\u010dk\u00fd k\u016f\u0148 \u00fap\u011bl \u010f\u00e1belsk\u00e9."
     (found,) = _read(tmp_path, web_record("response", html((PAGE % text).encode(encoding), head)))
+    assert found.text == text
+
+
+def test_a_server_that_says_utf16_over_bytes_is_not_believed(tmp_path: Path) -> None:
+    text = "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0\u3092\u3053\u3053\u306b\u66f8\u304d\u307e\u3059\u3002" * 3
+    page = html((PAGE % text).encode("shift_jis"), b"Content-Type: text/html; charset=utf-16")
+    (found,) = _read(tmp_path, web_record("response", page))
     assert found.text == text
 
 
