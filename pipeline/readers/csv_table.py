@@ -137,7 +137,7 @@ class _Lines:
 
 def _in_utf8(start: bytes, recode: Recoder) -> bytes:
     """The beginning of a file as far as its lines are whole."""
-    start = start.replace(b"\r", b"\n") if ends_in_returns(start) else start
+    start = start.replace(b"\r", b"\n") if ends_in_returns(start, recode.file.path, recode.whole) else start
     lines = start.splitlines(keepends=True)
     return b"".join(map(recode, lines[:-1] if len(start) > HEAD // 2 and len(lines) > 1 else lines))
 

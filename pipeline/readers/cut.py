@@ -77,7 +77,7 @@ def text_cuts(file: File, step: int) -> list[int]:
     if file.compression or file.size < 1.5 * step:
         return []
     start = stored_head(file.path)
-    has_lines = is_text(start) and not wide(start) and not ends_in_returns(start)
+    has_lines = is_text(start) and not wide(start) and not ends_in_returns(start, file.path)
     return by_bytes(file.size, step) if has_lines else []
 
 

@@ -339,18 +339,29 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
 def open_lines(path: str, start: int = 0, stop: int | None = None, encoding: str = "") -> io.BufferedReader:
     """As `open_bytes`, with a line feed at the end of each line: files of old Macs have carriage returns alone."""
     file = open_bytes(path, start, stop, encoding)
-    if start or stop is not None or b"\n" in file.peek(_PIECE) or not ends_in_returns(head(path, SNIFFED, encoding)):
+    if start or stop is not None or b"\n" in file.peek(_PIECE):
+        return file
+    if not ends_in_returns(head(path, SNIFFED, encoding), path, encoding):
         return file
     return io.BufferedReader(Decoded(_with_line_feeds(file)))
 
 
-def ends_in_returns(start: bytes) -> bool:
-    r"""Whether the lines of a file that begins so end in carriage returns alone, so that there seems to be one line.
+def ends_in_returns(start: bytes, path: str, encoding: str = "") -> bool:
+    """Whether the lines of a file end in carriage returns alone, so that there seems to be one line.
 
-    >>> ends_in_returns(b"One.\rTwo.\r"), ends_in_returns(b"One.\r\nTwo.\r\n"), ends_in_returns(b"One.")
-    (True, False, False)
+    `start` is how it begins. Where that has no line feed, all is read up to the first one: a long line may have
+    carriage returns in it. A line feed at the very end is none between lines.
     """
-    return b"\r" in start and b"\n" not in start
+    if b"\r" not in start or b"\n" in start.rstrip():
+        return False
+    with open_bytes(path, encoding=encoding) as file:
+        is_last = False
+        while block := file.read(_BLOCK):
+            _, line_feed, behind = block.partition(b"\n")
+            if behind.strip() or (is_last and block.strip()):
+                return False
+            is_last = is_last or line_feed != b""
+    return True
 
 
 def _with_line_feeds(file: io.BufferedReader) -> Iterator[bytes]:

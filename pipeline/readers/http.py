@@ -14,6 +14,7 @@ _LINE: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})", re.IGNORECASE)
 _END: Final = re.compile(rb"\r?\n\r?\n|\Z")
 _CHUNK: Final = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _MARKUP: Final = re.compile(rb"[\xef\xbb\xbf\s]*<[a-zA-Z!?]")
+_GZIP, _GZIP_MARK = 31, b"\x1f\x8b"  # zlib's number for it; how each of its members begins
 _CHARSET: Final = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
 
 
@@ -125,7 +126,7 @@ def _without_chunks(body: bytes) -> bytes:
 
 def _inflated(body: bytes, coding: str, most: int) -> bytes:
     if coding in ("gzip", "x-gzip"):
-        return _by_zlib(body, most, 31) if body.startswith(b"\x1f\x8b") else body
+        return _by_zlib(body, most, _GZIP) if body.startswith(_GZIP_MARK) else body
     if coding == "deflate":
         try:
             return _by_zlib(body, most, 15)
@@ -140,11 +141,16 @@ def _inflated(body: bytes, coding: str, most: int) -> bytes:
 
 
 def _by_zlib(body: bytes, most: int, window: int) -> bytes:
-    decoder = zlib.decompressobj(window)
-    try:
-        return decoder.decompress(body, most + 1)
-    except zlib.error as error:
-        raise BadHttp(str(error)) from None
+    """What a body holds, up to a little more than `most` bytes; of gzip all members."""
+    parts, size, rest = list[bytes](), 0, body
+    while size <= most and rest and (not parts or (window == _GZIP and rest.startswith(_GZIP_MARK))):
+        decoder = zlib.decompressobj(window)
+        try:
+            parts.append(decoder.decompress(rest, most + 1 - size))
+        except zlib.error as error:
+            raise BadHttp(str(error)) from None
+        size, rest = size + len(parts[-1]), decoder.unused_data
+    return b"".join(parts)
 
 
 def _by_arrow(body: bytes, most: int, codec: str) -> bytes:

@@ -109,7 +109,8 @@ def fields_with(sample: Sample, fields: list[str] | None) -> list[str] | None:
 
 def _is_later(sample: Sample) -> bool:
     """Whether an object of the file has the field that is looked for; one inside of another field is none."""
-    names = [json.dumps(name).encode() for name in {sample.field.partition(".")[0], sample.field}]
+    wanted = {sample.field.partition(".")[0], sample.field}
+    names = [json.dumps(name, ensure_ascii=is_escaped).encode() for name in wanted for is_escaped in (False, True)]
     blocks = (block for block in blocks_of(sample.file) if any(name in block for name in names))
     found = (line for block in blocks for line in block.split(b"\n") if any(name in line for name in names))
     for number, line in enumerate(found):

@@ -39,7 +39,7 @@ class Sample:
     def start(self) -> bytes:
         """The same, as lines are read; b"" where the file is empty or no text."""
         start = self.inside if is_text(self.inside[:8192]) else b""
-        return start.replace(b"\r", b"\n") if ends_in_returns(start) else start
+        return start.replace(b"\r", b"\n") if ends_in_returns(start, self.file.path) else start
 
 
 class Reader(Protocol):

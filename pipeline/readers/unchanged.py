@@ -5,14 +5,18 @@ A corpus of what was written in the meantime is one of no text that ever was: it
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from pipeline.readers.files import File, is_url
+from pipeline.readers.files import File, is_url, local
 from pipeline.readers.reader import Reader
 from pipeline.readers.zipped import archive_of
 from preprocessing.errors import BadInput
 
 _MOST_SHOWN: Final = 3
+_WRITTEN: Final = frozenset(  # endings of what a run leaves: rejects, plans, vocabularies, cards, tables, ...
+    ("", ".arrow", ".csv", ".db", ".html", ".json", ".jsonl", ".md", ".npy", ".txt", ".yaml")
+)
 _Inode = tuple[int, int, int, int]  # device, inode, size, time of the last change in ns
 
 
@@ -23,6 +27,20 @@ class Snapshot:
         self.sources = [source for source in sources if source.located]
         self.files = {file.path: file for source in self.sources for sides in source.files() for file in sides}
         self.inodes = {path: _inode(path) for path in self.files if not is_url(path)}
+
+    def require_apart(self, out: Path) -> None:
+        """BadInput where the folder `out` is in one of these sources, so that what is written there would be read."""
+        for source in self.sources:
+            folder, out = Path(local(source.place)).resolve(), out.resolve()
+            endings = getattr(source, "endings", ()) or source.usual
+            is_read = not endings or not _WRITTEN.isdisjoint(endings)
+            if not is_read or is_url(local(source.place)) or not folder.is_dir() or not out.is_relative_to(folder):
+                continue
+            if not any(name.startswith(".") for name in out.relative_to(folder).parts):  # what is hidden is not read
+                raise BadInput(
+                    f"{out}: is in {source.place}, so that what is written there would be read as text; write to a "
+                    "folder outside of it, with --out, or give the text a folder of its own"
+                )
 
     def changes(self, planned: Sequence[File] = ()) -> dict[str, str]:
         """What has changed since, by path: of the files themselves and of their folders; `planned`: as they were before

@@ -119,32 +119,36 @@ class _Records:
 
     def __init__(self, file: io.BufferedReader, left: int, most: int, is_last: bool) -> None:
         self.file, self.left, self.most, self.is_last = file, left, most, is_last
-        self.held, self.start, self.ended = b"", 0, False  # bytes in memory, where they begin
+        self.held, self.at = b"", 0  # bytes in memory, and how many of them are behind
+        self.start, self.ended = 0, False  # where in the archive we stand
 
     def __iter__(self) -> Iterator[_Found]:
         while self.more(_RECENT):
             yield self.record()
 
     def more(self, wanted: int) -> bool:
-        """Hold so many bytes, if there are as many; whether there are any."""
-        blocks, size = [self.held], len(self.held)
+        """Hold so many bytes from here on, if there are as many; whether there are any."""
+        if len(self.held) - self.at >= wanted or self.ended:
+            return self.at < len(self.held)
+        blocks, size = [self.held[self.at :]], len(self.held) - self.at
         while size < wanted and not self.ended:
             block = self.file.read(min(self.left, max(_BLOCK, wanted - size)))
             self.ended = not block
             self.left -= len(block)
             size += len(block)
             blocks.append(block)
-        self.held = b"".join(blocks) if len(blocks) > 1 else self.held
+        self.held, self.at = b"".join(blocks), 0
         return bool(self.held)
 
     def record(self) -> _Found:
         if not self.start and (lead := _LEAD.match(self.held)) and lead.end():
             return self.taken(lead.end(), {}, b"", BETWEEN)
-        match = _HEADERS.match(self.held, 0, _RECENT) if _VERSION.match(self.held) else None
+        is_record = _VERSION.match(self.held, self.at) is not None
+        match = _HEADERS.match(self.held, self.at, self.at + _RECENT) if is_record else None
         if match is None:
-            is_cut = self.ended and _VERSION.match(self.held) and _RECORD.search(self.held, 1) is None
+            is_cut = self.ended and is_record and _RECORD.search(self.held, self.at + 1) is None
             return self.up_to_next(1, {}, "truncated" if is_cut else "bad_warc")
-        begin, headers = match.end(), headers_of(match[0].partition(b"\n")[2])
+        begin, headers = len(match[0]), headers_of(match[0].partition(b"\n")[2])
         length = headers.get("content-length", "")
         if not (length.isascii() and length.isdigit()) or len(length) > _MOST_DIGITS:
             return self.up_to_next(begin, headers, "bad_warc")
@@ -152,36 +156,38 @@ class _Records:
         if int(length) > self.most:
             return self.up_to_next(begin, headers, "", int(length))
         self.more(end + _LONGEST_MARK)
-        gap = _GAP.match(self.held, min(end, len(self.held)))
+        first, last = self.at + begin, self.at + end
+        gap = _GAP.match(self.held, min(last, len(self.held)))
         assert gap is not None
         is_end = gap.end() == len(self.held) or _VERSION.match(self.held, gap.end()) is not None
-        if len(self.held) >= end and (is_end or (gap[0] == _USUAL_GAP and not self.held.startswith(_DRAFT))):
-            return self.taken(gap.end(), headers, self.held[begin:end])
+        if len(self.held) >= last and (is_end or (gap[0] == _USUAL_GAP and not self.held.startswith(_DRAFT, self.at))):
+            return self.taken(gap.end(), headers, self.held[first:last])
         return self.up_to_next(begin, headers, "", int(length))
 
     def up_to_next(self, begin: int, headers: dict[str, str], fault: str, length: int = 0) -> _Found:
         """What stands before the next record, without its end where it is too long; "truncated" where the archive ends
         before `length` bytes, unless it is one of a draft, or goes on in another piece."""
-        kept, dropped, is_draft = b"", 0, self.held.startswith(_DRAFT)
-        while (match := _RECORD.search(self.held, max(1, begin) if not dropped else 0)) is None and not self.ended:
-            if len(self.held) > begin + self.most:
-                kept, tail = kept or self.held[begin : begin + self.most + 1], self.held[-_LONGEST_MARK:]
-                dropped, self.held = dropped + len(self.held) - len(tail), tail
-                begin = 0
-            self.more(len(self.held) + _BLOCK)
+        kept, dropped, is_draft = b"", 0, self.held.startswith(_DRAFT, self.at)
+        while (match := _RECORD.search(self.held, self.at + begin)) is None and not self.ended:
+            if len(self.held) - self.at > begin + self.most:
+                first, last = self.at + begin, len(self.held) - _LONGEST_MARK
+                kept = kept or self.held[first : first + self.most + 1]
+                dropped, self.at, begin = dropped + last - self.at, last, 0
+            self.more(len(self.held) - self.at + _BLOCK)
         end = match.start() if match else len(self.held)
-        content = kept or self.held[begin:end].rstrip(b"\r\n")
-        if match is None and not fault and dropped + end - begin < length:
+        content = kept or self.held[self.at + begin : end].rstrip(b"\r\n")
+        if match is None and not fault and dropped + end - self.at - begin < length:
             fault = "truncated" if torn(self.file) or (self.is_last and not is_draft) else ""
         if fault and not content:
-            content = self.held[:SNIPPET]
+            content = self.held[self.at : self.at + SNIPPET]
         found = self.taken(end, headers, content, fault)
         self.start += dropped
         return found._replace(size=found.size + dropped)
 
     def taken(self, end: int, headers: dict[str, str], content: bytes, fault: str = "") -> _Found:
-        found = _Found(self.start, end, headers, content, fault)
-        self.held, self.start = self.held[end:], self.start + end
+        """What ends at `end` of the bytes in memory, which are behind then."""
+        found = _Found(self.start, end - self.at, headers, content, fault)
+        self.start, self.at = self.start + found.size, end
         return found
 
 

@@ -49,7 +49,8 @@ _TEI_NOT_READ: Final = frozenset(("teiHeader", "note", "fw", "figDesc", "facsimi
 _ENTITIES: Final = {name.removesuffix(";"): text for name, text in html5.items()}  # that a file need not declare
 _NOT_IN_XML: Final = re.compile("[\0-\b\v\f\x0e-\x1f\udc80-\udcff]")
 _HALVES: Final = re.compile("\udced[\udca0-\udcaf][\udc80-\udcbf]\udced[\udcb0-\udcbf][\udc80-\udcbf]")
-_FILLER: Final = "\x81"  # two bytes, a control that no encoding means
+_FILLER: Final = "\x81"  # two bytes, a control; elsewhere it is part of mojibake, which is repaired by it
+_FILLED: Final = re.compile(f"(?<=[\U00010000-\U0010ffff]){_FILLER}")
 _LOST: Final = "\x7f"  # stands for a byte that XML cannot hold, so that the bytes behind it keep their places
 _LOOKED_AT: Final = re.compile(rb"<[A-Za-z_!?]")
 _BLOCKS: Final = frozenset(
@@ -277,7 +278,7 @@ class _Parser:
         if self.size > self.limit:
             self.found.append(Record(self.label, size, fault="too_long", start=self.start))
             return
-        text = "".join(self.parts).replace(_LOST, "\ufffd").replace(_FILLER, "")
+        text = _FILLED.sub("", "".join(self.parts).replace(_LOST, "\ufffd"))
         if self.is_tei or "\0" in text:
             text = "\n".join(filter(None, (_BLANKS.sub(" ", block).strip() for block in text.split("\0"))))
         self.found.append(Record(self.label, size, text, text.count("\ufffd"), start=self.start))

@@ -51,7 +51,8 @@ class Damaged:
                     if damage.is_torn or damage.why == CUT_OFF:
                         short.add(path)
         whole = [size for path, size in sizes.items() if size and path not in why]
-        missing = {path: max(0.0, median(whole) - sizes[path]) for path in short} if whole else {}
+        usual = median(whole or [0])
+        missing = {path: max(0.0, usual - sizes[path]) for path in short}
         for path, size in missing.items():
             lost[path] += size
         worst = sorted(why, key=lambda path: (-lost[path], labels[path]))

@@ -92,6 +92,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
     ngrams = _ngram_file(corpus)
     cleaner = Cleaner(corpus.clean, corpus.units == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram)
     snapshot = _snapshot(corpus)
+    snapshot.require_apart(out)
     parts = _parts(corpus, cleaner, ngrams)
     ours = [part for part in parts if part.number < ELSEWHERE]
     others = [part.name for part in parts if part.number >= ELSEWHERE]

@@ -5,6 +5,7 @@ of a mixture, then a hash of its text and source. What is kept depends neither o
 cuts. Only hashes of lines travel between workers.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -114,7 +115,9 @@ def _left_spans(
         if number in struck:
             edits.append((at, at + len(line), 0))
         at += len(line) + 1
+    begins = [start for start, _, _ in edits]
     spans = list(pairwise(document.spans))[::2]
-    whole = [span for span in spans if not any(start < span[1] and span[0] < stop for start, stop, _ in edits)]
+    before = [bisect_left(begins, stop) - 1 for _, stop in spans]  # the last struck line that begins before a span ends
+    whole = [span for span, last in zip(spans, before, strict=True) if last < 0 or edits[last][1] <= span[0]]
     joined = "\n".join("" if number in struck else line for number, line in enumerate(lines))
     return relocate_spans(joined, move_spans(whole, edits), text, partial(normalise, whitespace=whitespace))

@@ -82,14 +82,17 @@ def test_a_number_of_any_length_beside_a_text_costs_nothing(tmp_path: Path, numb
         assert texts(*recognise(path)) == [f"Words {count}." for count in range(3)]
 
 
+@pytest.mark.parametrize("is_escaped", [True, False])
+@pytest.mark.parametrize("field", ["text", "текст"])
 @pytest.mark.parametrize("before", [1, 900])
-def test_first_lines_may_lack_the_field(tmp_path: Path, before: int) -> None:
+def test_first_lines_may_lack_the_field(tmp_path: Path, before: int, field: str, is_escaped: bool) -> None:
     """What the first line lacks was said to be lacking in all of them."""
-    heads, tails = [{"meta": "data " * 20}] * before, [{"text": "Words."}] * 3
-    lines = write(tmp_path, "".join(f"{json.dumps(each)}\n" for each in (*heads, *tails)), "a.jsonl")
-    array = write(tmp_path, json.dumps([*heads, *tails]), "a.json")
+    heads, tails = [{"meta": "data " * 20}] * before, [{field: "Words."}] * 3
+    rows = [json.dumps(each, ensure_ascii=is_escaped) for each in (*heads, *tails)]
+    lines = write(tmp_path, "".join(f"{row}\n" for row in rows), "a.jsonl")
+    array = write(tmp_path, f"[{', '.join(rows)}]", "a.json")
     for path in (lines, array):
-        (source,) = recognise(path)
+        (source,) = recognise(f"{path}#{field}")
         assert [record.fault for record in read(source) if record.fault not in EXPECTED] == ["no_field"] * before + [
             ""
         ] * 3

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.readers import Text, recognise
-from tests.pipeline.readers.reading import texts, write
+from tests.pipeline.readers.reading import read, texts, write
 
 SENTENCES = "The first sentence is here.\nAnd the second one is there.\n"
 
@@ -57,6 +57,21 @@ def test_a_large_file_of_carriage_returns_is_read_as_one(tmp_path: Path) -> None
     found = list(source.records(piece, 10_000))
     assert len(found) == 2000
     assert sum(record.size for record in found) == piece.file.size
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("first", ["Words of a book. \r " * 5000, "x" * 65535 + "\r"])  # the last: \n stands behind it
+def test_carriage_returns_in_a_long_first_line_end_no_lines(tmp_path: Path, first: str, packed: bool) -> None:
+    """A first line of more than 64 kB made a file of old Macs of it: each of its lines became several."""
+    content = f"{first}\nAnother book.\r\nA third one.\r\n".encode()
+    path = write(tmp_path, gzip.compress(content) if packed else content, "a.txt.gz" if packed else "a.txt")
+    found = [record.text for record in read(Text(path=path, unit="line"), max_chars=1_000_000)]
+    assert found == [f"{first}\n", "Another book.\r\n", "A third one.\r\n"]
+
+
+def test_a_line_feed_at_the_end_of_a_file_of_carriage_returns_ends_none_of_its_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, "One line.\r" * 9000 + "\n", "a.txt")
+    assert list(filter(None, texts(*recognise(path)))) == ["One line."] * 9000
 
 
 @pytest.mark.parametrize(

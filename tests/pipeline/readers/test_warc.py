@@ -214,6 +214,7 @@ def _deflated(body: bytes, window: int) -> bytes:
         (b"Content-Encoding: gzip", PROSE),
         (b"Content-Encoding: gzip", gzip.compress(PROSE)),
         (b"content-encoding: X-GZIP", gzip.compress(PROSE)),
+        (b"Content-Encoding: gzip", gzip.compress(PROSE[:25]) + gzip.compress(PROSE[25:])),
         (b"Content-Encoding: gzip", gzip.compress(PROSE)[:-9]),
         (b"Content-Encoding: deflate", PROSE),
         (b"Content-Encoding: deflate", _deflated(PROSE, 15)),

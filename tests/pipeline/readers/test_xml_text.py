@@ -221,3 +221,9 @@ def test_a_file_without_the_element_is_a_reject_beside_others_that_have_it(tmp_p
     first, *_, last = read(*recognise(str(tmp_path)))
     assert (last.source, last.size, last.fault) == ("b.xml", len(content), "no_element")
     assert first.source == "a.xml"
+
+
+def test_a_control_that_mojibake_is_repaired_by_stays(tmp_path: Path) -> None:
+    """It was taken for what fills up characters in halves, so that `Água` became `Ãgua` for good."""
+    path = write(tmp_path, "<a><text>\u00c3\u0081gua \N{GRINNING FACE}</text></a>", "a.xml")
+    assert texts(*recognise(path)) == ["\u00c3\u0081gua \N{GRINNING FACE}"]

@@ -268,3 +268,16 @@ def test_streams_are_refused_as_they_cannot_be_read_twice(tmp_path: Path) -> Non
             os.close(write)
     with pytest.raises(BadInput, match=r"^-: standard input cannot be read twice"):
         recognise("-")
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_to_write_to_in_the_folder_of_the_text_is_refused(tmp_path: Path, linked: bool) -> None:
+    """What was written there was read as text, or was said to be new in it."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(_lines(0))
+    if linked:
+        (tmp_path / "link").symlink_to(tmp_path / "in")
+    corpus = Corpus(name="c", sources=tuple(recognise(str(tmp_path / ("link" if linked else "in")))))
+    with pytest.raises(BadInput, match=r"/in/runs/text: is in .*, so that what is written there would be read as text"):
+        read_text(corpus, tmp_path / "in" / "runs" / "text", HERE)
+    assert read_text(corpus, tmp_path / "in" / ".runs" / "text", HERE).ledger.kept.documents == 60
