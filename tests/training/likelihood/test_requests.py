@@ -169,7 +169,7 @@ def test_options_take_time_in_proportion_to_their_number(monkeypatch: pytest.Mon
 
     pieces, is_begun = vocabulary("byte_bpe"), requests._begins
     monkeypatch.setattr(requests, "_begins", begins)
-    options = Option.of("It was in th", [f"e town {number}" for number in range(60)])
+    options = Option.of("It was in", [f" the town {number}" for number in range(60)])
     made = encoder(SimpleNamespace(encode_with_offsets=encode))  # type: ignore[arg-type]
     assert len({joined(made, option).start for option in options}) == 1
     assert len(texts) == 61
