@@ -36,7 +36,7 @@ from training.model import Model
 
 log = logging.getLogger(__name__)
 
-QUIET_S: Final = 2.0  # without a change in the files of the others: then they are gone
+QUIET_S: Final = 2.0  # without a change in the files of the others, or as long as the own one took: they are gone
 POLL_S: Final = 0.02
 
 
@@ -97,6 +97,7 @@ class Saver:
         self._phase: Literal["idle", "writing", "publishing"] = "idle"
         self._work: Future[None] | None = None  # of this worker in this phase
         self._step, self._state = 0, ""
+        self._wrote_s = 0.0  # how long this worker took for its file
         self._attempt = ""  # in the names of unfinished checkpoints: those of another attempt are not these
         self._lock = threading.RLock()  # of phase and work: `finish_alone` is another thread's, too
         _open.add(self)
@@ -158,12 +159,12 @@ class Saver:
             if self._phase == "idle" or self._work is None:
                 return
             wait([self._work])
-            if self._phase == "writing" and self.engine.rank == 0 and self._are_all_written():
-                self._work = self._thread.submit(self._publish)
-                wait([self._work])
+            fault: BaseException | str | None = self._work.exception()
+            if not fault and self._phase == "writing" and self.engine.rank == 0:
+                fault = self._published()
             self._phase = "idle"
-            if error := self._work.exception():
-                log.warning("%s: the checkpoint of step %d is not whole: %s", self.folder, self._step, error)
+            if fault:
+                log.warning("%s: the checkpoint of step %d is not whole: %s", self.folder, self._step, fault)
             if self.engine.rank == 0:
                 discard(self._unfinished)
 
@@ -177,18 +178,26 @@ class Saver:
             self._thread.shutdown()
             _open.discard(self)
 
-    def _are_all_written(self) -> bool:
-        """Whether each worker says that its file is whole: waits for those that are still at it."""
+    def _published(self) -> BaseException | str | None:
+        """Publish what all workers have written; why that cannot be."""
+        if lacking := self._unwritten():
+            return f"{lacking} of {self.engine.world} workers ended before they had written their part"
+        self._work = self._thread.submit(self._publish)
+        return self._work.exception()
+
+    def _unwritten(self) -> int:
+        """How many workers do not say that their file is whole: waits for those that are still at it, as long as this
+        one took, for while a disk takes in what was written, files do not grow."""
         seals = [checkpoint.seal_of(self._unfinished / checkpoint.part_name(rank)) for rank in range(self.engine.world)]
         seen, since_s = self._sizes(), time.monotonic()
-        while not all(seal.is_file() for seal in seals):
+        while lacking := sum(not seal.is_file() for seal in seals):
             sizes = self._sizes()
             if sizes != seen:
                 seen, since_s = sizes, time.monotonic()
-            if time.monotonic() - since_s > QUIET_S:
-                return False
+            if time.monotonic() - since_s > max(QUIET_S, self._wrote_s):
+                return lacking
             time.sleep(POLL_S)
-        return True
+        return 0
 
     def _sizes(self) -> dict[str, int]:
         """Bytes of the files of the unfinished checkpoint, so far."""
@@ -202,9 +211,12 @@ class Saver:
         return self.folder / f"{checkpoint.UNFINISHED}{checkpoint.name(self._step)}-{self._attempt}"
 
     def _write(self, part: Part) -> None:
+        begun_s = time.monotonic()
         self._unfinished.mkdir(parents=True, exist_ok=True)
         file = self._unfinished / checkpoint.part_name(self.engine.rank)
-        checkpoint.tell(part, write(part, file), file)
+        seal = write(part, file)
+        self._wrote_s = time.monotonic() - begun_s
+        checkpoint.tell(part, seal, file)
 
     def _publish(self) -> None:
         texts = {checkpoint.STATE: self._state, checkpoint.SPEC: json.dumps({"spec": self.spec}, indent=1)}

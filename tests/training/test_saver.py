@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -223,12 +224,31 @@ def test_workers_finish_a_checkpoint_that_all_of_them_have_written(
     assert checkpoint.find_fault(tmp_path / checkpoint.name(3)) is None
 
 
-def test_a_checkpoint_is_none_where_a_worker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_none_where_a_worker_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was thrown away without a word."""
     monkeypatch.setattr(saving, "QUIET_S", 0.2)
     first, other = two(tmp_path)
     first.save(3, {"step": 3})
     first.close()
     assert names(tmp_path) == []
+    assert "step 3 is not whole: 1 of 2 workers ended before they had written their part" in caplog.text
+    other.close()
+
+
+def test_a_worker_whose_disk_is_slow_is_not_taken_for_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files do not grow while fsync waits for the disk: after two seconds of that the checkpoint was removed."""
+    monkeypatch.setattr(saving, "QUIET_S", 0.0)
+    first, other = two(tmp_path)
+    first.save(3, {"step": 3})
+    wait([first._work])  # type: ignore[list-item]  # it has work
+    first._wrote_s = 60.0
+    threading.Timer(0.2, other.save, (3, {"step": 3})).start()
+    first.close()
+    assert names(tmp_path) == [checkpoint.name(3)]
     other.close()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from preprocessing.errors import BadInput
-from training.evaluation.by_unit import by_unit, constant, of_constant
+from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, nobody
 from training.formats import half
@@ -44,7 +44,7 @@ def scored(
                 both = [
                     pair for pair in zip(items[split], answers, strict=True) if not getattr(pair[1], "left_out", "")
                 ]
-                units[split] = by_unit(task.scores, task.metrics[0], [one for one, _ in both], [one for _, one in both])
+                units[split] = units_of(task, [one for one, _ in both], [one for _, one in both])
             predictions[split] = task.predictions(items[split], answers)
             alike[split] = _constant_choice(items[split], predictions[split])
             count, of = len(items[split]), scores.get(split, {})

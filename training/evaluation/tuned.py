@@ -11,7 +11,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.vocab import INSERTS, Vocab, with_inserts
 from training.engines import DeepSpeedEngine, Engine, LocalEngine
-from training.evaluation.by_unit import by_unit, constant, of_constant
+from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.outcome import Evaluated, Net
 from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
 from training.likelihood import unknown_of
@@ -273,7 +273,7 @@ def _answered(
         predictions[split] = task.predictions(items[split], given, said[split])
         if any(item.gold is not None for item in items[split]):
             scores[split] = with_majority(task, items[split], predictions[split])
-            units[split] = by_unit(task.scores, task.metrics[0], items[split], predictions[split])
+            units[split] = units_of(task, items[split], predictions[split])
             alike[split] = constant(predictions[split])
             notes += of_constant(split, alike[split], len(items[split]), task.metrics[0], scores[split])
             of_train = of_repeated(items["train"], items[split]) + never_in_train(task, items["train"], items[split])

@@ -10,7 +10,7 @@ import torch
 from preprocessing.errors import BadInput, with_article
 from preprocessing.rng import key
 from preprocessing.vocab import Vocab
-from training.evaluation.by_unit import by_unit, constant, of_constant
+from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.forms import LEAST_ROOM, Examples, FillsInMasks, Form, copies_of, form_of
 from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.tuned import (
@@ -91,7 +91,7 @@ def written(
         predictions[split] = [by_place.get(id(item)) for item in items[split]]
         if any(item.gold is not None for item in mine):
             scores[split] = dict(with_majority(task, mine, answers)) | _left_out(items[split], mine)
-            units[split] = by_unit(task.scores, task.metrics[0], mine, answers)
+            units[split] = units_of(task, mine, answers)
             alike[split] = constant(answers)
             notes += of_constant(split, alike[split], len(mine), task.metrics[0], scores[split])
         is_learned = tuning is not None and split in scores

@@ -27,6 +27,7 @@ MOST_BYTES: Final = 4 << 30  # that an archive or a compressed file may become: 
 MOST_TIMES: Final = 200  # as many bytes as it has: text that people write becomes a fifth to a twentieth
 FEW_BYTES: Final = 64 << 20  # that any may become
 MOST_MEMBERS: Final = 200_000
+_CHUNK: Final = 1 << 20  # bytes that are unpacked at once: Python takes memory for all that is asked for
 _BY_HAND: Final = "if it is what it should be, unpack it by hand and name the files that come of it"
 
 
@@ -92,7 +93,8 @@ def _plain(path: Path) -> bytes:
     if opened is None:
         return path.read_bytes()
     with opened(path, "rb") as file:
-        return _Bounded(file, path).read()
+        bounded = _Bounded(file, path)
+        return b"".join(iter(lambda: bounded.read(_CHUNK), b""))
 
 
 class _Bounded:
@@ -101,8 +103,8 @@ class _Bounded:
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file, self._path, self._left = file, path, _most(path)
 
-    def read(self, size: int = -1) -> bytes:
-        found = self._file.read(self._left + 1 if size < 0 else min(size, self._left + 1))
+    def read(self, size: int) -> bytes:
+        found = self._file.read(min(size, self._left + 1))
         self._left -= len(found)
         if self._left < 0:
             raise _too_large(self._path)

@@ -24,7 +24,7 @@ from training.likelihood.perplexities import (
 from training.likelihood.prompts import Example, prompt, shots, too_few
 from training.likelihood.requests import (
     PSEUDO_KINDS,
-    Encode,
+    Encoder,
     Joined,
     LogP,
     NoToken,
@@ -51,7 +51,7 @@ __all__ = [
     "MOST_WINDOW",
     "NORMALISATIONS",
     "PSEUDO_KINDS",
-    "Encode",
+    "Encoder",
     "Example",
     "Joined",
     "LogP",

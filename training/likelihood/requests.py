@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
 
 from preprocessing.errors import BadInput
@@ -15,6 +15,7 @@ arXiv:1910.14659). within_word_l2r: the later tokens of its word are masked too,
 and Ivanova 2023, arXiv:2305.10588)."""
 PSEUDO_KINDS: Final = get_args(PseudoKind)
 Made = TypeVar("Made")
+_KEPT: Final = 512  # encoded texts: requests with one context stand together, and those of a whole task are too many
 
 
 class Request(NamedTuple):
@@ -27,14 +28,14 @@ class Request(NamedTuple):
 class Option(Request):
     """A request that is compared with others of the same context: all of them are scored from one place of the text."""
 
-    others: tuple[str, ...] = ()  # the continuations of the others
+    all_continuations: tuple[str, ...] = ()  # of those that are compared, with its own
 
     @classmethod
     def of(cls, context: str, continuations: Sequence[str]) -> list[Self]:
         """One for each continuation."""
-        found = [cls(context, each) for each in continuations]
-        for at, option in enumerate(found):
-            option.others = (*continuations[:at], *continuations[at + 1 :])
+        found, together = [cls(context, each) for each in continuations], tuple(continuations)
+        for option in found:
+            option.all_continuations = together
         return found
 
 
@@ -107,12 +108,29 @@ Encode = Callable[[str], Sequence[tuple[int, int, int]]]
 """The tokens of a text: id, first character, the one behind the last."""
 
 
-def encoder(vocab: Vocab) -> Encode:
-    """What encodes texts, each of them once."""
-    return cache(vocab.encode_with_offsets)
+class Encoder(NamedTuple):
+    """Encodes texts, and keeps the last ones."""
+
+    encode: Encode
+    start_of: Callable[[str, tuple[str, ...]], tuple[bool, int]]  # `_start_of`
 
 
-def joined(encode: Encode, request: Request) -> Joined:
+def encoder(vocab: Vocab) -> Encoder:
+    """What encodes the texts of requests with this vocabulary."""
+    encode = lru_cache(_KEPT)(vocab.encode_with_offsets)
+    return Encoder(encode, lru_cache(_KEPT)(partial(_start_of, encode)))
+
+
+def _start_of(encode: Encode, context: str, continuations: tuple[str, ...]) -> tuple[bool, int]:
+    """Whether one of these continuations shares a token with the context, and the character of the text from which all
+    of them are scored."""
+    before, wholes = encode(context) if context else (), [encode(context + each) for each in continuations]
+    if all(_begins(whole, before, len(context)) for whole in wholes):
+        return False, len(context)
+    return True, _last_end(len(context), [before, *wholes])
+
+
+def joined(encoder: Encoder, request: Request) -> Joined:
     """The ids of the text of a request, and from where on they are scored.
 
     Where the ids of the context begin those of the whole text, all behind them is the continuation, as lm-eval has it.
@@ -122,12 +140,10 @@ def joined(encode: Encode, request: Request) -> Joined:
     """
     context, continuation = split_at_word(request)
     behind = request.context[len(context) :]
-    others = getattr(request, "others", ()) if context else ()
-    before = encode(context) if context else ()
-    whole, *rivals = (encode(context + text) for text in (continuation, *(behind + other for other in others)))
-    is_alike, start = _begins(whole, before, len(context)), len(context)
-    if any_shares := not all(_begins(one, before, len(context)) for one in (whole, *rivals)):
-        start = _last_end(start, [before, whole, *rivals])
+    together = getattr(request, "all_continuations", ()) if context else ()
+    any_shares, start = encoder.start_of(context, tuple(behind + each for each in together) or (continuation,))
+    before, whole = encoder.encode(context) if context else (), encoder.encode(context + continuation)
+    is_alike = _begins(whole, before, len(context))
     if is_alike and start == len(context):
         begin = len(before)
     else:

@@ -145,9 +145,9 @@ def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[
     >>> [round(end, 3) for end in interval(np.array([[1.0] * 5 + [0.0] * 5]), 0.5) or ()]
     [0.199, 0.801]
     """
-    spread = _Spread.of(value_SQ)
-    if spread.questions < 2:
+    if np.shape(value_SQ)[1] < 2:
         return None
+    spread = _Spread.of(value_SQ)
     if is_share and np.min(value_SQ) >= 0 and np.max(value_SQ) <= 1:
         effective = score * (1 - score) / spread.variance if spread.variance else float(spread.questions)
         z = spread.quantile() ** 2 / max(effective, 1e-9)
@@ -159,16 +159,16 @@ def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[
 
 def paired(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> Paired | None:
     """The test of no difference between two starts, on the same questions (columns) and with the same seeds (rows):
-    a row of one belongs to the row of the other. None of one question; with one seed it is over questions alone.
+    a row of one belongs to the row of the other. With one seed it is over questions alone. None of one question, and
+    where a value is not finite: every comparison with a NaN is false, which would make p 0.0005.
 
     `difference`: that of the scores, where these are not the means of the values. The interval has 0 in it where p is
     not below 5 %, and only there.
     """
     difference_SQ = np.asarray(one_SQ, np.float64) - np.asarray(other_SQ, np.float64)
-    spread = _Spread.of(difference_SQ)
-    if spread.questions < 2:
+    if np.shape(difference_SQ)[1] < 2 or not (math.isfinite(difference or 0.0) and np.isfinite(difference_SQ).all()):
         return None
-    mean = float(difference_SQ.mean()) if difference is None else difference
+    spread, mean = _Spread.of(difference_SQ), float(difference_SQ.mean()) if difference is None else difference
     by_t = spread.p(mean)
     p = max(by_t, _flipped(difference_SQ.mean(0)))
     half = spread.quantile() * spread.error

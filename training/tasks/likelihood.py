@@ -375,7 +375,7 @@ class Likelihood:
                 found[name] = mean_of(right)
                 found[f"{name}_low"], found[f"{name}_high"] = interval(found[name], len(right))
                 found[f"ties{name.removeprefix('accuracy')}"] = mean_of([float(0 < each < 1) for each in right])
-        if found and "accuracy" in self.metrics[0]:
+        if "accuracy" in self.metrics[0]:
             found |= self._baselines(items)
         if "macro_accuracy" in self.metrics:
             right = self._right(items, answers, "sum")

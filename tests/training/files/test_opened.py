@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -180,3 +181,19 @@ def test_what_people_write_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(packed := gzip.compress(text))
     assert len(text) > 40 * len(packed)
     assert list(contents(tmp_path, "a.gz")) == [("a.gz", text)]
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.gz", gzip.compress), ("a.bz2", bz2.compress), ("a.xz", lzma.compress)])
+def test_a_small_file_takes_no_memory_for_all_that_it_might_become(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 GB were asked for at once for 20 MB of .gz: a MemoryError on a small machine."""
+    monkeypatch.setattr(opened, "FEW_BYTES", 256 << 20)
+    monkeypatch.setattr(opened, "MOST_BYTES", 256 << 20)
+    (tmp_path / name).write_bytes(pack(ZEROS))
+    tracemalloc.start()
+    try:
+        assert list(contents(tmp_path, name)) == [(name, ZEROS)]
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from preprocessing.vocab import Vocab, VocabSpec
 from tests.training.likelihood import test_seq2seq
 from tests.training.likelihood.nets import BERT, GPT2, LONG
 from tests.training.parity import built
-from training.likelihood import NGramReader, Option, Reader, Request, Unscored, encoder, fit, joined, pair_of
+from training.likelihood import NGramReader, Option, Reader, Request, Unscored, encoder, fit, joined, pair_of, requests
 from training.likelihood.nets import NetReader
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
@@ -150,3 +153,46 @@ def test_all_requests_that_cannot_be_scored_are_named_at_once(kind: str) -> None
     assert {number: caught.value.why[number] for number in wrong} == wrong
     assert kind == "ngram" or "does not fit a net of" in caught.value.why[4]
     assert str(caught.value) == f"{wrong[1]} (and {len(asked) - 3} more)"
+
+
+def test_options_take_time_in_proportion_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was compared with each: 50 options of a long context took fifty times as long as to encode them."""
+    compared, texts = list[int](), list[str]()
+
+    def begins(*given: Any) -> bool:
+        compared.append(1)
+        return is_begun(*given)
+
+    def encode(text: str) -> list[tuple[int, int, int]]:
+        texts.append(text)
+        return pieces.encode_with_offsets(text)
+
+    pieces, is_begun = vocabulary("byte_bpe"), requests._begins
+    monkeypatch.setattr(requests, "_begins", begins)
+    options = Option.of("It was in", [f" the town {number}" for number in range(60)])
+    made = encoder(SimpleNamespace(encode_with_offsets=encode))  # type: ignore[arg-type]
+    assert len({joined(made, option).start for option in options}) == 1
+    assert len(texts) == 61
+    assert len(compared) <= 2 * 60
+
+
+def test_the_encoded_texts_of_a_whole_task_are_not_kept() -> None:
+    """They were, as a tuple a token: 8 GB for the 56,000 requests of MMLU with five examples."""
+    alive = WeakSet[Tokens]()
+
+    def encode(text: str) -> Tokens:
+        found = Tokens([(0, 0, len(text))])
+        alive.add(found)
+        return found
+
+    made, most = encoder(SimpleNamespace(encode_with_offsets=encode)), 0  # type: ignore[arg-type]
+    for number in range(5_000):
+        joined(made, Request("", f"text {number}"))
+        most = max(most, len(alive))
+    assert 2 < most < 1_000
+
+
+class Tokens(list[tuple[int, int, int]]):
+    """A list whose end can be seen."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]

@@ -1,6 +1,7 @@
 """Intervals and the paired test: the rate of false positives, power, and what they are of."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,14 @@ def test_few_questions_that_differ_say_little_however_equal_the_seeds() -> None:
     assert (paired(better, worse) or found).is_significant
 
 
+@pytest.mark.parametrize(("value", "difference"), [(np.nan, 0.1), (np.inf, 0.1), (1.0, np.nan)])
+def test_no_difference_is_significant_by_a_value_that_is_no_number(value: float, difference: float) -> None:
+    """p was 0.0005: no comparison with a NaN is true."""
+    one = np.ones((3, 10))
+    one[0, 0] = value
+    assert paired(one, np.zeros((3, 10)), difference) is None
+
+
 def test_of_what_says_nothing_nothing_is_said() -> None:
     same = np.ones((3, 10))
     found = paired(same, same)
@@ -105,6 +114,8 @@ def test_of_what_says_nothing_nothing_is_said() -> None:
     assert (found.p, found.difference) == (1.0, 0.0)
     assert paired(same[:, :1], same[:, :1]) is None
     assert interval(same[:, :1], 1.0) is None
+    with warnings.catch_warnings(action="error"):  # numpy's, of a mean of nothing
+        assert paired(same[:, :0], same[:, :0]) is interval(same[:, :0], 1.0) is None
     low, high = interval(same, 1.0) or (0.0, 0.0)
     assert 0.5 < low < 0.9
     assert high == pytest.approx(1.0)

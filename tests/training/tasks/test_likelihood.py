@@ -131,6 +131,7 @@ def test_areas_have_the_accuracy_of_their_items_and_a_mean(tmp_path: Path) -> No
     assert (scores["accuracy_in_a"], scores["accuracy_in_b"]) == (pytest.approx(2 / 3), 0.0)
     assert scores["accuracy_by_area"] == pytest.approx(1 / 3)
     assert scores["macro_accuracy"] == pytest.approx(1 / 3)  # of three subsets
+    assert scores["chance"] == 0.5  # it was left out where no other accuracy is asked for
     (none,) = items(BLIMP, tmp_path, pair("a", "a b"))
     assert "accuracy_by_area" not in BLIMP.scores([none], BLIMP.chosen(BLIMP.asked([none]), by_length))
 

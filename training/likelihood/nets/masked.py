@@ -11,7 +11,7 @@ from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.vocab import SPECIAL, Template, Templated, Vocab
-from training.likelihood import Encode, LogP, PseudoKind, Request, each_of, encoder, joined, split_at_word, unknown_of
+from training.likelihood import Encoder, LogP, PseudoKind, Request, each_of, encoder, joined, split_at_word, unknown_of
 from training.likelihood.nets.batches import (
     MASKED,
     MICRO_TOKENS,
@@ -83,10 +83,10 @@ def masked(
     return summed(log_p_M, right_M, count_N.tolist(), cuts, unknown, shares) if asked else []
 
 
-def _read(template: Template, encode: Encode, request: Request, longest: int) -> _Read:
+def _read(template: Template, encoder: Encoder, request: Request, longest: int) -> _Read:
     """A request as it is read. Its tokens are scored from where those of a decoder are."""
     context, continuation = split_at_word(request)
-    start = joined(encode, request).start
+    start = joined(encoder, request).start
     row = template.row(context + continuation)
     scored = (row.text != SPECIAL) & (row.stop > start)
     over = max(0, len(row.ids) - longest)

@@ -15,7 +15,7 @@ from preprocessing.schema import IGNORE, Row
 from preprocessing.vocab import Template, Vocab
 from training.formats import FORMATS, model_type
 from training.likelihood import (
-    Encode,
+    Encoder,
     LogP,
     Pair,
     Request,
@@ -105,12 +105,12 @@ class Sides(NamedTuple):
     shares_token: bool  # in one text with the context, so that it was encoded alone
 
 
-def sides(template: Template, encode: Encode, request: Request) -> Sides:
+def sides(template: Template, encoder: Encoder, request: Request) -> Sides:
     """Both sides of a request. A continuation has the tokens that it has alone, where it shares one with its context,
     or another does that it is compared with: the source is read whole."""
     context, continuation = split_at_word(request)
-    found = joined(encode, request)
-    ids = [id for id, _, _ in encode(continuation)] if found.any_shares else found.ids[found.begin :]
+    found = joined(encoder, request)
+    ids = [id for id, _, _ in encoder.encode(continuation)] if found.any_shares else found.ids[found.begin :]
     if not ids:
         raise no_token(request)
     return Sides(template.row(context).ids.tolist(), ids, found.any_shares)
