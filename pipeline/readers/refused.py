@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from pipeline.readers import zipped
@@ -107,25 +108,27 @@ def require_as_called(files: Iterable[File]) -> list[File]:
 
     Of a damaged file nothing is said, nor of one that is far away and too large for a pointer: reading it tells.
     """
-    pages = list[File]()
-    found = [(file, why) for file in files if (why := _stands_in(file, pages)) is not None]
+    seen = [(file, *_looked_at(file)) for file in files]
+    found = [(file, why) for file, why, _ in seen if why is not None]
     if found:
         (file, why), more = found[0], len(found) - 1
         others = f", {more:,} more like it" if more else ""
         raise BadInput(f"{file.path}: is {why.what}{others}; {why.todo}")
-    return pages
+    return [file for file, _, begins_as_page in seen if begins_as_page]
 
 
-def _stands_in(file: File, pages: list[File]) -> StandIn | None:
+@lru_cache(maxsize=1 << 17)  # a job plans several times
+def _looked_at(file: File) -> tuple[StandIn | None, bool]:
+    """What a file is instead of what its name says, and whether it begins as a page of HTML."""
     if not file.size or (is_url(file.path) and file.size > LOOKED_AT):
-        return None
-    stored = stored_head(file.path)[:_LOOKED_AT]
-    if not stored:
-        return None  # a damaged member of an archive
+        return None, False
+    stored = stored_head(file.path)[:_LOOKED_AT]  # empty: a damaged member of an archive
+    return (_stands_in(file, stored), is_page(stored)) if stored else (None, False)
+
+
+def _stands_in(file: File, stored: bytes) -> StandIn | None:
     if (found := stands_in(stored)) is not None:
         return found
-    if is_page(stored):
-        pages.append(file)
     ending = (
         plain_suffix(file.path) if compression_of(file.path) is None else f".{file.path.rpartition('.')[2].lower()}"
     )
