@@ -898,8 +898,9 @@ def _empty_folder(words: Sequence[str]) -> str:
     >>> _empty_folder(["run", "gpt2", "--out", ""]), _empty_folder(["export", "gpt2", ""]), _empty_folder(["--out=."])
     ('--out', 'DIR', '')
     """
-    if "--out=" in words or ("--out", "") in pairwise(words):
-        return "--out"
+    for option in ("--out", "--submit"):
+        if f"{option}=" in words or (option, "") in pairwise(words):
+            return option
     return "DIR" if words[:1] == ["export"] and "" in words[1:] else ""
 
 
@@ -954,7 +955,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if said := _lacking(error):
             return refuse(said, ResourceError.exit_code)
-        if not (said := full_disk.said(error) or _unusable(error)):
+        if not (said := _gone(error) or full_disk.said(error) or _unusable(error)):
             raise
         return refuse(said, BadInput.exit_code)
 
@@ -969,6 +970,16 @@ def _lacking(error: Exception) -> str:
         return f"{error}; raise the limit: `ulimit -n 4096`, and repeat the command"
     if number == errno.EAGAIN or "can't start new thread" in str(error):
         return f"{error}: no more processes or threads; raise the limit (ulimit -u), or end other processes"
+    return ""
+
+
+def _gone(error: Exception) -> str:
+    """That the current folder is gone, where an error comes from that; else ""."""
+    if isinstance(error, FileNotFoundError):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return "the current folder is gone: deleted, or moved; change to one that is there"
     return ""
 
 
