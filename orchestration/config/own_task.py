@@ -113,7 +113,7 @@ def _has_decimal_commas(names: list[str], label: str, given: str) -> bool:
 
 def _refuse_empty(counts: Mapping[str, int], text: str, records: Records, sizes: str, where: str) -> None:
     """BadInput where there is nothing to learn from, or nothing to score, as rows with the same text stay together."""
-    rows, texts = len(records), len({row[text] for row in records.rows})
+    rows, texts = len(records), len({str(row[text]) for row in records.rows})
     if texts == rows or (counts["train"] and counts["dev"] + counts["test"]):
         return
     remedy = f"give more texts in {text}, or of a pair name the other column first"
