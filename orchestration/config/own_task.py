@@ -163,7 +163,9 @@ def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: st
     if numbers and not all(number.is_integer() for number in numbers):
         least, most = min(numbers), max(numbers)
         if least == most:
-            raise BadInput(f"--csv {given}: {label} is {least:g} in all rows, which is nothing to predict; give another")
+            raise BadInput(
+                f"--csv {given}: {label} is {least:g} in all rows, which is nothing to predict; give another"
+            )
         score = Regress(text=text, pair=pair, label=label, least=least, most=most)
         return score, f"{label} is a number from {least:g} to {most:g}"
     odd = [name for name in counted if not _numbers(Counter([name]))]
