@@ -55,6 +55,12 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
     path.unlink()
     with pytest.raises(BadInput, match=f"{name}: is missing; delete stage.json"):
         pretraining.export(folder, folder / "to")
+    for path in (folder / EXPORT).iterdir():
+        path.unlink()
+    (folder / EXPORT).rmdir()
+    with pytest.raises(BadInput, match=r"export: is missing; delete stage\.json beside export"):  # was a traceback
+        pretraining.export(folder, folder / "to")
+    (folder / EXPORT).mkdir()
     (folder / EXPORTED).write_text("{}")
     with pytest.raises(BadInput, match=r"export\.json: is damaged"):
         pretraining.export(folder, folder / "to")
