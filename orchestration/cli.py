@@ -5,7 +5,6 @@ same command goes on), 130 interrupted. What a user can mend is said in one line
 """
 
 import dataclasses
-import errno
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
-from orchestration import environment, full_disk, options
+from orchestration import environment, options, system_errors
 from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, Answer, announce, is_plain, planned, print_answer, refuse, waiting
 from orchestration.version import sesame_version
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
 
 WORK = Path("work")
 _typed = ContextVar[tuple[str, ...]]("_typed", default=())  # the words that `main` was given
-UNUSABLE = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EBUSY,
-    errno.EEXIST, errno.EIO, errno.ESTALE,
-)  # fmt: skip
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks what a word could become
 _PYDANTIC = {  # what it says of values of options, and we
     r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",
@@ -898,8 +893,9 @@ def _empty_folder(words: Sequence[str]) -> str:
     >>> _empty_folder(["run", "gpt2", "--out", ""]), _empty_folder(["export", "gpt2", ""]), _empty_folder(["--out=."])
     ('--out', 'DIR', '')
     """
-    if "--out=" in words or ("--out", "") in pairwise(words):
-        return "--out"
+    for option in ("--out", "--submit"):
+        if f"{option}=" in words or (option, "") in pairwise(words):
+            return option
     return "DIR" if words[:1] == ["export"] and "" in words[1:] else ""
 
 
@@ -952,32 +948,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         return refuse(missing_module(error), ResourceError.exit_code)
     except Exception as error:
-        if said := _lacking(error):
-            return refuse(said, ResourceError.exit_code)
-        if not (said := full_disk.said(error) or _unusable(error)):
+        said, exit_code = system_errors.said(error)
+        if not said:
             raise
-        return refuse(said, BadInput.exit_code)
-
-
-def _lacking(error: Exception) -> str:
-    """Which limit of this process, or of the machine, an error comes from; else ""."""
-    number = error.errno if isinstance(error, OSError) else 0
-    is_of_memory = isinstance(error, MemoryError) or number == errno.ENOMEM
-    if is_of_memory or re.search(r"failed to map segment|an't allocate memory|annot allocate memory", str(error)):
-        return f"no memory left ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or end other processes"
-    if number in (errno.EMFILE, errno.ENFILE):
-        return f"{error}; raise the limit: `ulimit -n 4096`, and repeat the command"
-    if number == errno.EAGAIN or "can't start new thread" in str(error):
-        return f"{error}: no more processes or threads; raise the limit (ulimit -u), or end other processes"
-    return ""
-
-
-def _unusable(error: Exception) -> str:
-    """What is wrong with a path, where an error of the system says so; else ""."""
-    if not isinstance(error, OSError) or error.errno not in UNUSABLE:
-        return ""
-    path = error.filename or "the disk of --out"
-    return f"{path}: {error.strerror}; check the path and its permissions, or give another --out"
+        return refuse(said, exit_code)
 
 
 if __name__ == "__main__":

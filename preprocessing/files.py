@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from preprocessing.errors import BadInput, ResourceError
+from preprocessing.folders import make
 
 TEMPORARY: Final = ".tmp-"  # how an unfinished file begins; readers ignore it
 UNFINISHED: Final = ".unfinished"  # how an unfinished folder ends
@@ -29,7 +30,7 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
     it was. The folder is made where it is missing. Raises OSError, among others when the disk is full.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path.parent)
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}")
     try:
         with open(temporary, "xb") as file:
@@ -88,7 +89,7 @@ def whole_folder(to: Path) -> Iterator[Path]:
 
 def _alone_in(folder: Path, to: Path) -> int:
     """Make a folder, and lock it, where its disk knows locks; ResourceError where another process has it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make(folder)
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

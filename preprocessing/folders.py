@@ -37,6 +37,14 @@ def local(what: str, path: Path | str) -> Path:
     )
 
 
+def make(folder: Path) -> None:
+    """Make a folder, and those above it, where it is missing; BadInput where none can be, as below /proc."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        raise BadInput(f"{folder}: no folder can be made there; give one on a disk") from None
+
+
 def is_writable(path: Path | str) -> bool:
     """Whether this user can write files into a folder, or can make it where it is missing.
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import parse_json
+from preprocessing.folders import make
 from preprocessing.processes import began, is_stopped
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def held(folder: Path, name: str = OWNER) -> Iterator[None]:
     A disk that knows no locks costs a warning. BadInput where the folder cannot be made or written to.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make(folder)
         handle = _lock(folder / name)
     except (FileExistsError, NotADirectoryError):
         raise BadInput(f"{folder}: is a file, or below one; give a folder to write to") from None

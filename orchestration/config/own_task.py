@@ -113,7 +113,7 @@ def _has_decimal_commas(names: list[str], label: str, given: str) -> bool:
 
 def _refuse_empty(counts: Mapping[str, int], text: str, records: Records, sizes: str, where: str) -> None:
     """BadInput where there is nothing to learn from, or nothing to score, as rows with the same text stay together."""
-    rows, texts = len(records), len({row[text] for row in records.rows})
+    rows, texts = len(records), len({str(row[text]) for row in records.rows})
     if texts == rows or (counts["train"] and counts["dev"] + counts["test"]):
         return
     remedy = f"give more texts in {text}, or of a pair name the other column first"
@@ -162,6 +162,10 @@ def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: st
     numbers = _numbers(counted)
     if numbers and not all(number.is_integer() for number in numbers):
         least, most = min(numbers), max(numbers)
+        if least == most:
+            raise BadInput(
+                f"--csv {given}: {label} is {least:g} in all rows, which is nothing to predict; give another"
+            )
         score = Regress(text=text, pair=pair, label=label, least=least, most=most)
         return score, f"{label} is a number from {least:g} to {most:g}"
     odd = [name for name in counted if not _numbers(Counter([name]))]

@@ -39,7 +39,7 @@ from orchestration.reports import (
 )
 from preprocessing.errors import SesameError
 from preprocessing.files import of_kind, read_object, write_atomic
-from preprocessing.folders import local
+from preprocessing.folders import local, make
 from training.evaluation import Evaluated, is_log
 from training.metrics import Average, Paired, glue_average, interval, paired, submission
 from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
@@ -173,7 +173,7 @@ def _last_step(folder: Path) -> int:
 
 def _track_anew(folder: Path, out: Path) -> None:
     """A run of MLflow for a net that was not pretrained here."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make(folder)
     metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a folder of transformers"})
     with tracking.run(tracking.place(out), folder, None, metadata):
         pass
@@ -275,6 +275,8 @@ def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
     if len(units) < len(cells):
         return None
     value_SQ, score = np.array(list(units.values())), fmean(by[plan.metric] for by in by_metric)
+    if not math.isfinite(score):
+        return None
     if is_log(plan.metric):
         ends = interval(value_SQ, math.log(score), is_share=False)
         return ends and (math.exp(max(ends[0], -_MOST_NATS)), math.exp(min(ends[1], _MOST_NATS)))
@@ -431,7 +433,7 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
             continue  # all its cells failed, which was told
         best = _best(plan, _chosen(_results(plan), score.starts, "pretrained"))
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
-    folder.mkdir(parents=True, exist_ok=True)
+    make(folder)
     for name, text in files.items():
         write_atomic(folder / name, text.encode())
     return sorted(files)

@@ -41,6 +41,7 @@ from training.tasks import TASKS
 
 RESULT = "result.json"
 TRAIN_AGAIN = f"delete {stages.MARK} beside it, and the same `sesame train` writes it anew"
+EXPORT_AGAIN = f"delete {stages.MARK} beside {launch.EXPORT}, and the same `sesame train` writes it anew"
 UNTOLD = ("sums", "recent_losses", "recent_norms")  # of the state, what no reader of the result needs
 EVALS = "evals.json"  # the downstream tasks that its recipe names: labels, not causes
 
@@ -247,6 +248,8 @@ def export(
         )
     vocab = Path(stored_run(folder).corpus) / "vocab"
     becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
+    if not made.is_dir():
+        raise BadInput(f"{made}: is missing; {EXPORT_AGAIN}")
     if not is_new(to):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     api = hub.connect(repo) if repo else None
@@ -268,13 +271,12 @@ def _whole_export(folder: Path) -> Path:
     made, record = folder / launch.EXPORT, folder / launch.EXPORTED
     if not (record.is_file() and made.is_dir()):
         return made
-    again = f"delete {stages.MARK} beside {launch.EXPORT}, and the same `sesame train` writes it anew"
-    with of_kind(record, again):
+    with of_kind(record, EXPORT_AGAIN):
         wanted = from_checked_json(record.read_bytes())
     found = sums_of(made)
     if other := sorted(name for name, digest in wanted.items() if found.get(name) != digest):
         said = "is missing" if other[0] not in found else "is not as it was written"
-        raise BadInput(f"{made / other[0]}: {said}; {again}")
+        raise BadInput(f"{made / other[0]}: {said}; {EXPORT_AGAIN}")
     return made
 
 

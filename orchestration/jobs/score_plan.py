@@ -27,7 +27,7 @@ from training.files import is_there
 from training.finetuning import Tuning
 from training.metrics import pooled
 from training.specs import Machine
-from training.tasks import LABELS, LENGTH, STARTS, TASKS, Item, Split, Start, TaskFile
+from training.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, Item, Split, Start, TaskFile
 
 log = logging.getLogger(__name__)
 
@@ -85,17 +85,20 @@ class TaskPlan:
         write_atomic(file, text.encode())
 
     def _with_mean(self, found: Evaluated) -> Evaluated:
-        """The result with the mean over the parts, where there are some."""
+        """The result with the mean over the parts, where there are some. Numbers of items are summed; ends of intervals
+        have no mean, and what a part lacks has none."""
         if not self.parts:
             return found
-        scores = found.scores
-        mean = {name: fmean(scores[part][name] for part in self.parts) for name in scores[self.parts[0]]}
+        of_parts = [found.scores[part] for part in self.parts]
+        shared = [name for name in of_parts[0] if all(name in of for of in of_parts) and name not in COUNTS]
+        mean = {name: fmean(of[name] for of in of_parts) for name in shared if not name.endswith(("_low", "_high"))}
+        mean |= {name: count for name in COUNTS if (count := sum(of.get(name, 0.0) for of in of_parts))}
         notes = [*found.notes, f"{MEAN}: over {', '.join(self.parts)}"]
         units = {**found.by_unit, MEAN: pooled([found.by_unit.get(part, ()) for part in self.parts])}
         alike = {found.constant.get(part, "") for part in self.parts}
         constant = {**found.constant, MEAN: alike.pop() if len(alike) == 1 else ""}
         more: dict[str, Any] = {"by_unit": units, "constant": constant}
-        return dataclasses.replace(found, scores={**scores, MEAN: mean}, notes=notes, **more)
+        return dataclasses.replace(found, scores={**found.scores, MEAN: mean}, notes=notes, **more)
 
     def result(self, found: Evaluated) -> str:
         """The result of a cell in words."""

@@ -72,7 +72,7 @@ def grid(
                     to_begin.append(number)
                 elif isinstance(found, SesameError):
                     failed[number] = found
-                    log.warning("%s: has no score: %s", cells[number].name, found)
+                    log.warning("%s: has no score, and the same command tries it again: %s", cells[number].name, found)
                 else:
                     last = on_done(number, found)
             at_work = [number_of[future] for future in waiting]

@@ -80,7 +80,7 @@ def ray_session(
                 with _same_versions(found):
                     ray.init(found, runtime_env=_shipped(), **quiet)
             else:
-                _allow_files()
+                _refuse_small_files()
                 _start_patiently(temporary, cpus, gpus, dashboard, quiet)
         ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
 
@@ -238,18 +238,13 @@ def _shipped() -> dict[str, Any]:
     return {"working_dir": str(ROOT), "excludes": list(EXCLUDES)}
 
 
-def _allow_files() -> None:
-    """Raise the limit of a file's size (ulimit -f) as far as this process may; ResourceError where Ray's store is
-    larger than it: Ray's process would end as it makes that, and be waited for START_S twice."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if soft == resource.RLIM_INFINITY or soft >= FILE_BYTES:
-        return
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if soft != resource.RLIM_INFINITY and soft < FILE_BYTES:
+def _refuse_small_files() -> None:
+    """ResourceError where the limit of a file's size (ulimit -f) is below Ray's store: Ray's process would end as it
+    makes that, and be waited for START_S twice. The limit stays as it was set: who sets it may have a reason."""
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most != resource.RLIM_INFINITY and most < FILE_BYTES:
         raise ResourceError(
-            f"a file may have {soft / 1e6:,.1f} MB here (ulimit -f), and Ray's object store is one of "
+            f"a file may have {most / 1e6:,.1f} MB here (ulimit -f), and Ray's object store is one of "
             f"{STORE_BYTES / 1e6:,.0f} MB; raise the limit: `ulimit -f unlimited`, in a shell that may"
         )
 

@@ -5,6 +5,7 @@ import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
 from statistics import median
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ SAID: Final = (
     "gain: the difference of the means, with its interval; p: two-sided paired t test over the same seeds and "
     "questions, not adjusted for the number of tasks"
 )  # what the figures of a table are
+LONG: Final = 1e12  # from which on a number is written with its power of ten
 ROWS: Final = "rows"  # what the number of rows is called that scores of a split are of
 TRAIN_ROWS: Final = "train_rows"  # and of those that were learned from
 GUESSES: Final = ("majority", "chance")
@@ -67,7 +69,9 @@ def _row(score: TaskScore) -> tuple[str, ...]:
         f"{score.labels:,}" if score.labels else "",
         score_of(score, "random"),
         score_of(score, "pretrained"),
-        f"{scaled(gain, score.metric):+.1f}{_gain_interval(score)}" if gain is not None else "",
+        f"{number(scaled(gain, score.metric), _digits(score.metric), '+')}{_gain_interval(score)}"
+        if gain is not None
+        else "",
         p_value(score),
         *(f"{scaled(guess[name], score.metric):.1f}" if name in guess else "" for name in GUESSES),
         ", ".join(_figure(name, value) for name, value in score.paper.items()),
@@ -130,8 +134,21 @@ def bracketed(ends: tuple[float, float], metric: str, sign: str = "") -> str:
     >>> bracketed((0.712, 0.8), "accuracy"), bracketed((-0.01, 0.1), "f1", "+")
     ('[71.2, 80.0]', '[-1.0, +10.0]')
     """
-    low, high = (f"{scaled(end, metric):{sign},.{2 if 'bits' in metric else 1}f}" for end in ends)
+    low, high = (number(scaled(end, metric), _digits(metric), sign) for end in ends)
     return f"[{low}, {high}]"
+
+
+def _digits(metric: str) -> int:
+    return 2 if "bits" in metric else 1
+
+
+def number(value: float, digits: int, sign: str = "") -> str:
+    """A number with so many digits behind the point; one that would fill a line (a perplexity) with its power of ten.
+
+    >>> number(1234.56, 1), number(0.5, 1, "+"), number(1.0e50, 1)
+    ('1,234.6', '+0.5', '1e+50')
+    """
+    return f"{value:{sign},.{digits}f}" if abs(value) < LONG or not isfinite(value) else f"{value:{sign}.3g}"
 
 
 def _gain_interval(score: TaskScore) -> str:
@@ -168,13 +185,15 @@ def shown(values: Sequence[float], metric: str) -> str:
     ('81.0 +- 1.0', '35.1', '1.06')
     >>> shown((5000.0,), "tokens"), shown((), "f1")
     ('5,000', '')
+    >>> shown((1.5e12,), "perplexity")
+    '1.5e+12'
     """
     if not values:
         return ""
     counts = unit_of(metric) != SHARES and all(float(value).is_integer() for value in values)
-    digits = 0 if counts else 2 if "bits" in metric else 1
-    spread = f" +- {scaled(spread_of(values), metric):.{digits}f}" if len(values) > 1 else ""
-    return f"{scaled(median(values), metric):,.{digits}f}{spread}"
+    digits = 0 if counts else _digits(metric)
+    spread = f" +- {number(scaled(spread_of(values), metric), digits)}" if len(values) > 1 else ""
+    return f"{number(scaled(median(values), metric), digits)}{spread}"
 
 
 def scaled(value: float, metric: str) -> float:

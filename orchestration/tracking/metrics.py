@@ -99,8 +99,7 @@ class MetricLog:
         self._report: Report = ignore
         path = folder / METRICS_FILE
         self._file = path.open("ab")
-        self._size = path.read_bytes().rfind(b"\n") + 1  # of the file, by what was written to it
-        self._file.truncate(self._size)
+        self._size = self._without_half_a_line()  # of the file, by what was written to it
         self._lost = -1  # the last step whose points were taken out of the file while it was written to
         self._closing = threading.Event()
         self._mirror = threading.Thread(target=self._keep_mirroring, args=(tracked, system), daemon=True, name="mlflow")
@@ -135,11 +134,17 @@ class MetricLog:
         if not is_named:
             self._file.close()
             self._file = path.open("ab")
-        self._size = self._file.seek(0, os.SEEK_END)
+        self._size = self._without_half_a_line()
         self._lost = max(self._lost, self._written)
         log.warning(
             "%s: was emptied, cut or exchanged while training wrote to it; bring it back when that has ended", path
         )
+
+    def _without_half_a_line(self) -> int:
+        """Bytes of the file, whose last line is a whole one from now on: the next line begins anew."""
+        size = (self._folder / METRICS_FILE).read_bytes().rfind(b"\n") + 1
+        self._file.truncate(size)
+        return size
 
     def mirror(self, file: Path, folder: str) -> None:
         """Have a file of the run among its artifacts too, in a folder of them; of one name the last stays."""

@@ -44,6 +44,7 @@ from orchestration.tracking.patience import (
 )
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.files import checked_json, from_json, parse_json, write_atomic
+from preprocessing.folders import is_writable
 from preprocessing.lock import has_locks, is_held
 from preprocessing.processes import began
 
@@ -356,8 +357,10 @@ def examined(uri: str) -> tuple[str, str]:
     except BadInput as error:
         found, _, remedy = str(error).partition("; ")
         return found, remedy
-    began_s = time.monotonic()
-    reason = "" if (file := database_file(uri)) and not file.exists() else why_away(uri)
+    if (file := database_file(uri)) and not file.exists():
+        can = is_writable(file.parent)
+        return f"{said} is not there: the first run makes it", "" if can else "give a folder that can be written to"
+    began_s, reason = time.monotonic(), why_away(uri)
     answer_s = time.monotonic() - began_s
     if not (file or reason):
         load_mlflow(uri)

@@ -49,7 +49,9 @@ def log_task(tracked: Tracked, record: TaskRecord) -> None:
     parent = client.get_run(tracked.run_id)
     name = f"eval/{record.name}" + (f" at step {record.step:,}" if record.step is not None else "")
     name += f" with {record.labels:,} labels" if record.labels else ""
-    with _child(client, parent, f"{name} of {parent.info.run_name}") as child:
+    name = names.title(f"{name} of {parent.info.run_name}")
+    _remove_failed(client, parent, name)
+    with _child(client, parent, name) as child:
         points = [(key, value, step) for key, values in record.series.items() for step, value in enumerate(values)]
         _log(client, child, points, record.params)
         if record.dataset:
@@ -58,8 +60,9 @@ def log_task(tracked: Tracked, record: TaskRecord) -> None:
             client.log_figure(child, figure, names.path(f"figures/{file}.png"))
         for file, text in record.files.items():
             client.log_text(child, text, names.path(file))
+        entry = client.get_run(child) if record.cells else None
         for cell in record.cells:
-            with _child(client, client.get_run(child), cell.name) as run_id:
+            with _child(client, entry, names.title(cell.name)) as run_id:
                 losses = [("loss", loss, number + 1) for number, loss in enumerate(cell.losses)]
                 _log(client, run_id, [*((key, value, 0) for key, value in cell.scores.items()), *losses], cell.params)
     now_ms = int(time.time() * 1000)
@@ -87,8 +90,6 @@ def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
     tags = {key: value for key, value in parent.data.tags.items() if key in kept}
     tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame", **git_tags()}
     tags |= {OWNER: json.dumps(asdict(Owner.me())), **libraries(), **hardware()}
-    name = names.title(name)
-    _remove_failed(client, parent, name)
     run_id = client.create_run(parent.info.experiment_id, tags=tags, run_name=name).info.run_id
     status = "FAILED"
     try:
@@ -99,11 +100,16 @@ def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
 
 
 def _remove_failed(client: Any, parent: Any, name: str) -> None:
-    """Delete what an earlier try to log the same left under this name, which broke off."""
-    where = f"tags.mlflow.parentRunId = '{parent.info.run_id}' and attributes.status = 'FAILED'"
-    for found in client.search_runs([parent.info.experiment_id], where):
+    """Delete what an earlier try to log the same left under this name, which broke off: a run and its cells."""
+    for found in _children(client, parent, " and attributes.status = 'FAILED'"):
         if found.info.run_name == name:
-            client.delete_run(found.info.run_id)
+            for each in (*_children(client, found), found):
+                client.delete_run(each.info.run_id)
+
+
+def _children(client: Any, run: Any, more: str = "") -> Sequence[Any]:
+    where = f"tags.mlflow.parentRunId = '{run.info.run_id}'{more}"
+    return client.search_runs([run.info.experiment_id], where)
 
 
 def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], params: Mapping[str, Any]) -> None:

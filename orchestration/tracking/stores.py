@@ -48,6 +48,11 @@ def checked(uri: str) -> str:
     scheme = _scheme(uri)
     if scheme in DATABASES:
         _check_driver(uri, said)
+        if scheme == "sqlite" and re.fullmatch(r"[^:]+:/*(:memory:)?(\?.*)?", uri):
+            raise BadInput(
+                f"{said}: a store in memory, whose runs are gone when the command ends; set it to "
+                "sqlite:////FOLDER/mlflow.db, or unset it"
+            )
     elif scheme in ("http", "https") and not re.match(r"https?://[^/]", uri):
         raise BadInput(f"{said}, allowed is an address with a host; set it to {scheme}://HOST:PORT")
     elif scheme and scheme not in (*SCHEMES, *_plugins("mlflow.tracking_store")) and not uri.startswith("arn:aws:"):

@@ -113,7 +113,14 @@ def test_a_folder_with_an_odd_name_is_none(name: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["train", "bert_base", "--out", ""], ["ui", "--out="], ["export", "bert_base", ""], ["doctor", "--out", ""]],
+    [
+        ["train", "bert_base", "--out", ""],
+        ["ui", "--out="],
+        ["export", "bert_base", ""],
+        ["doctor", "--out", ""],
+        ["eval", "bert_base", "--submit", ""],
+        ["eval", "bert_base", "--submit="],
+    ],
 )
 def test_no_folder_at_all_is_not_this_one(
     words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]

@@ -292,6 +292,15 @@ def test_each_limit_of_a_machine_is_named(capsys, monkeypatch, error, code, said
     assert (found, line[: len(said)]) == (code, said)
 
 
+def test_a_current_folder_that_is_gone_is_one_line(capsys, monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(jobs, "open_job", lambda flags: Path("x").absolute())
+    said = "the current folder is gone: deleted, or moved; change to one that is there"
+    assert refused(capsys, "check", "bert_base") == (2, said)
+
+
 def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
     def fail(flags: Flags) -> None:
         raise AssertionError("ours")

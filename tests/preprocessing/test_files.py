@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,28 @@ from preprocessing.files import (
     write_atomic,
     xxh3_file,
 )
+from preprocessing.lock import held
+
+
+def _write(to: Path) -> None:
+    write_atomic(to / "file", b"content")
+
+
+def _whole(to: Path) -> None:
+    with whole_folder(to):
+        pass
+
+
+def _held(to: Path) -> None:
+    with held(to):
+        pass
+
+
+@pytest.mark.parametrize("write", [_write, _whole, _held])
+def test_where_no_folder_can_be_is_one_line(write: Callable[[Path], None]) -> None:
+    """`--out /proc/x` was a traceback."""
+    with pytest.raises(BadInput, match=r"^/proc/.*: no folder can be made there; give one on a disk$"):
+        write(Path("/proc/x"))
 
 
 def test_a_file_appears_with_its_folder(tmp_path: Path) -> None:

@@ -206,7 +206,10 @@ def test_looking_whether_a_folder_is_held_keeps_nobody_from_it(tmp_path: Path, m
 
 
 def test_who_takes_part_is_ended_though_it_is_stopped(tmp_path: Path) -> None:
-    with holder(tmp_path, WORKER) as worker, holder(tmp_path / "..", "print(1, flush=True); input()") as stranger:
+    with (
+        holder(tmp_path, WORKER) as worker,
+        holder(tmp_path / "..", "import time; print(1, flush=True); time.sleep(60)") as stranger,
+    ):
         worker.send_signal(signal.SIGSTOP)
         assert not is_left(tmp_path)
         assert end_left(tmp_path) == [worker.pid]

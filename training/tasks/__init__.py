@@ -38,7 +38,7 @@ from training.tasks.labelled import (
     one_answer,
     unlabelled,
 )
-from training.tasks.likelihood import Likelihood
+from training.tasks.likelihood import COUNTS, Likelihood
 from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart
 from training.tasks.perplexity import LanguageModelling
 from training.tasks.rank import Rank
@@ -54,6 +54,7 @@ from training.tasks.text_to_text import TextToText, as_text
 from training.tasks.writing import Question, Writing, WrittenTask, askable, asked, ids_of
 
 __all__ = [
+    "COUNTS",
     "EACH",
     "FEWEST_ROWS",
     "LABELS",

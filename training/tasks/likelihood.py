@@ -477,6 +477,7 @@ def _of_golds(golds: Sequence[LogP]) -> dict[str, float]:
 
 _Counted = Literal["cut", "unknown", "shares_token"]
 _COUNTED: Final[tuple[_Counted, ...]] = get_args(_Counted)
+COUNTS: Final = (*_COUNTED, "left_out")  # what scores have of a split beside shares, where there are some: items
 
 
 def _having(answers: Sequence[Chosen], what: _Counted) -> int:

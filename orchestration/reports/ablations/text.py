@@ -115,7 +115,6 @@ def write(folder: Path) -> Path:
         made = world(SEED, NUM_DOCUMENTS)
         sentences = iter(np.split(made.word_T, np.cumsum(made.num_words_M)[:-1]))
         lines = [_document([next(sentences).tolist() for _ in range(num)]) for num in made.num_sentences_N]
-        folder.mkdir(parents=True, exist_ok=True)
         write_atomic(path, "".join(lines).encode())
         os.utime(path, (0, 0))  # a corpus is known by size and time of its text: made anew it is the same
     return path

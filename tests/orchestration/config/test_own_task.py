@@ -311,6 +311,24 @@ def test_rows_that_share_their_first_text_are_said_to(rows: list[Any], said: str
     assert str(caught.value).endswith(f"nothing to learn from or nothing to score; {remedy}")
 
 
+@pytest.mark.parametrize("values", [("1.5", ""), ("1.5", "1.50"), ("0,5", "0,5")])
+def test_one_number_in_all_rows_is_nothing_to_predict(values: tuple[str, str], tmp_path: Path) -> None:
+    """It was a ValueError of the task's range."""
+    path = tmp_path / "my.csv"
+    path.write_text("t;y\n" + "".join(f"x{n};{values[n % 2]}\n" for n in range(40)))
+    with pytest.raises(BadInput, match=r"^--csv .*: y is (1|0)\.5 in all rows, which is nothing to predict"):
+        task_of_csv(f"{path}:t,y")
+
+
+def test_texts_that_are_lists_are_no_traceback(tmp_path: Path) -> None:
+    """They were "unhashable type"."""
+    path = tmp_path / "my.jsonl"
+    path.write_text("".join(json.dumps({"t": [f"x{n}"], "y": n % 2}) + "\n" for n in range(60)))
+    task, _ = task_of_csv(f"{path}:t,y")
+    with pytest.raises(BadInput, match=r"my\.jsonl:\d+"):
+        task.items("train", Path("/"))
+
+
 @pytest.mark.parametrize("values", [(True, False), ("true", "false")])
 def test_booleans_of_json_are_labels(values: tuple[Any, Any], tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"

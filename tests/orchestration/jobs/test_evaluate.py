@@ -87,6 +87,8 @@ def test_intervals_have_no_score_that_there_cannot_be(
     assert abs(gain.difference) == pytest.approx(score / 2)
     if metric in ("f1", "matthews"):
         assert low - high <= gain.low < gain.high <= high - low
+    infinite = evaluate._interval(plan, cells("pretrained", [value + 800 for value in values], np.inf))
+    assert infinite is None  # it was from infinity to 1e304, which filled four lines of a table
 
 
 @pytest.mark.parametrize(

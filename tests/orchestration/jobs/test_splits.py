@@ -102,6 +102,42 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     assert len(done) == 2
 
 
+PAIRS_OF = """
+name: pairs
+title: which one is right
+source: me
+each: [a, b]
+scored: ["test_{each}"]
+files: {"test_{each}": {paths: ["{each}.jsonl"], format: {kind: jsonl}}}
+task: {kind: likelihood, options: ["{good}", "{bad}"], metrics: [accuracy]}
+"""
+
+
+@pytest.mark.parametrize("odd", ["ab", "a", "b", ""])
+def test_a_mean_has_the_items_that_some_of_its_splits_lack(
+    odd: str, net: Subject, done: list[str], tmp_path: Path
+) -> None:
+    """A row in one of them that could not be scored was a KeyError when all was scored, or counted as scored."""
+    (tmp_path / "pairs.yaml").write_text(PAIRS_OF)
+    pairs = [
+        (f"the {thing} is {how}", f"the {thing} {how} is") for thing in ("film", "plot") for how in ("good", "bad")
+    ]
+    for part in "ab":
+        rows = [*pairs, ("", "the"), (" ", "is")] if part in odd else pairs
+        (tmp_path / f"{part}.jsonl").write_text(
+            "".join(json.dumps({"good": good, "bad": bad}) + "\n" for good, bad in rows)
+        )
+    score = scored(net, wanted(tmp_path, f"{tmp_path}/pairs.yaml"))
+    by = score.starts["pretrained"].scores
+    parts = [by[f"test_{part}"] for part in "ab"]
+    assert score.values("pretrained") == (pytest.approx(sum(one["accuracy"][0] for one in parts) / 2),)
+    assert by["mean"].get("left_out", (0.0,)) == (2.0 * len(odd),)
+    assert [one["rows"] for one in (*parts, by["mean"])] == [(4.0,), (4.0,), (8.0,)]
+    low, high = score.intervals["pretrained"]
+    apart = [one["accuracy_high"][0] - one["accuracy_low"][0] for one in parts]
+    assert 0 < high - low < min(apart)  # of twice as many questions
+
+
 def test_the_diagnostic_set_is_no_dev_split_of_mnli(
     net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

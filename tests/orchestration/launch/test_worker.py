@@ -20,7 +20,7 @@ from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.generation import samples
 from training.loop import pretrain
-from training.run import Run
+from training.run import Run, write_run
 
 
 @pytest.fixture
@@ -55,6 +55,11 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
     path.unlink()
     with pytest.raises(BadInput, match=f"{name}: is missing; delete stage.json"):
         pretraining.export(folder, folder / "to")
+    write_run(run)
+    (folder / EXPORT).rename(folder / "elsewhere")
+    with pytest.raises(BadInput, match=r"export: is missing; delete stage\.json beside export"):  # was a traceback
+        pretraining.export(folder, folder / "to")
+    (folder / "elsewhere").rename(folder / EXPORT)
     (folder / EXPORTED).write_text("{}")
     with pytest.raises(BadInput, match=r"export\.json: is damaged"):
         pretraining.export(folder, folder / "to")

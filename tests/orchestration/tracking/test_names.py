@@ -234,7 +234,8 @@ def test_the_name_of_an_experiment_is_kept_or_refused(
 def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
     tracked: track.Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = tracking.TaskRecord("broken", {}, {"f1": [0.5]}, {"f1": 0.5}, files={"table.md": "text"})
+    cells = [tracking.CellRecord(name, {}, {"f1": 0.5}) for name in ("seed 0", "seed 1")]
+    record = tracking.TaskRecord("broken", {}, {"f1": [0.5]}, {"f1": 0.5}, files={"table.md": "text"}, cells=cells)
     client = track.client_of(tracked.uri)
 
     def full(*_: object) -> None:
@@ -246,11 +247,29 @@ def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
             tracking.log_task(tracked, record)
     assert child(tracked).info.status == "FAILED"
     assert child(tracked).data.metrics == {"f1": 0.5}  # scores come first
+    whole = MlflowClient.set_terminated
+
+    def full_in_a_cell(self: Any, run_id: str, *more: Any) -> None:
+        whole(self, run_id, *more)
+        if self.get_run(run_id).info.run_name == "seed 0":
+            full()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(MlflowClient, "set_terminated", full_in_a_cell)
+        with pytest.raises(OSError, match="full"):
+            tracking.log_task(tracked, record)
     for _ in range(2):
         tracking.log_task(tracked, record)
     experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
     found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
-    assert [one.info.status for one in found if "broken" in one.info.run_name] == ["FINISHED", "FINISHED"]
+    tasks = [one for one in found if "broken" in one.info.run_name]
+    assert [one.info.status for one in tasks] == ["FINISHED", "FINISHED"]
+    of = [
+        one.data.tags.get("mlflow.parentRunId")
+        for one in client.search_runs([experiment])
+        if "seed" in one.info.run_name
+    ]
+    assert sorted(of) == sorted([one.info.run_id for one in tasks] * 2)  # none without its task
 
 
 def test_what_is_refused_is_not_advised_to_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:

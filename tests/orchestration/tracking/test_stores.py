@@ -367,6 +367,9 @@ def test_a_database_without_its_driver_names_the_package(
         ("http:/host", r"allowed is an address with a host; set it to http://HOST:PORT"),
         ("https://", r"set it to https://HOST:PORT"),
         ("sqlite:/tmp/x.db", "no address of a database"),
+        ("sqlite://", "a store in memory, whose runs are gone when the command ends; set it to sqlite:"),
+        ("sqlite:///:memory:", "a store in memory"),
+        ("sqlite+pysqlite:///:memory:?cache=shared", "a store in memory"),
         ("postgresql+nothing://host/db", "SQLAlchemy has no such driver"),
         ("file:///tmp/runs", r"a folder, in which MLflow keeps no new runs any more; set it to sqlite:"),
         ("/tmp/runs", "a folder"),
@@ -380,6 +383,16 @@ def test_an_address_of_no_store_is_one_line(
     with pytest.raises(BadInput, match=said) as refused:
         track.place(tmp_path)
     assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
+    """`doctor` said that it does, and of a place where none can be made too."""
+    assert examined(f"sqlite:///{tmp_path}/x.db") == (
+        f"sqlite:///{tmp_path}/x.db is not there: the first run makes it",
+        "",
+    )
+    (tmp_path / "file").touch()
+    assert examined(f"sqlite:///{tmp_path}/file/x.db")[1] == "give a folder that can be written to"
 
 
 @pytest.mark.parametrize("uri", ["http://host", "https://host/path", "databricks", "databricks://profile"])
