@@ -7,6 +7,7 @@ of labelled files. All are read from the folders beside this file or from a path
 import dataclasses
 import hashlib
 import json
+import os
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -290,7 +291,8 @@ class CorpusFile(Corpus):
 
 def names(folder: Folder) -> list[str]:
     """What can be named without a path: bert_base, gpt2, ..."""
-    return sorted(path.stem for path in (HOME / folder).glob("*.yaml") if path.stem != UNAVAILABLE)
+    found = (name.removesuffix(".yaml") for name in os.listdir(HOME / folder) if name.endswith(".yaml"))
+    return sorted(name for name in found if name != UNAVAILABLE)
 
 
 @cache

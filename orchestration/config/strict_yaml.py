@@ -6,6 +6,8 @@ is a number, `no` a word, and a key given twice, an alias or a tag is an error t
 
 import re
 from collections.abc import Hashable
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,7 @@ def parse(text: str, where: str) -> Any:
     {'peak': 0.0001, 'steps': 10000, 'schedule': 'no', 'at': '12:30:45'}
     """
     try:
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader, made stricter
+        return deepcopy(_parsed(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -93,6 +95,11 @@ def parse(text: str, where: str) -> Any:
         raise BadInput(f"{where}: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise BadInput(f"{where}: nested too deeply to be a recipe") from None
+
+
+@lru_cache(maxsize=512)  # a command reads a file several times, and reading takes most of what a recipe takes
+def _parsed(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)  # a SafeLoader, made stricter
 
 
 def read(path: Path, where: str) -> dict[str, Any]:
