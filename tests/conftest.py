@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -36,8 +37,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `shared` read the public data beside the checkout; where it is absent they are skipped, by name."""
+    """Tests marked `one_in` are slow but for one case in so many, beginning with the first.
+
+    Tests marked `shared` read the public data beside the checkout; where it is absent they are skipped, by name."""
+    cases = Counter[tuple[Path, str]]()
+    for item in items:
+        if mark := item.get_closest_marker("one_in"):
+            case = (item.path, item.name.partition("[")[0])
+            if cases[case] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[case] += 1
     if SHARED.is_dir():
         return
     absent = pytest.mark.skip(reason="reads ../shared/data, which is not beside this checkout")

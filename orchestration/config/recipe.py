@@ -7,8 +7,8 @@ of labelled files. All are read from the folders beside this file or from a path
 import dataclasses
 import hashlib
 import json
-import os
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -73,6 +73,7 @@ def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
     assert sum(losses(logged)[-10:]) / 10 < losses(logged)[0] - 0.5
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 @pytest.mark.parametrize(
     "machine",
@@ -114,6 +115,7 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     assert losses(logged)[0] == pytest.approx(by_hand.item(), rel=1e-6)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("die_at", [0, 3, 4, 11, 19])
 def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run, die_at: int, tmp_path: Path) -> None:
     trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)

@@ -130,6 +130,7 @@ def test_a_spike_ends_a_run_whose_policy_is_to_fail(run: Run) -> None:
         train(short(replace(run, folder=f"{run.folder}-nan"), "fail"), [3], math.nan)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("policy", "factor", "skipped"),
     [

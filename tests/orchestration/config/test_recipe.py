@@ -125,6 +125,7 @@ def slips(word):
         yield word[: middle - 1] + word[middle] + word[middle - 1] + word[middle + 1 :]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("reader", "document", "key"), all_documents())
 def test_a_slip_in_any_key_names_the_key_that_was_meant(tmp_path: Path, reader, document, key):
     head, _, last = key.rpartition(".")

@@ -517,6 +517,7 @@ ROWS = {  # task.split: rows, rows with the second label where that is known; sc
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ROWS)
 def test_the_rows_of_the_files_at_hand(name: str, shared: Path) -> None:

@@ -8,6 +8,7 @@ import yaml
 from orchestration.config import load, load_cluster, names, not_default, to_yaml
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("scale", ["", "tiny"])
 @pytest.mark.parametrize("name", names("recipes"))
 def test_a_recipe_comes_back_from_its_yaml_and_from_what_is_not_a_default(

@@ -71,6 +71,7 @@ def peak(recipe: Recipe, folder: Path) -> float:
         return float(alive.most)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NETS)
 def test_the_peak_of_a_pass_is_planned(name: str, tmp_path: Path) -> None:
     """Losses that keep whole logits were left out, and windows were counted as if no key were copied."""

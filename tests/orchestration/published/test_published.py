@@ -160,6 +160,7 @@ def distance(name: str, steps: tuple[int, ...], paper: Published | None = None, 
     return farthest(optim, *net, paper, rows_for()[net], steps, recipe.phases)
 
 
+@pytest.mark.one_in(3)
 @of_every_recipe
 def test_the_first_steps_are_those_of_the_paper(name: str) -> None:
     assert distance(name, tuple(range(STEPS))) < TIGHT

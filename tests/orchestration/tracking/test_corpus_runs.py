@@ -155,6 +155,7 @@ def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.Place, finish
     assert look(second).info.status == "FINISHED"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ODD)
 def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.Place, tmp_path: Path) -> None:
     """Its folder is part of what the store is asked for."""

@@ -292,6 +292,7 @@ ODD = (
 )  # fmt: skip
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ODD)
 def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
     name: str, fill: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -314,6 +315,7 @@ def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
     assert folder_of(client.get_run(tracked.run_id).data.tags["sesame.folder"]) == out / "runs" / "mini"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ODD)
 def test_a_run_in_an_odd_folder_is_closed_as_it_ended(name: str, fill: list[str], tmp_path: Path) -> None:
     """The folder in its tag was not found, so that it was called FAILED."""

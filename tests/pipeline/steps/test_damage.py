@@ -57,6 +57,7 @@ def _read(path: Path, max_rejects: float = 0.05) -> Texts:
     return read_text(corpus, path.parent / "out", HERE)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("ending", "part"), [*((ending, 6) for ending in MAKE), ("jsonl.gz", 9999), ("parquet", 9999)])
 def test_torn_files_are_weighed_as_a_whole_and_named(
     tmp_path: Path, ending: str, part: int, caplog: pytest.LogCaptureFixture
@@ -77,6 +78,7 @@ def test_torn_files_are_weighed_as_a_whole_and_named(
     assert any(f"1.{ending} (" in message for message in caplog.messages)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "parquet", "arrow", "json"])
 def test_files_of_which_little_is_left_count_as_large_as_others(tmp_path: Path, ending: str) -> None:
     """Ten of twenty files, cut off at a hundredth, were 1 % of the stored bytes."""
@@ -95,6 +97,7 @@ def _rows(start: int) -> bytes:
     return "".join(f'{number},"{text}",x\n' for number, text in enumerate(_texts(start))).encode()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv"])
 @pytest.mark.parametrize("tear", ["in a text", "behind a key"])
 def test_files_that_end_in_the_middle_of_a_line_are_weighed_and_named(
@@ -124,6 +127,7 @@ def test_the_last_line_of_a_single_file_costs_no_more_than_itself(tmp_path: Path
     assert (ledger.kept.documents, ledger.dropped["cut_off"].documents) == (59, 1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "line", ['{"text": "Words"} and', '{"text": Words', '{"text": "Words" "more": 1}', "Words", "}"]
 )

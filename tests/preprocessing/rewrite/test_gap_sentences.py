@@ -261,6 +261,7 @@ def rows_of(segment: Packed, gap: GapSentences, longest: int) -> Rows:
     return Rows(documents(longest), VOCAB, Sampling(segment=segment, choose=Nothing(), rewrite=gap), length=32)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("longest", [12, 200])
 @pytest.mark.parametrize("gap", [PRINCIPAL, GapSentences(rate=0.99), GapSentences(rate=0.01, select="random")], ids=str)
 @pytest.mark.parametrize("segment", SEGMENTS, ids=str)

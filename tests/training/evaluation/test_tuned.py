@@ -107,6 +107,7 @@ BESIDE: Final[Mapping[str, Mapping[str, Any]]] = {
 DECODERS: Final = ("auxiliary", "form", "sum_orders")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [field.name for field in fields(Tuning)])
 def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Net, decoder: Net) -> None:
     """The losses differ, for `start` what may be begun with; a key without a line here fails."""

@@ -60,6 +60,7 @@ def reversals(count: int, seed: int) -> list[Item]:
 TASK = Generate(prompt="{a} =", answer="{b}", metrics=("exact", "bleu"), writing=Writing(max_new=6))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "decoder"),
     [("decoder", "own"), ("encoder and decoder", "own"), ("encoder", "fresh"), ("encoder", "own"), ("unilm", "own")],

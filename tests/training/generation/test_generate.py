@@ -106,6 +106,7 @@ def assert_alike(found: list[Generated], wanted: list[Generated]) -> None:
 # With a cache and without one.
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*TRUNKS, *OTHERS])
 def test_a_cache_changes_no_token(name: str, method: str) -> None:
@@ -116,6 +117,7 @@ def test_a_cache_changes_no_token(name: str, method: str) -> None:
     assert all(1 <= len(row.ids) <= limits.max_new for row in cached)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", TRUNKS)
 def test_a_row_does_not_depend_on_those_beside_it(name: str, method: str) -> None:

@@ -31,6 +31,7 @@ def positives(number: int, *how: Any) -> int:
     return sum(paired(*answers(rng, *how)).is_significant for _ in range(DRAWS))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("questions", [12, 71, 400])
 @pytest.mark.parametrize(
     "spread", [(0, 0, 0), (0.5, 0, 1), (0, 1.5, 1), (0.2, 1, 2), (1.0, 0.5, 0.5)], ids=lambda spread: str(spread)

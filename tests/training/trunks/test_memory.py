@@ -128,6 +128,7 @@ def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
     assert f"was written with {line}: what the net remembers of the rows before is forgotten" in caplog.text
 
 
+@pytest.mark.one_in(4)
 @BOTH
 @pytest.mark.parametrize("micro_tokens", [32, 96, 192])
 def test_a_run_with_other_micro_batches_goes_on_with_the_memory_of_the_old_ones(
