@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -168,13 +168,16 @@ def git_tags() -> dict[str, str]:
 
 def libraries() -> dict[str, str]:
     """The versions of Python and of the libraries that numbers depend on, as tags; of those that are installed."""
-    found = {"library.python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[f"library.{name}"] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # the extra of another floor
-            continue
-    return found
+    versions = {f"library.{name}": version for name in LIBRARIES if (version := _version(name))}
+    return {"library.python": platform.python_version()} | versions
+
+
+@cache
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # the extra of another floor
+        return ""
 
 
 def hardware() -> dict[str, str]:

@@ -96,6 +96,7 @@ class MetricLog:
         ]
         self._call: Waiting | None = None  # the one to the store that has not ended
         self._fails = ""  # why the last one failed
+        self._is_left = False  # whether a call is not waited for any longer
         self._report: Report = ignore
         path = folder / METRICS_FILE
         self._file = path.open("ab")
@@ -160,7 +161,7 @@ class MetricLog:
         while self._mirror.is_alive():
             self._mirror.join(0.05)
             if (call := self._call) and call.is_over():
-                self._fails = self._fails or call.reason
+                self._fails, self._is_left = self._fails or call.reason, True
                 break
         self._report = ignore  # a call that is not waited for may go on
         self._say_what_it_lacks()
@@ -218,7 +219,7 @@ class MetricLog:
                 self._fails = ""
             except Exception as error:  # whatever the store has, training goes on and the file keeps the points
                 self._fails = in_a_line(error)
-                if not complained:
+                if not complained and not self._is_left:
                     log.warning("MLflow does not take metrics (%s); they are kept in %s", self._fails, self._file.name)
                 complained = True
             if last:

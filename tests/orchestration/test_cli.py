@@ -160,6 +160,7 @@ def test_an_eval_without_a_run_says_how_to_train_it(capsys, flags):
 MT_NLG = ["mt_nlg_530b", "--on", "one_gpu", "--data", "demo"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
 @pytest.mark.parametrize("verb", ["run", "train"])
 def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(

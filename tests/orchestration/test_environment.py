@@ -71,6 +71,7 @@ def test_options_of_beam_that_sound_like_a_credential_and_are_none() -> None:
         assert load_cluster("local", [f"cluster.beam.options.{given}"]).beam.options
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "words",
     [["--s3_secret_access_key=" + CANARY], ["--s3_secret_access_key", CANARY], [f"--spark_master_url=s://me:{CANARY}@h"],

@@ -198,6 +198,7 @@ MUTANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "changes"), MUTANTS, ids=lambda one: str(one))
 def test_another_optimiser_takes_other_steps(name: str, changes: dict[str, Any]) -> None:
     other = replace(family.recipe(name).optim, **changes)

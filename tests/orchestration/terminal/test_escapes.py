@@ -54,6 +54,7 @@ def on_a_terminal(command: list[str], **environment: str) -> str:
     return written.decode()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_color_writes_no_control_sequence(command: str) -> None:
     said = on_a_terminal(COMMANDS[command], NO_COLOR="1")

@@ -217,6 +217,21 @@ def test_figures_and_model_that_fail_are_noted_and_told_later(
     assert behind(tmp_path) == {}
 
 
+def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It spoke of the run before, beside what the next command said."""
+    monkeypatch.setattr(patience, "ANSWER_S", 0.5)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        log = MetricLog(tmp_path, track.Tracked(uri, "0" * 32), system=False)
+        log(1, {"train/loss": 3.0})
+        log.close()
+    log._mirror.join()
+    assert caplog.text.count("MLflow does not take metrics") == 1
+
+
 def test_figures_are_not_waited_for_where_a_server_never_answers(mute: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 1.0, "metrics": {"train/loss": 3.0}}\n')
     group.log_results(tmp_path, track.Tracked(mute, "0" * 32), True)

@@ -18,6 +18,7 @@ from orchestration.tracking import examined, stores
 from orchestration.tracking import runs as track
 from orchestration.tracking.patience import database_file, database_uri, folder_of, in_a_line, package_wanted
 from preprocessing.errors import BadInput
+from tests.orchestration.conftest import MADE_BY_MLFLOW
 
 ROOT = Path(stores.__file__).parents[2]
 METADATA = track.Metadata("mini", {"peak": 1e-3}, {}, "", {"recipe.yaml": "name: mini\n"})
@@ -60,7 +61,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, States]:
     track.load_mlflow(database_uri(folder / "mlflow.db"))
     event.listen(Engine, "before_cursor_execute", states.look)
     try:
-        stores.make(folder / "mlflow.db")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stores, "_fill", MADE_BY_MLFLOW)
+            stores.make(folder / "mlflow.db")
     finally:
         event.remove(Engine, "before_cursor_execute", states.look)
     return folder / "mlflow.db", states

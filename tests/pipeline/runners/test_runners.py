@@ -74,6 +74,7 @@ def steps(graph: Any) -> set[str]:
     return {transforms[step].unique_name for step in transforms[root].subtransforms}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["portable", "flink", "spark"])
 def test_what_is_submitted_has_the_expected_layout(
     name: str, submission: Any, write_jsonl: Callable[..., Path], tmp_path: Path

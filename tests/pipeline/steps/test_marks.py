@@ -138,6 +138,7 @@ def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
     assert [record.getMessage() for record in caplog.records] == [f"implausible sentences of marks: {doubt}"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("text", "example"),
     [

@@ -99,6 +99,7 @@ def test_translations_come_from_parallel_files_side_by_side(translations: Path, 
     assert (kinds[0,] > 0) == (kinds[1,] > 0) == (pairs < 1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("parts", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_row_i_on_disk_is_row_i_of_the_loader(
     corpus: Path, tmp_path: Path, parts: dict[str, Any], monkeypatch: pytest.MonkeyPatch

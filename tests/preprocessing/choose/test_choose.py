@@ -48,6 +48,7 @@ def test_entities_are_words_over_units():
     assert chosen(Entities(), units).tolist() == chosen(Words(), one).tolist()
 
 
+@pytest.mark.one_in(3)
 @BY_NAME
 def test_a_million_tokens_are_chosen_at_fifteen_percent(choose):
     rows = [pair_row(512, seed) for seed in range(1954)]

@@ -62,7 +62,7 @@ def test_one_iteration_takes_the_best_token_of_each_place_and_a_last_one_changes
 
 def test_a_gibbs_sampler_of_two_places_draws_each_given_the_other(model: Model) -> None:
     """A second sweep over one place: its frequencies given the other one are the net's; chi-square, pooled below 5."""
-    row, draws = Blanks(np.array([2]), 1, np.array([6, 3])), 3_000
+    row, draws = Blanks(np.array([2]), 1, np.array([6, 3])), 1_500
     found = fill(model, [row] * draws, Gibbs(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
     counts = Counter(int(each.ids[0]) for each in found)
     assert 0 not in counts

@@ -79,6 +79,7 @@ def train(run: Run, die_at: int = -1) -> tuple[Result, list[float], LocalEngine]
     return result, [metrics["train/loss"] for metrics in told.values() if "train/loss" in metrics], engine
 
 
+@pytest.mark.one_in(2)
 @BOTH
 def test_a_run_that_died_goes_on_with_its_memory_to_the_last_bit(run: Run, make: Make, tmp_path: Path) -> None:
     run = make(run)
@@ -92,6 +93,7 @@ def test_a_run_that_died_goes_on_with_its_memory_to_the_last_bit(run: Run, make:
     assert all(torch.equal(weight, weights[name]) for name, weight in engine.model.named_parameters())
 
 
+@pytest.mark.one_in(2)
 @BOTH
 def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Path, monkeypatch) -> None:
     run = make(run)
@@ -102,6 +104,7 @@ def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Pa
     assert train(run)[1][0] != wanted[8]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("key", "value", "line"),
     [

@@ -156,6 +156,7 @@ def kept_bytes(run: Run, mode: ActivationCheckpointing) -> int:
     return made.kept()
 
 
+@pytest.mark.one_in(3)
 @every_net
 def test_every_net_keeps_less(make: Callable[[Run], Run], run: Run) -> None:
     run = noisy(make, run, LAYERS)
