@@ -116,6 +116,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     return Undisturbed(source, content(folder / "out"), events(folder / "out"))
 
 
+@pytest.mark.slow
 def test_a_job_killed_in_two_of_its_stages_ends_the_same(small: Undisturbed, tmp_path: Path) -> None:
     for stage, ending in (("text", "text.json"), ("corpus", "manifest.json")):
         with start(small.source, tmp_path, QUICK, *HERE) as job:

@@ -543,6 +543,7 @@ def test_answers_entities_and_majorities_of_the_files_at_hand(shared: Path) -> N
     assert (sum("/middle/" in place for place in race), sum("/high/" in place for place in race)) == (1_436, 3_498)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_what_is_asked_about_the_first_item_of_tasks_of_likelihoods(shared: Path) -> None:
     asked = {}
@@ -578,6 +579,7 @@ def test_majorities_of_tasks_of_likelihoods_and_words_of_wikitext(shared: Path) 
         assert Text(item.texts[0], line_ends=True).words == 245_569  # with <eos>, as papers count
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_blimp_has_the_twelve_phenomena_of_its_paper(shared: Path) -> None:
     found: dict[str, set[str]] = {}

@@ -102,6 +102,7 @@ except OutOfMemory as error:
 """
 
 
+@pytest.mark.slow
 def test_a_limit_of_addresses_is_told_with_what_there_was(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300

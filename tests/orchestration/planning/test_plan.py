@@ -351,6 +351,7 @@ def test_a_driver_says_what_gpus_there_are(monkeypatch: pytest.MonkeyPatch, tmp_
     assert (found.flops, round(found.memory / 1e9), found.per_node, assumed) == (312e12, 86, 1, "")
 
 
+@pytest.mark.slow
 def test_a_deadline_and_a_budget_choose_devices() -> None:
     recipe, cluster = load("bert_base"), load_cluster("8xh100")
     hurried = planning.plan(recipe, cluster, deadline_s=30 * 3_600.0)

@@ -78,7 +78,7 @@ def optimised(optimiser: str, world: int, zero: int) -> str:
 
 
 QUICK = {cell(2, zero, 96) for zero in STAGES} | {cell(2, 2, 96, "bf16"), "two sides 3", "poisoned 3", "gpt", "bf16-2"}
-QUICK |= {optimised("lamb", 2, 3), optimised("adafactor", 2, 2), optimised("muon", 2, 1), "fp32-2", "fp32-3"}
+QUICK |= {optimised("lamb", 2, 3), optimised("muon", 2, 1), "fp32-2"}
 QUICK |= {"rollback 2", "rollback 2 again"}
 
 

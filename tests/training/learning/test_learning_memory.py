@@ -87,6 +87,7 @@ def test_a_short_run_with_a_memory_uses_context(train: World, held_out: World) -
     assert examine(model, streams(held_out, 8, slot=-1)) < unigram_entropy(held_out.ids_T) - 1.0
 
 
+@pytest.mark.slow
 def test_a_short_run_in_random_orders_uses_context(train: World, held_out: World) -> None:
     model = learn(XLNET, orders(train, 32, seed=0), steps=120, peak=5e-3)
     loss = examine(model, iter([unpadded(permuted(held_out, 300, np.random.default_rng(1)))]))

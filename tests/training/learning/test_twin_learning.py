@@ -114,6 +114,7 @@ def agreement(text: World, count: int) -> Examples:
     return Examples(rows, label_N)
 
 
+@pytest.mark.slow
 def test_a_short_run_learns_with_both_nets(train: World, held_out: World) -> None:
     found = examine(learn(train, steps=100, length=24, peak=5e-3), held_out, length=24)
     assert found.generator < unigram_entropy(held_out.ids_T) - 0.2
