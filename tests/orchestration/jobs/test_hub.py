@@ -118,6 +118,7 @@ def settings(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
     return found
 
 
+@pytest.mark.slow
 def test_a_push_uploads_the_folder_as_it_is(server: Hub, settings: dict[str, str], run: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "orchestration.cli", "export", str(run), str(tmp_path / "hf"), "--push", "ernie/net"],

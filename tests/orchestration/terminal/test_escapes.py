@@ -67,6 +67,7 @@ def test_nor_does_a_dumb_terminal_get_one(command: str) -> None:
     assert "\x1b" not in on_a_terminal(COMMANDS[command], TERM="dumb")
 
 
+@pytest.mark.slow
 def test_another_terminal_gets_bars_and_colours() -> None:
     assert "\x1b[" in on_a_terminal(COMMANDS["bars"])
     assert "\x1b[" in on_a_terminal(COMMANDS["a tree"])

@@ -60,6 +60,7 @@ def test_one_iteration_takes_the_best_token_of_each_place_and_a_last_one_changes
     assert [second.ids[at] for at in kept] == [first.ids[at] for at in kept]
 
 
+@pytest.mark.slow
 def test_a_gibbs_sampler_of_two_places_draws_each_given_the_other(model: Model) -> None:
     """A second sweep over one place: its frequencies given the other one are the net's; chi-square, pooled below 5."""
     row, draws = Blanks(np.array([2]), 1, np.array([6, 3])), 1_500
