@@ -17,6 +17,7 @@ import safetensors.torch
 from torch import Tensor
 
 from preprocessing.errors import SesameError
+from preprocessing.manifest import Manifest
 from preprocessing.schema import Batch
 from training import checkpoint
 from training.data import open_loader
@@ -133,6 +134,7 @@ def resave(run: Run) -> dict[str, Any]:
     """Load the newest checkpoint of a run, and write it again, as these workers have it, into the folder `again`."""
     engine = engine_of(run)
     about: checkpoint.Topology = {"recipe": "", "workers": engine.world, "precision": run.machine.precision}
+    about |= {"corpus": Manifest.load(run.corpus).digest}
     state = checkpoint.restore(engine, Path(run.folder) / CHECKPOINTS, about, "must")
     assert state
     Saver(engine, Path(run.folder) / "again", about, {}, keep=1, background=False).save(state["step"], state)
