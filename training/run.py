@@ -1,6 +1,7 @@
 """A run: everything a worker must know, as one frozen value that travels as JSON."""
 
 import json
+import os
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Final, Literal
 
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_json, parse_json, write_atomic
+from preprocessing.manifest import FILE_NAME
 from preprocessing.sampling import Sampling
 from preprocessing.spec import part
 from training.losses import Loss
@@ -103,15 +105,26 @@ def write_run(run: Run) -> None:
 def stored(folder: Path) -> dict[str, Any]:
     """The values in the `pretrain.json` of a run's folder, one of before without a checksum too.
 
-    BadInput where there is none, or it is not as it was written.
+    A folder that was moved or copied is where it is now, and so is its corpus, if that came along. BadInput where there
+    is none, or it is not as it was written.
     """
     path = folder / RUN
     try:
-        return from_json(path.read_bytes())
+        return _where_it_is(from_json(path.read_bytes()), folder.absolute())
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give the folder of a run") from None
     except ValueError as error:
         raise BadInput(f"{path}: is damaged ({error}); the same `sesame train` as before writes it anew") from None
+
+
+def _where_it_is(value: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The values of a run, with the paths that hold in this folder."""
+    was, corpus = value.get("folder"), value.get("corpus")
+    if not (isinstance(was, str) and isinstance(corpus, str)) or was == str(folder):
+        return value
+    beside = os.path.normpath(folder / os.path.relpath(corpus, was))
+    is_there = os.path.isfile(os.path.join(beside, FILE_NAME))
+    return value | {"folder": str(folder), "corpus": beside if is_there else corpus}
 
 
 def stored_run(folder: Path) -> Run:
