@@ -206,7 +206,7 @@ class MetricLog:
                     note_behind(self._folder, files=files)
                 load_mlflow(tracked.uri)  # on a busy machine that takes longer than a store may
                 with self._calling(tracked):
-                    client = client_of(tracked.uri)
+                    client = client_of(tracked.uri, is_known=True)
                     tell_kept(client, tracked.run_id, self._folder)
                     if monitor is None and system and not last:
                         monitor = _system_monitor(tracked)

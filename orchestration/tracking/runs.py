@@ -116,13 +116,18 @@ def load_mlflow(uri: str) -> None:
         import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
 
-def client_of(uri: str) -> Any:
+def client_of(uri: str, *, is_known: bool = False) -> Any:
     """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store.
-    Whoever waits for a call hears its answers."""
+    Whoever waits for a call hears its answers.
+
+    FileNotFoundError where the store of a run that `is_known` is gone: one that was made anew would not have it.
+    """
     load_mlflow(uri)
     from mlflow import MlflowClient
 
     if file := database_file(uri):
+        if is_known and not file.exists():
+            raise FileNotFoundError(f"{file} is not there")
         stores.make(file)
     return Answering(MlflowClient(tracking_uri=uri))
 

@@ -147,6 +147,16 @@ def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.Place, 
         assert not list(tmp_path.glob(".mlflow-*"))
 
 
+def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A worker that outlived its killed command for seconds made a new folder where --out had been moved from."""
+    gone = tmp_path / "gone" / "mlflow.db"
+    log = MetricLog(tmp_path, track.Tracked(f"sqlite:///{gone}", "0" * 32), system=False)
+    log(1, {"train/loss": 3.0})
+    log.close()
+    assert not gone.parent.exists()
+    assert f"MLflow does not take metrics ({gone} is not there)" in caplog.text
+
+
 # Tags
 
 
