@@ -4,7 +4,6 @@ import dataclasses
 import glob
 import json
 import logging
-import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,7 @@ from preprocessing.files import (
     whole_folder,
     write_atomic,
 )
+from preprocessing.finite import finite
 from preprocessing.folders import local
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
@@ -106,7 +106,7 @@ def train_held(
                 asked=asked,
             )
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
-        write_atomic(stage.folder / RESULT, json.dumps(_finite(ended), indent=1).encode())
+        write_atomic(stage.folder / RESULT, json.dumps(finite(ended), indent=1).encode())
         stage.finish()
     return result_of(stage.folder)
 
@@ -345,10 +345,3 @@ def _made_corpus(job: Job) -> Path:
             f"{stage.folder}: this corpus is not made yet; make it with `sesame corpus`, or do all with `sesame run`"
         )
     return stage.folder
-
-
-def _finite(value: Any) -> Any:
-    """The same, with null for what JSON has no number for."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

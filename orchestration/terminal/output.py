@@ -1,7 +1,6 @@
 """Where a command meets its terminal: answers on stdout, everything else on stderr."""
 
 import json
-import math
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from preprocessing.credentials import HIDDEN, LOGIN
+from preprocessing.finite import finite
 
 if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
     from orchestration.jobs import Stage
@@ -39,7 +39,7 @@ class Answer:
 def print_answer(answer: Answer, as_json: bool) -> int:
     """Print an answer, as one JSON document or for people; its exit code."""
     if as_json:
-        print(json.dumps(_finite({**answer.data, "next": answer.next}), indent=1, default=str), flush=True)
+        print(json.dumps(finite({**answer.data, "next": answer.next}), indent=1, default=str), flush=True)
         return answer.exit_code
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     for part in answer.shown:
@@ -47,19 +47,6 @@ def print_answer(answer: Answer, as_json: bool) -> int:
     for number, command in enumerate(answer.next):
         console.print(Text(f"{'    ' if number else 'next'}  {command}", "dim"), soft_wrap=True)
     return answer.exit_code
-
-
-def _finite(value: Any) -> Any:
-    """A value with null in the place of what is no number in JSON: NaN and infinity.
-
-    >>> _finite({"a": [1.5, float("inf")], "b": float("nan")})
-    {'a': [1.5, None], 'b': None}
-    """
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager
