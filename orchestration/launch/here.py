@@ -19,6 +19,7 @@ from orchestration.launch.session import NICENESS, PATIENCE
 from orchestration.launch.submitted import JobServer
 from preprocessing import limits
 from preprocessing.errors import ResourceError, SesameError
+from preprocessing.processes import began
 
 FOLDER = Path(tempfile.gettempdir()) / f"sesame-cluster-{os.getuid()}"  # short: Ray puts sockets below it
 RAY_PORT, DASHBOARD_PORT = 6379, 8265
@@ -44,7 +45,7 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
     """
     _own(folder)
     pids = folder / "pids"
-    if any(_runs(pid) for pid in _pids(folder)):
+    if any(map(began, _pids(folder))):
         raise ResourceError(f"the cluster of {folder} runs already; end it with `make cluster-down`")
     token = folder / "token"
     token.unlink(missing_ok=True)
@@ -76,7 +77,7 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
 def down(folder: Path = FOLDER) -> None:
     """End the processes that `up` has started, raylets first; nothing where none runs."""
     all_of_them: list[psutil.Process] = []
-    for pid in filter(_runs, reversed(_pids(folder))):
+    for pid in filter(began, reversed(_pids(folder))):
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
             all_of_them += [process, *process.children(recursive=True)]
@@ -103,7 +104,7 @@ def _start(folder: Path, name: str, words: list[str]) -> None:
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True, cwd=folder,
         )  # fmt: skip
     with (folder / "pids").open("a") as file:
-        file.write(f"{begun.pid} {_began(begun.pid)}\n")
+        file.write(f"{begun.pid} {began(begun.pid)}\n")
 
 
 def _answering(url: str, folder: Path, upto: float) -> JobServer:
@@ -117,7 +118,7 @@ def _answering(url: str, folder: Path, upto: float) -> JobServer:
 
 def _check(folder: Path, upto: float) -> None:
     """ResourceError where a process of the cluster has ended, or it is too late."""
-    if not all(_runs(pid) for pid in _pids(folder)):
+    if not all(map(began, _pids(folder))):
         raise ResourceError(
             f"a process of the cluster has ended as it began; {folder}/*.log say why (ports {RAY_PORT} and "
             f"{DASHBOARD_PORT} have to be free)"
@@ -138,25 +139,7 @@ def _pids(folder: Path) -> list[int]:
     """The processes that `up` has started and that are still the same ones."""
     file = folder / "pids"
     lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
-    return [int(pid) for pid, began in lines if _began(int(pid)) in (began, "")]
-
-
-def _began(pid: int) -> str:
-    """When a process began, in ticks since boot; empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process is there and is no zombie."""
-    try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] != "Z"
-        )
-    except OSError:
-        return False
+    return [int(pid) for pid, *then in lines if [began(int(pid))] in (then, [""])]
 
 
 def main(words: list[str]) -> int:
