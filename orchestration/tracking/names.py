@@ -133,24 +133,17 @@ def metric(name: str, number: float | None, time_ms: int, step: int = 0) -> Any:
 def log_metrics(client: Any, run_id: str, points: Sequence[Point]) -> None:
     """Give a run points of metrics, in calls that a server takes, and the true names of those that are named
     otherwise there."""
-    for batch in _batches([(metric(*point), len(point[0])) for point in points], _METRICS):
-        client.log_batch(run_id, metrics=batch)
-    log_true_names(client, run_id, (name for name, *_ in points))
+    log_values(client, run_id, points, ())
 
 
 def log_params(client: Any, run_id: str, params: Iterable[tuple[str, str]]) -> None:
     """Give a run parameters, as `log_metrics` does."""
-    from mlflow.entities import Param
-
-    given = {name: value(text) for name, text in params}
-    for batch in _batches([(Param(key(name), text), _size(text)) for name, text in given.items()], _OTHERS):
-        client.log_batch(run_id, params=batch)
-    log_true_names(client, run_id, given)
+    log_values(client, run_id, (), params)
 
 
 def log_values(client: Any, run_id: str, points: Sequence[Point], params: Iterable[tuple[str, str]]) -> None:
-    """Give a run points of metrics and parameters, as `log_metrics` and `log_params` do, in half as many calls: each
-    takes the time of a slow server."""
+    """Give a run points of metrics and parameters, as `log_metrics` does; both in one call, as each takes the time of a
+    slow server."""
     from mlflow.entities import Param
 
     given = {name: value(text) for name, text in params}
