@@ -28,7 +28,6 @@ SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
 MOST_SPLITS: Final = 4096  # of a large input: its splits are larger
 MOST_PIECES: Final = 4096
 READER_VERSION: Final = 4  # one more whenever the same input gives other documents, or another plan
-_INSTALLED: Final = "installed"  # Installed.kind
 _PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
 _TEXTS: Final = (".txt", ".text", ".md", "")  # endings of prose
 _FIELDS: Final = ("field", "text")  # keys that name where in a file its text is
@@ -55,8 +54,8 @@ def plan_splits(sources: Sequence[Reader]) -> list[Split]:
     """The splits of all sources, in an order that does not depend on theirs; BadInput where a source names nothing."""
     found = [(source, source.files()) for source in sources]
     for source, all_sides in found:
-        if source.kind == _INSTALLED:
-            continue  # whose files nobody has named or fetched
+        if not source.located:
+            continue  # nobody has named or fetched its files
         files = [file for sides in all_sides for file in sides]
         _say_pages(source, require_as_called(files), len(files))
     total = sum(weight(file, file.size) for _, files in found for sides in files for file in sides)
