@@ -1,8 +1,11 @@
 """What every test may use: a quiet, offline environment, and the public data beside the checkout, if there is any."""
 
 import gc
+import getpass
 import os
+import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -22,6 +25,25 @@ os.environ.update(
 )
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What the tests and the libraries under them leave in the folder of temporary files goes when they end.
+
+    Beam's jobs and what MLflow downloads would stay there. Folders of pytest's own and what torch compiled are kept."""
+    if hasattr(config, "workerinput"):  # a process of xdist, which is told by the one that began it
+        return
+    above = tempfile.gettempdir()
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", above)
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{above}/torchinductor_{getpass.getuser()}")
+    made = tempfile.mkdtemp(prefix="st-")  # short, as sockets stand in it
+    os.environ["TMPDIR"] = tempfile.tempdir = made
+
+    def remove() -> None:
+        os.environ["TMPDIR"] = tempfile.tempdir = above
+        shutil.rmtree(made, ignore_errors=True)
+
+    config.add_cleanup(remove)
 
 
 @pytest.hookimpl(wrapper=True)
