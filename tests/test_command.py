@@ -24,6 +24,7 @@ def command(*words: str, flags: tuple[str, ...] = (), **environment: str) -> sub
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
 def test_a_message_that_the_locale_cannot_write_is_escaped(locale: str) -> None:
     done = command("check", "bérta", **ASCII | {"LC_ALL": locale})

@@ -90,7 +90,13 @@ def test_make_eval_takes_a_recipe_or_the_folder_of_a_run(tmp_path: Path) -> None
     assert "--scale" not in said(str(tmp_path))
 
 
-@pytest.mark.parametrize("line", [line for line in lines(heavy=False) if line.startswith("sesame")])
+COMMANDS = [line for line in lines(heavy=False) if line.startswith("sesame")]
+SLOW = ("--on two_processes.yaml", "--rows ")  # what they do is done by fast tests elsewhere
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=[pytest.mark.slow] * any(word in line for word in SLOW)) for line in COMMANDS]
+)
 def test_commands_of_the_readme_work(newcomer: Path, line: str) -> None:
     assert run(line) == 0
 

@@ -463,6 +463,9 @@ assert codes == [0, 0, 0], codes
 main(["doctor"])
 heavy = {{"torch", "apache_beam", "ray", "mlflow", "deepspeed", "matplotlib", "transformers"}} & set(sys.modules)
 assert not heavy, heavy
+nets = ["gpt2", "t5_base", "xlnet_base", "transformer_xl_base", "electra_small", "spanbert_base"]
+assert [main(["recipes", name]) for name in nets] == [0] * len(nets)
+assert "torch._dynamo" not in sys.modules, "torch's compiler, of seconds"
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -551,6 +554,7 @@ def test_the_version_is_that_of_the_distribution(capsys):
     assert capsys.readouterr().out == f"sesame {sesame_version()}\n"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["", "--json"])
 def test_nothing_is_said_when_nobody_reads_the_answer(how):
     command = f"{shlex.quote(sys.executable)} -m orchestration.cli recipes {how} | true"

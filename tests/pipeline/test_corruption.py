@@ -141,7 +141,7 @@ def test_the_flips_and_cuts_are_as_many_as_is_said() -> None:
     assert sum(weight for _, weight in READERS.values()) == 100
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", READERS)
 def test_a_flipped_bit_is_noticed_wherever_it_is(made: Made, name: str) -> None:
     assert undetected(made, name, flipped, FLIPS, unit=8) == []

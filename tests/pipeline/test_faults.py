@@ -154,6 +154,7 @@ class TestOneWriter:
             rival.kill()
             rival.communicate()
 
+    @pytest.mark.slow
     def test_of_two_writers_at_once_one_holds_the_folder_and_the_other_names_it_as_the_owner(
         self, rivals: list["subprocess.Popen[str]"], tmp_path: Path
     ) -> None:
@@ -239,7 +240,8 @@ class TestAFullDisk:
         build(str(small.source), str(folder), str(QUICK), *HERE)
         assert content(folder) == small.content
 
-    @pytest.mark.parametrize("writes", [30, pytest.param(0, marks=SLOW)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("writes", [30, 0])
     def test_it_is_so_at_any_place(
         self, small: Undisturbed, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -99,6 +99,7 @@ class TestTheSameBytes:
         build(corpus_of(shuffled), tmp_path / "second", *HERE)
         assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
 
+    @pytest.mark.slow
     def test_when_the_sources_are_named_in_another_order(
         self, write_jsonl: Callable[..., Path], tmp_path: Path
     ) -> None:
@@ -285,6 +286,7 @@ def test_a_vocabulary_is_trained_on_a_sample_of_the_training_documents_alone(
     assert not held_out & {text_key(text) for text in seen}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_parts")
 def test_a_rare_language_has_its_share_by_alpha_in_what_a_vocabulary_is_trained_on(
     write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

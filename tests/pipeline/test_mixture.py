@@ -78,6 +78,7 @@ def test_the_manifest_says_what_each_group_has_and_how_often_it_is_read(mixture:
     assert json.loads((tmp_path / "corpus/manifest.json").read_text())["mixture"]["wiki"]["weight"] == 33
 
 
+@pytest.mark.slow
 def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_all(
     mixture: Corpus, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
     assert manifest.ledger.dropped["duplicate"].documents == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("changes", [{"dedup": Dedup(near=True, lines=60)}, {"order": "input"}])
 def test_groups_are_kept_apart_whatever_else_is_asked(mixture: Corpus, tmp_path: Path, changes: dict[str, Any]) -> None:
     manifest = build(replace(mixture, **changes), tmp_path, *HERE)
@@ -125,6 +127,7 @@ class TestTheSameBytes:
         build(replace(mixture, sources=(), mixture=tuple(turned)), tmp_path / "second", *HERE)
         assert content(tmp_path / "second" / "corpus") == first
 
+    @pytest.mark.slow
     def test_when_the_job_is_stopped_and_goes_on(
         self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -153,6 +156,7 @@ class TestTheSameBytes:
         build(mixture, tmp_path / "second", *TWO)
         assert content(tmp_path / "second" / "corpus") == content(tmp_path / "first" / "corpus")
 
+    @pytest.mark.slow
     def test_of_text_and_shards_when_only_weights_differ(
         self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes]
     ) -> None:
@@ -188,7 +192,7 @@ def twins(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> d
     return groups
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("order", [("big", "small"), ("small", "big")], ids="-".join)
 def test_what_two_groups_have_stays_in_the_first_that_is_listed(
     twins: dict[str, Group], order: tuple[str, str], tmp_path: Path
@@ -228,6 +232,7 @@ def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, Group
     assert dropped["small"]["duplicate"]["documents"] == SHARED - 1
 
 
+@pytest.mark.one_in(4)
 def test_the_manifest_says_what_each_group_gave_and_lost(twins: dict[str, Group], tmp_path: Path) -> None:
     manifest = build(Corpus(name="m", mixture=tuple(twins.values()), validation=0.1, test=0.1), tmp_path, *HERE)
     assert Manifest.load(tmp_path / "corpus") == manifest
@@ -250,6 +255,7 @@ def test_training_reads_the_groups_by_their_weights(mixture: Corpus, tmp_path: P
     assert Store.open(tmp_path / "corpus", "validation").groups == ()
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_that_of_the_same_text_without_weights(mixture: Corpus, tmp_path: Path) -> None:
     """Of so few MB all is read; of more, the documents with the smallest keys, whatever their group."""
     build(mixture, tmp_path / "mixed", *HERE)
@@ -257,6 +263,7 @@ def test_the_vocabulary_is_that_of_the_same_text_without_weights(mixture: Corpus
     assert Vocab.load(tmp_path / "mixed/corpus/vocab").hash == Vocab.load(tmp_path / "plain/corpus/vocab").hash
 
 
+@pytest.mark.slow
 def test_a_sample_of_a_mixture_has_all_of_its_groups(
     mixture: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +327,7 @@ def test_shares_are_weights_over_their_sum() -> None:
     assert corpus.shares == {"a": 60 / 101, "b": 41 / 101}
 
 
+@pytest.mark.slow
 def test_finished_rows_of_a_mixture_are_refused(mixture: Corpus, tmp_path: Path) -> None:
     build(mixture, tmp_path, *HERE)
     static = Static(str(tmp_path / "corpus"), "train", Sampling(**GPT, duplicates=1), 32)

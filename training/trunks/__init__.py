@@ -13,7 +13,7 @@ from training.trunks.cache import Cache
 from training.trunks.encoder_decoder import EncoderDecoderNet
 from training.trunks.fused import Fused
 from training.trunks.layers import activate
-from training.trunks.linears import SplitTable, Table, whole
+from training.trunks.linears import Embedding, SplitTable, Table, whole
 from training.trunks.net import MaskHead, Net
 from training.trunks.recompute import set_recompute
 from training.trunks.relative import RelativeDecoder, sinusoids
@@ -31,6 +31,7 @@ __all__ = [
     "WHOLE",
     "Cache",
     "Cut",
+    "Embedding",
     "Fused",
     "Given",
     "Net",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from preprocessing.spec import require
 from training.specs import Decoder
+from training.trunks.linears import Embedding
 
 
 def bounds(cutoffs: tuple[int, ...], vocab_size: int) -> list[tuple[int, int]]:
@@ -30,7 +31,7 @@ class AdaptiveTable(nn.Module):
         self.width, self.bounds = trunk.width, bounds(trunk.cutoffs, vocab_size)
         widths = [trunk.width // trunk.tables.shrink**cluster for cluster in range(len(self.bounds))]
         self.clusters = nn.ModuleList(
-            nn.Embedding(stop - start, width) for (start, stop), width in zip(self.bounds, widths, strict=True)
+            Embedding(stop - start, width) for (start, stop), width in zip(self.bounds, widths, strict=True)
         )
         self.widen = nn.ModuleList(nn.Linear(width, trunk.width, bias=False) for width in widths)
 

@@ -17,7 +17,7 @@ from training.specs import EncoderDecoder, Init, Trunk
 from training.trunks.cache import Cache, Held, empty
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, going_on, layout, spread
-from training.trunks.linears import ColumnLinear, RowLinear, Table, TokenTable
+from training.trunks.linears import ColumnLinear, Embedding, RowLinear, Table, TokenTable
 from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.recompute import Blocks, recomputed
 from training.trunks.relative import sinusoids
@@ -121,9 +121,9 @@ class Side(nn.Module):
         super().__init__()
         self.trunk, self.decodes = trunk, decodes
         rows, buckets = trunk.positions.rows, trunk.positions.buckets
-        self.positions = nn.Embedding(rows, trunk.width) if rows else None
-        self.distances = nn.Embedding(buckets, trunk.heads) if buckets else None
-        self.languages = nn.Embedding(trunk.languages, trunk.width) if trunk.languages else None
+        self.positions = Embedding(rows, trunk.width) if rows else None
+        self.distances = Embedding(buckets, trunk.heads) if buckets else None
+        self.languages = Embedding(trunk.languages, trunk.width) if trunk.languages else None
         self.embedding_norm = norm(trunk) if trunk.embedding_norm else nn.Identity()
         self.blocks = Blocks(Block(trunk, decodes=decodes) for _ in range(trunk.layers))
         self.final_norm = norm(trunk) if trunk.norm == "pre" else nn.Identity()

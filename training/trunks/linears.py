@@ -65,7 +65,16 @@ class RowLinear(nn.Linear):
         return y if self.bias is None else y + self.bias
 
 
-class TokenTable(nn.Embedding):
+class Embedding(nn.Embedding):
+    """A table as nets have it: all weights are drawn later, by name (training/model.py).
+
+    Torch would draw it too when it is made, and import its compiler for that, as that is on the meta device: 2.4 s."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are."""
+
+
+class TokenTable(Embedding):
     """The token table, split by rows; `num_embeddings` are those of all workers."""
 
     share: Share = WHOLE

@@ -17,7 +17,7 @@ from training.trunks.adaptive import AdaptiveTable, bounds
 from training.trunks.cache import SLOTS_AT_ONCE, Cache, Held, empty
 from training.trunks.fused import FusedLinear
 from training.trunks.layers import FeedForward, Layout, layout, norm, spread
-from training.trunks.linears import ColumnLinear, RowLinear, Table, TokenTable
+from training.trunks.linears import ColumnLinear, Embedding, RowLinear, Table, TokenTable
 from training.trunks.memory import Memory, Recalled
 from training.trunks.net import MaskHead, Net, last_at
 from training.trunks.recompute import Blocks, recomputed
@@ -173,7 +173,7 @@ class RelativeDecoder(Net):
         self.trunk, self.distances, self.vocab_size = trunk, trunk.positions, vocab_size
         self.memory = Memory(trunk.memory)
         narrowing = trunk.tables.shrink > 1
-        table = nn.Embedding if trunk.cutoffs else TokenTable  # clusters are parts of a whole table
+        table = Embedding if trunk.cutoffs else TokenTable  # clusters are parts of a whole table
         self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else table(vocab_size, trunk.width)
         biases = Biases(trunk)
         self.blocks = Blocks(RelativeBlock(trunk, biases) for _ in range(trunk.layers))

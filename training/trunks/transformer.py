@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from training.specs import Decoder, Encoder, Trunk
 from training.trunks.cache import Cache, Held, empty
 from training.trunks.layers import Block, Layout, going_on, layout, norm
-from training.trunks.linears import Table, TokenTable
+from training.trunks.linears import Embedding, Table, TokenTable
 from training.trunks.net import MaskHead, Net, last_at, no_writer
 from training.trunks.recompute import Blocks
 from training.trunks.share import WHOLE, Share
@@ -27,9 +27,9 @@ class Tables(Net):
         width = trunk.table_width
         self.position_offset, rows = trunk.positions.offset, trunk.positions.rows
         self.tokens = TokenTable(vocab_size, width)
-        self.positions = nn.Embedding(rows, width) if rows else None
-        self.segments = nn.Embedding(trunk.segments, width) if trunk.segments else None
-        self.languages = nn.Embedding(trunk.languages, width) if trunk.languages else None
+        self.positions = Embedding(rows, width) if rows else None
+        self.segments = Embedding(trunk.segments, width) if trunk.segments else None
+        self.languages = Embedding(trunk.languages, width) if trunk.languages else None
         self.embedding_norm = norm(trunk, width) if trunk.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(trunk.dropout)
 

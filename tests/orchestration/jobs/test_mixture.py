@@ -198,6 +198,7 @@ def test_finished_rows_are_refused_before_anything_is_made(tmp_path: Path):
         stages.rows(job.recipe, job.plan.corpus, job.out)
 
 
+@pytest.mark.slow
 def test_the_card_says_what_the_run_reads_of_each_group(given: list[str], tmp_path: Path):
     """Counted again, row by row."""
     phases = "phases=[{length: 32, batch: 8, steps: 40}, {length: 64, batch: 8, steps: 20}]"

@@ -69,6 +69,7 @@ def fail(*args: object, **more: object) -> None:
 # At the start
 
 
+@pytest.mark.slow
 def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens_it(
     place: track.Place, tmp_path: Path
 ) -> None:
@@ -309,6 +310,7 @@ def test_a_file_that_is_gone_holds_up_no_other(
 # How long a call may take
 
 
+@pytest.mark.slow
 def test_a_long_call_is_waited_for_as_long_as_the_store_answers(mute: str) -> None:
     def late() -> str:
         time.sleep(1.5)

@@ -177,6 +177,7 @@ class TestLines:
         )
         assert texts.ledger.balanced()
 
+    @pytest.mark.slow
     def test_shorter_lines_stay(self, pages: Path, tmp_path: Path) -> None:
         corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(lines=60))
         assert "\n".join(kept(read_text(corpus, tmp_path / "text", HERE))).count("Subscribe") == 5
@@ -187,6 +188,7 @@ class TestLines:
         assert texts.ledger.dropped["repeated_line"].documents == 1
         assert texts.ledger.balanced()
 
+    @pytest.mark.slow
     def test_a_file_that_is_named_twice_is_kept_once(self, pages: Path, tmp_path: Path) -> None:
         corpus = Corpus(name="test", sources=(Text(path=str(pages)),) * 2, dedup=Dedup(lines=20))
         texts = read_text(corpus, tmp_path / "text", HERE)
@@ -194,6 +196,7 @@ class TestLines:
         assert kept(texts) == kept(once)
         assert texts.ledger.dropped["duplicate"].documents == 5
 
+    @pytest.mark.slow
     def test_near_duplicates_go_before_lines_do(self, tmp_path: Path) -> None:
         paragraphs = [" ".join(long_story(number, 60)) for number in range(10)]
         (tmp_path / "pages").mkdir()
@@ -206,6 +209,7 @@ class TestLines:
         assert {told["reason"] for told in repeats(texts)} == {"near_duplicate"}
         assert texts.ledger.balanced()
 
+    @pytest.mark.slow
     def test_a_known_document_is_known_though_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:
         sources = (Text(path=str(pages)),)
         against = Dedup(lines=20, against=(f"text:{pages}/0.txt",))

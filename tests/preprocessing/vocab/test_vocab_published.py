@@ -117,6 +117,7 @@ def test_gpt2_ids_are_the_published_ones(shared: Path, file: str) -> None:
         assert vocab.encode(text) == reference.encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.slow
 def test_gpt2_files_are_known_by_both_pairs_of_names(shared: Path, tmp_path: Path) -> None:
     folder = shared / "tokenizers" / "gpt2-roberta"
     for given, name in {"encoder.json": "vocab.json", "vocab.bpe": "merges.txt"}.items():

@@ -161,7 +161,7 @@ def test_a_short_run_over_spans_knows_words_and_sentinels(train: World, held_out
     assert sentinels > 0.8
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("trunk", "sample"), [(BART, noised_rows), (BART, fragment_rows), (PEGASUS, gap_rows)])
 def test_a_short_run_uses_context(
     trunk: EncoderDecoder,

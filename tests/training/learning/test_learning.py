@@ -136,7 +136,7 @@ def test_a_short_masked_run_uses_context(train: World, held_out: World) -> None:
     assert loss < unigram_entropy(held_out.ids_T) - 0.2
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_short_left_to_right_run_uses_context(norm: Norm, train: World, held_out: World) -> None:
     trunk = replace(DECODER, norm=norm)

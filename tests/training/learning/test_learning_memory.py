@@ -82,6 +82,7 @@ def examine(model: Model, batches: Iterator[dict[str, Tensor]]) -> float:
     return sum(float(score.loss) for score in scores) / sum(score.count for score in scores)
 
 
+@pytest.mark.slow
 def test_a_short_run_with_a_memory_uses_context(train: World, held_out: World) -> None:
     model = learn(XL, again(train, 32), steps=120, peak=5e-3)
     assert examine(model, streams(held_out, 8, slot=-1)) < unigram_entropy(held_out.ids_T) - 1.0

@@ -76,6 +76,7 @@ def test_loss_and_gradients_equal_those_of_torch_where_nothing_is_tied() -> None
     torch.testing.assert_close(gradients_found, list(gradients_wanted), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.one_in(4)
 @SHRINKS
 def test_correct_targets_are_those_with_the_best_cluster_and_the_best_place_in_it(shrink: int) -> None:
     model = built(shrunk(shrink))

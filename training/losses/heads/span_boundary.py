@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from training.losses.heads.cross_entropy import token_score, tokens_at
 from training.score import Score
 from training.specs import Trunk
-from training.trunks import Table
+from training.trunks import Embedding, Table
 
 
 class BoundaryTargets(NamedTuple):
@@ -50,7 +50,7 @@ class SpanBoundaryHead(nn.Module):
     def __init__(self, trunk: Trunk, vocab_size: int, positions: int, position_width: int) -> None:
         super().__init__()
         self.positions = positions
-        self.offsets = nn.Embedding(positions, position_width)
+        self.offsets = Embedding(positions, position_width)
         self.first = nn.Linear(2 * trunk.width + position_width, trunk.width)
         self.first_norm = nn.LayerNorm(trunk.width, eps=trunk.norm_eps)
         self.second = nn.Linear(trunk.width, trunk.table_width)
