@@ -5,7 +5,8 @@ from pathlib import Path
 
 
 def began(pid: int) -> str:
-    """The boot of this machine and the tick after it at which a process began: no other process has both.
+    """The boot of this machine and the tick after it at which a process began: no other process of this number has
+    both.
 
     "" where there is no such process, or it has ended and nobody has waited for it (a zombie).
     """

@@ -79,3 +79,18 @@ def test_each_verb_works_in_an_installation_that_can_only_be_read(
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "ead-only" not in done.stdout + done.stderr
+
+
+def test_make_says_whose_a_checkout_is_that_can_only_be_read(home: Path, tmp_path: Path) -> None:
+    """pip ended with a traceback, half of the way."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    words = ["make", "setup", f"PYTHON={sys.executable}"]
+    command = ["unshare", "--mount", "sh", "-c", 'cd "$0" && ' + MOUNT.replace('exec "$@"', 'cd "$0" && exec "$@"')]
+    done = subprocess.run([*command, str(tmp_path), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    said = (
+        f"setup: {tmp_path} is not yours to write to: its owner runs 'make setup', or clone it into a folder of yours"
+    )
+    assert said in done.stderr.splitlines()
+    assert not (tmp_path / ".venv").exists()

@@ -96,7 +96,7 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
     bucket, copies = _buckets(layout, weights)
     done = min(1.0, layout.bucket / weights)  # of the backward pass, when the first bucket is summed
     # the table's gradient is the last of all; where no bucket holds it, it is copied by itself
-    alone = _alone(demand, layout) if stage == "first" or layout.pipeline == 1 else 0.0
+    of_table = table_copies(demand, layout) if stage == "first" or layout.pipeline == 1 else 0.0
     whole = persistent(demand, layout, length) if zero == 3 else 0.0
     ahead = min(weights - whole, layout.prefetch)  # a buffer of what was gathered together, beside the layers' own
     states = {
@@ -123,7 +123,7 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
         slices=slices,
         handed=handed,
         backward=passing,
-        reducing=max(0.0, copies - done * (kept_blocks + of_heads), alone - kept_blocks - of_heads - passing),
+        reducing=max(0.0, copies - done * (kept_blocks + of_heads), of_table - kept_blocks - of_heads - passing),
         update=_update(layout, weights, owned),
         context=CONTEXT if cuda else 0.0,
         host=sum(aside.values()) - aside["buffers"] - on_disk if cuda else 0.0,
@@ -198,7 +198,7 @@ def _buckets(layout: Layout, weights: float) -> tuple[float, float]:
     return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
 
 
-def _alone(demand: Demand, layout: Layout) -> float:
+def table_copies(demand: Demand, layout: Layout) -> float:
     """Bytes of the token table's gradient at the end of a backward pass, where it is longer than a bucket: from both
     sides of the net, and cast and put in the order of the workers to be summed."""
     table = demand.weights.tables / layout.tensor

@@ -34,6 +34,11 @@ class Piece(NamedTuple):
         return [self.file, *(file for file, _, _ in self.beside)]
 
     @property
+    def label(self) -> str:
+        """The names of its files: which side of a parallel text is torn is not known from its lines."""
+        return " and ".join(file.label for file in self.files)
+
+    @property
     def stored(self) -> int:
         """The bytes of its whole files, as they are stored."""
         return sum(file.size for file in self.files)

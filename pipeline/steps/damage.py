@@ -35,7 +35,7 @@ class Damaged:
         for split in splits:
             for piece in split.pieces:
                 weights[piece.file.path] += piece.weight
-                sizes[piece.file.path], labels[piece.file.path] = piece.stored, piece.file.label
+                sizes[piece.file.path], labels[piece.file.path] = piece.stored, piece.label
         for split, facts in zip(splits, seals, strict=True):
             found = {damage.piece: damage for damage in (Damage(*each) for each in facts["damaged"])}
             for number, piece in enumerate(split.pieces):

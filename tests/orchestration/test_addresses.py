@@ -135,3 +135,24 @@ def test_a_name_that_is_no_text_is_refused(
 ) -> None:
     """It was a UnicodeEncodeError."""
     assert "caf\ufffd: a name that is not in UTF-8" in refused(words, elsewhere, capsys)
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000, "a\0b"], ids=["too long", "with NUL"])
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("recipe", ["check"]),
+        ("--on", ["check", "gpt2", "--on"]),
+        ("--scale", ["check", "gpt2", "--scale"]),
+        ("--data", ["corpus", "gpt2", "--dry-run", "--data"]),
+        ("--out", ["corpus", "gpt2", "--data", "demo", "--dry-run", "--out"]),
+    ],
+)
+def test_what_can_be_no_path_is_refused(
+    option: str, words: list[str], name: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was "OSError: File name too long", or "embedded null byte"."""
+    message = refused([*words, name], elsewhere, capsys)
+    is_null_byte = option == "--out" and "\0" in name  # which the library that reads the options refuses before
+    assert ("Invalid value for '--out'" if is_null_byte else f"{option} is {name[:3]!r}"[:-1]) in message
+    assert len(message) < 300

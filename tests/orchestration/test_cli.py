@@ -728,3 +728,30 @@ def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_p
         2,
         "start is /nowhere: no such folder; give one that `sesame export` or transformers made",
     )
+
+
+ODD = "it's a $recipe #1.yaml"
+
+
+@pytest.mark.parametrize(
+    "words", [["recipes", ODD], ["recipes", ODD, "--diff", "gpt2"], ["recipes", "gpt2", "--diff", ODD], ["check", ODD]]
+)
+def test_commands_that_are_printed_can_be_given_to_a_shell(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name with a blank was two words."""
+    monkeypatch.chdir(tmp_path)
+    recipe = (Path(cli.__file__).parent / "recipes" / "bert_base.yaml").read_text(encoding="utf-8")
+    Path(ODD).write_text(recipe.replace("name: bert_base", "name: mine"), encoding="utf-8")
+    assert main(words) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
+    _, program, *again = shlex.split(line)
+    assert program == "sesame"
+    assert "gpt2" in words or ODD in again
+    if again[0] == "check":
+        assert main(again) == 0
+
+
+def test_the_commands_about_a_job_are_quoted_too() -> None:
+    words = ["sesame", "logs", "a job", "--follow", "--address", "http://host:1/?a b"]
+    assert shlex.split(cli._of_job("logs", "a job", "http://host:1/?a b", "--follow")) == words

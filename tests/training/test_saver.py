@@ -1,5 +1,6 @@
 """Whichever way training ends, its saver ends with it, and what it was writing is whole."""
 
+import errno
 import logging
 import os
 import shutil
@@ -249,6 +250,22 @@ def test_a_worker_whose_disk_is_slow_is_not_taken_for_one_that_is_gone(
     threading.Timer(0.2, other.save, (3, {"step": 3})).start()
     first.close()
     assert names(tmp_path) == [checkpoint.name(3)]
+    other.close()
+
+
+def test_who_cannot_write_its_own_part_waits_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*given: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(saving, "write", full)
+    monkeypatch.setattr(Saver, "_unwritten", lambda self: pytest.fail("it waits"))
+    first, other = two(tmp_path)
+    first.save(3, {"step": 3})
+    first.close()
+    assert names(tmp_path) == []
+    assert "the checkpoint of step 3 is not whole: [Errno 28] No space left on device" in caplog.text
     other.close()
 
 

@@ -11,6 +11,7 @@ from orchestration.jobs import Flags, open_job
 from orchestration.jobs import corpus as corpus_job
 from orchestration.progress import ignore
 from pipeline.runners import beam, pipeline, workers
+from preprocessing.errors import BadInput
 from tests.golden import text
 
 TWO = "name: two\nbeam: {options: {direct_num_workers: 2, direct_running_mode: multi_processing}}\n"
@@ -77,3 +78,14 @@ def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogC
     corpus_job._say_what_stays_here(job.cluster.beam, {})
     corpus_job._say_what_stays_here(type(job.cluster.beam)(), {"HF_TOKEN": "hidden"})
     assert len(caplog.records) == 1
+
+
+def test_text_that_changes_between_the_command_and_its_job_is_refused(tmp_path: Path) -> None:
+    """The folder would have the name of a text that it does not hold."""
+    text.write(tmp_path / "text.jsonl", num_documents=40)
+    job = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(tmp_path / "text.jsonl")], out=tmp_path / "out"))
+    assert job.plan.text.state == "due"
+    text.write(tmp_path / "text.jsonl", num_documents=50)
+    with pytest.raises(BadInput, match="its text changed after this command was given; wait until what writes there"):
+        corpus_job.untracked(job, (), ignore)
+    assert not list((tmp_path / "out").rglob("manifest.json"))

@@ -45,3 +45,32 @@ def test_every_figure_of_a_fine_tuned_task_has_a_split() -> None:
 def test_the_perplexity_of_wikitext2_is_beside_no_figure_of_another_unit() -> None:
     """GPT-2's 29.41 is per token, as others measured it; the score is per word."""
     assert paper_figures(load_task("wikitext2"), load("gpt2").expected) == {}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ("xlnet_base", "batches, steps and rate are not published"),
+        ("xlm_mlm", "how many steps is not published"),
+        ("xlm_tlm", "how many steps is not published"),
+    ],
+)
+def test_what_is_not_published_of_a_training_is_said_beside_its_figures(recipe: str, words: str) -> None:
+    """They stood beside "this training"."""
+    assert words in load(recipe).expected["of"]
+
+
+def test_pairs_of_roberta_have_no_short_rows() -> None:
+    """Section 3.1 of the paper; its figures were of another training than these recipes."""
+    for recipe in ("roberta_segment_pair", "roberta_sentence_pair"):
+        assert load(recipe).science["data"]["segment"]["short"] == 0, recipe
+
+
+def test_figures_that_others_print_of_a_net_stand_apart_from_those_of_its_paper() -> None:
+    """BERT's exact matches of SQuAD in table 2 on dev, and 85.083 on its leaderboard; SWAG of the first GPT."""
+    bert, gpt = load("bert_large").expected, load("gpt1").expected
+    assert (bert["squad"]["em"], load("bert_base").expected["squad"]["em"]) == (84.1, 80.8)
+    apart = bert["also"]["this net on test, of SQuAD 1.1 one that learnt TriviaQA before"]
+    assert (apart["squad"]["em"], apart["swag"]["accuracy"]) == (85.083, 86.28)
+    assert "swag" not in gpt
+    assert gpt["also"]["this net, fine-tuned on SWAG"]["swag"]["accuracy"] == 77.97

@@ -51,6 +51,27 @@ def test_what_is_not_up_goes_down_without_a_word(tmp_path: Path) -> None:
     assert here.main(["sideways"]) == 2
 
 
+def test_a_cluster_has_the_cores_of_a_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of the machine: its raylets share them."""
+    begun = list[list[str]]()
+
+    def stop(folder: Path, name: str, words: list[str]) -> None:
+        begun.append(words)
+        if name != "head":
+            raise ResourceError("enough is known")
+
+    monkeypatch.setattr(here.limits, "cores", lambda: here.limits.Cores(6.5))
+    monkeypatch.setattr(here, "_start", stop)
+    monkeypatch.setattr(here, "_answering", lambda *given: None)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
+    (folder := tmp_path / "cluster").mkdir(mode=0o700)
+    with pytest.raises(ResourceError, match="enough is known"):
+        here.up(folder)
+    head, raylet = begun
+    assert ("--num-cpus=0" in head, "--num-cpus=3" in raylet) == (True, True)
+
+
 @pytest.fixture
 def folder(without_token: None) -> Iterator[Path]:
     """A folder with a short path: Ray puts sockets below it; whatever runs there is ended."""

@@ -269,6 +269,35 @@ def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command
     assert behind(tmp_path) == {}
 
 
+class Late:
+    """A client that says only after a while that a run is RUNNING."""
+
+    def __init__(self, client: Any, asked: threading.Event, go_on: threading.Event) -> None:
+        self.client, self.asked, self.go_on = client, asked, go_on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    def update_run(self, run_id: str, status: str = "", **more: Any) -> None:
+        if status == "RUNNING":
+            self.asked.set()
+            assert self.go_on.wait(60)
+        self.client.update_run(run_id, status=status, **more)
+
+
+def test_a_heartbeat_on_its_way_when_a_run_ends_is_waited_for(
+    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It called the run RUNNING, after it had been FINISHED."""
+    tracked, asked, go_on, client_of = begun(place, tmp_path), threading.Event(), threading.Event(), track.client_of
+    monkeypatch.setattr(track, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(track, "client_of", lambda uri: Late(client_of(uri), asked, go_on))
+    with track.heartbeat(tracked, tmp_path, is_open=False):
+        assert asked.wait(60)
+        threading.Timer(0.2, go_on.set).start()
+    assert client_of(place.uri).get_run(tracked.run_id).info.status == "FINISHED"
+
+
 def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the_store(
     place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

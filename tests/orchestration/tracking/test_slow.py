@@ -7,6 +7,8 @@ time after which a store is asked whether it is there; nothing here depends on h
 import json
 import logging
 import re
+import ssl
+import urllib.error
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -313,6 +315,33 @@ def test_a_known_run_goes_on_where_its_credentials_have_expired(
     catch_up(tmp_path, track.Place(prompt.uri), ignore)
     _, run = direct(prompt, tracked)
     assert (run.info.status, run.data.metrics[KEYS[0]]) == ("FINISHED", 1.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_is_not_registered_without_credentials(prompt: Proxy, tmp_path: Path) -> None:
+    folder = exported("bert", tmp_path / "run")
+    with track.run(track.Place(prompt.uri), folder, None, METADATA):
+        pass
+    prompt.status = 401
+    with pytest.raises(BadInput) as refused:
+        register(folder, folder / "export", "mine-without")
+    assert WANTED in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_server_whose_certificate_python_does_not_trust_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow may trust it: MLFLOW_TRACKING_INSECURE_TLS, or a bundle of requests' own."""
+
+    def refuse(reason: Exception) -> None:
+        def urlopen(*args: object, **more: object) -> None:
+            raise urllib.error.URLError(reason)
+
+        monkeypatch.setattr("urllib.request.urlopen", urlopen)
+
+    refuse(ssl.SSLCertVerificationError("self-signed certificate"))
+    assert patience.why_away("https://host") == ""
+    refuse(ConnectionRefusedError("refused"))
+    assert patience.why_away("https://host") != ""
 
 
 def test_artifacts_that_are_refused_name_the_variables_too() -> None:

@@ -1,6 +1,7 @@
 """Stores of MLflow: which there are, what they need, and the one of a folder, which is there whole or not at all."""
 
 import os
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -14,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from orchestration.tracking import examined, stores
+from orchestration import cli
+from orchestration.tracking import examined, register, stores
 from orchestration.tracking import runs as track
 from orchestration.tracking.patience import database_file, database_uri, folder_of, in_a_line, package_wanted
 from preprocessing.errors import BadInput
 from tests.orchestration.conftest import MADE_BY_MLFLOW
+from tests.orchestration.tracking.test_models import exported
 
 ROOT = Path(stores.__file__).parents[2]
 METADATA = track.Metadata("mini", {"peak": 1e-3}, {}, "", {"recipe.yaml": "name: mini\n"})
@@ -441,3 +444,23 @@ def test_a_new_run_is_refused_where_its_artifacts_could_not_be_kept(fill: list[s
 def test_a_module_that_is_missing_later_is_named_with_its_package() -> None:
     error = ModuleNotFoundError("No module named 'boto3'", name="boto3")
     assert in_a_line(error) == package_wanted("boto3")
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("name", ODD)
+def test_the_model_of_a_run_in_an_odd_folder_is_registered(name: str, fill: list[str], tmp_path: Path) -> None:
+    place, folder = track.place(tmp_path / name), exported("bert", tmp_path / name / "run")
+    with track.run(place, folder, None, METADATA):
+        pass
+    version = register(folder, folder / "export", "mine")
+    assert (version.uri, version.is_new) == ("models:/mine/1", True)
+    found = track.client_of(place.uri).get_model_version("mine", "1")
+    assert folder_of(found.source).is_relative_to(tmp_path / name / "artifacts")
+    assert (folder_of(found.source) / "MLmodel").is_file()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_line_that_loads_an_export_is_one_of_python_in_a_shell(name: str) -> None:
+    (python, option, code) = shlex.split(cli._python(f"folder = {cli._literal(name)}"))
+    exec(code, found := dict[str, Any]())
+    assert (python, option, found["folder"]) == ("python", "-c", name)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.readers import Source, recognise
-from pipeline.spec import Clean, Corpus
+from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps import Texts, ingest, read_text
 from pipeline.steps.clean import Cleaner
 from preprocessing.errors import BadInput, DataError
@@ -183,6 +183,37 @@ def test_other_bytes_behind_gzip_cost_no_document_and_are_said(
     assert ledger.kept.documents == (60 if unit == "line" else 1)
     assert (ledger.dropped["trailing_data"].bytes, ledger.balanced()) == (7, True)
     assert any("a.txt.gz (trailing_data)" in message for message in caplog.messages)
+
+
+def test_text_to_compare_with_that_cannot_be_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "old.jsonl.gz").write_bytes(gzip.compress(_lines(0))[:-200])
+    (tmp_path / "new.jsonl").write_bytes(_lines(0))
+    known = Dedup(against=(str(tmp_path / "old.jsonl.gz"),))
+    corpus = Corpus(name="c", sources=tuple(recognise(str(tmp_path / "new.jsonl"))), dedup=known, validation=0, test=0)
+    ledger = read_text(corpus, tmp_path / "out", HERE).ledger
+    assert 0 < ledger.kept.documents == 60 - ledger.dropped["known"].documents
+    said = "dedup.against: not compared with what cannot be read in 1 file: old.jsonl.gz (truncated)"
+    assert said in caplog.messages
+
+
+def test_a_side_that_is_torn_behind_a_line_is_damage_of_both_files(tmp_path: Path) -> None:
+    """All lines are there, and the end of gzip is not: the first side was named alone, which is whole."""
+    text = "".join(f"{text}\n" for text in _texts(0)).encode()
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "a.eo.gz").write_bytes(gzip.compress(text)[:-8])
+    source = tuple(recognise(f"parallel:{tmp_path / 'a.en.gz'},{tmp_path / 'a.eo.gz'}"))
+    with pytest.raises(DataError, match=r"\(1 file: a\.en\.gz and a\.eo\.gz \(truncated\)\)"):
+        read_text(Corpus(name="c", sources=source, validation=0, test=0), tmp_path / "out", HERE)
+
+
+def test_empty_files_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(6):
+        (tmp_path / "in" / f"{number}.jsonl").write_bytes(b"" if number % 2 else _lines(60 * number))
+    ledger = _read(tmp_path / "in").ledger
+    assert (ledger.kept.documents, ledger.dropped["empty"].documents) == (180, 3)
+    said = "text of c: empty: 3 files: 1.jsonl, 3.jsonl, 5.jsonl; if they should not be, get them again"
+    assert said in caplog.messages
 
 
 def test_what_is_skipped_does_not_dilute_what_is_damaged(tmp_path: Path) -> None:

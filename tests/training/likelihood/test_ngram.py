@@ -8,7 +8,7 @@ import pytest
 
 from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import vocabulary
-from training.likelihood import NGramReader, NGrams, Request, Text, Windowing, fit
+from training.likelihood import NGramReader, NGrams, Request, Text, Unscored, Windowing, fit
 
 A, B, C, BEGIN, END = range(5)
 BY_HAND = (0.5, 1.0, 1.5)
@@ -122,3 +122,12 @@ def test_they_are_asked_what_a_net_is_asked() -> None:
     (found,) = reader.perplexities([Text(" the fox jumps")], Windowing())
     assert (found.nats, found.tokens, found.words) == (pytest.approx(-good.nats), good.tokens, 3)
     assert reader.describe().startswith("log p by 3-grams (modified Kneser-Ney)")
+
+
+def test_a_continuation_without_a_token_has_no_score() -> None:
+    """It was scored by the end of its sentence."""
+    vocab = vocabulary("gpt2")
+    reader = NGramReader(of([vocab.encode(" the fox jumps")] * 3, vocab.size, order=3), vocab)
+    with pytest.raises(Unscored, match="the continuation '' has no token behind ' the fox'") as failed:
+        reader.log_ps([Request(" the fox", " jumps"), Request(" the fox", "")])
+    assert list(failed.value.why) == [1]

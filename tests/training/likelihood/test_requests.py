@@ -11,7 +11,7 @@ import pytest
 
 from preprocessing import vocab
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Vocab, VocabSpec
+from preprocessing.vocab import ENDED, Frame, Vocab, VocabSpec, framed
 from tests.training.likelihood import test_seq2seq
 from tests.training.likelihood.nets import BERT, GPT2, LONG
 from tests.training.parity import built
@@ -196,3 +196,13 @@ class Tokens(list[tuple[int, int, int]]):
     """A list whose end can be seen."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("kind", "frame"), [("wordpiece", ENDED), ("unigram", Frame("A sep cls:2", "A sep B:1 sep:1 cls:2"))]
+)
+def test_a_text_begins_behind_what_rows_begin_with(kind: str, frame: Frame) -> None:
+    """Those of GPT-1, whose rows have no [CLS], and of XLNet, whose rows end with it, began behind it."""
+    pieces = vocabulary(kind)
+    assert pair_of(pieces, Request("", "the town"))[0] == [pieces.cls]
+    assert pair_of(framed(pieces, frame), Request("", "the town")) == ([pieces.sep], pieces.encode("the town"))
