@@ -1,4 +1,4 @@
-"""A folder of ours that was moved with its store: MLflow keeps absolute paths of what it has beside the database."""
+"""A folder of ours that was moved or copied with its store: MLflow keeps absolute paths beside the database."""
 
 import logging
 import sqlite3
@@ -38,6 +38,16 @@ def take_along(artifacts: str) -> None:
                     _replace(store, table, column, place, artifacts)
     except sqlite3.Error as error:  # whoever opens it next is told what is wrong with it
         log.debug("%s: %s", database, error)
+
+
+def has_run(database: Path, run_id: str) -> bool:
+    """Whether a store of SQLite has this run; one that cannot be read has none."""
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=WAIT_S)) as store:
+            return store.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,)).fetchone() is not None
+    except sqlite3.Error as error:
+        log.debug("%s: %s", database, error)
+        return False
 
 
 def _places(store: sqlite3.Connection) -> list[str]:

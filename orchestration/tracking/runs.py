@@ -23,7 +23,7 @@ import psutil
 
 from orchestration.tracking import names, stores
 from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, tell_kept, telling_name, told
-from orchestration.tracking.moved import DATABASE, take_along
+from orchestration.tracking.moved import ARTIFACTS, DATABASE, has_run, take_along
 from orchestration.tracking.patience import (
     Answering,
     behind,
@@ -174,7 +174,7 @@ def known(folder: Path) -> Tracked | None:
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
         found = Tracked(**from_json((folder / RUN_FILE).read_bytes()))
-        found = replace(found, uri=_moved(found.uri, folder))
+        found = replace(found, uri=_uri_now(found, folder))
         return replace(found, uri=given) if given and found.uri == without_password(given) else found
     except FileNotFoundError:
         return None
@@ -183,13 +183,16 @@ def known(folder: Path) -> Tracked | None:
         return None
 
 
-def _moved(uri: str, folder: Path) -> str:
-    """The address of the store that a run's folder names; where its file is gone, and there is one of ours around the
-    folder, they were moved together."""
-    if not (file := database_file(uri)) or file.exists():
-        return uri
-    beside = folder.resolve().parent.parent / DATABASE
-    return database_uri(beside) if beside.is_file() else uri
+def _uri_now(tracked: Tracked, folder: Path) -> str:
+    """The address of the store that a run's folder names; or of that which lies around it, as in each folder of --out,
+    where they were moved together (the one that is named is gone) or copied together (both have the run)."""
+    named, beside = database_file(tracked.uri), folder.resolve().parent.parent / DATABASE
+    if not named or not beside.is_file() or (named.exists() and named.samefile(beside)):
+        return tracked.uri
+    if named.exists() and not has_run(beside, tracked.run_id):
+        return tracked.uri  # somebody has named that store; ours is of other runs
+    take_along((beside.parent / ARTIFACTS).as_uri())
+    return database_uri(beside)
 
 
 # Whose run it is

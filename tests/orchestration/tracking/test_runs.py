@@ -25,7 +25,6 @@ from typing import Any
 import psutil
 import pytest
 from mlflow.exceptions import MlflowException
-from mlflow.tracking._tracking_service import utils
 
 from orchestration import figures
 from orchestration.jobs.pretrain import catch_up
@@ -327,31 +326,6 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
     assert look(tracked).info.status == "RUNNING"
     assert track.reap(track.place(tmp_path)) == [tracked.run_id]
     assert look(tracked).info.status == "FAILED"
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    ("was", "becomes"), [("before", "is now"), ("was? 50%", "is now"), ("before", "now? 50%20 #1")]
-)
-def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
-    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, was: str, becomes: str
-) -> None:
-    """The run went on, and its artifacts were written where it had been."""
-    before, now = tmp_path / was, tmp_path / becomes
-    with track.run(track.place(before), before / "runs" / "a", corpus, METADATA) as tracked:
-        pass
-    assert (before / "artifacts").is_dir()
-    before.rename(now)
-    utils._artifact_repos_cache.clear()  # of this process, which is another command's from here on
-    folder = now / "runs" / "a"
-    assert track.known(folder) == replace(tracked, uri=track.place(now).uri)  # for what asks the folder alone
-    with track.run(track.place(now), folder, corpus, METADATA) as again:
-        (now / "page.txt").write_text("text")
-        track.client_of(again.uri).log_artifact(again.run_id, str(now / "page.txt"))
-    assert again.run_id == tracked.run_id
-    assert not before.exists()
-    assert [path.name for path in (now / "artifacts").rglob("page.txt")] == ["page.txt"]
-    assert sum("its artifacts are looked for, and written, where it is now" in one for one in caplog.messages) == 1
 
 
 # What it says about itself
