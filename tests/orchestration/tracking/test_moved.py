@@ -70,6 +70,7 @@ def test_a_store_that_somebody_names_is_no_copy(corpus: Path, tmp_path: Path, mo
     out = tmp_path / "out"
     with track.run(track.place(out), out / "runs" / "other", corpus, METADATA):
         pass
+    monkeypatch.chdir(tmp_path)  # where MLflow puts the artifacts of such a store
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri := track.place(tmp_path / "elsewhere").uri)
     with track.run(track.place(out), out / "runs" / "a", corpus, METADATA) as tracked:
         pass
