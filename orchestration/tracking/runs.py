@@ -169,7 +169,8 @@ def _check_is_mlflow(made: str) -> None:
 def known(folder: Path) -> Tracked | None:
     """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none.
 
-    Its file has no password: the one of MLFLOW_TRACKING_URI is taken, where that is the same store.
+    Its file has no password: the one of MLFLOW_TRACKING_URI is taken, where that is the same store. The store of a
+    folder that was moved or copied is told where its artifacts are now.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:

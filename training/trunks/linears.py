@@ -66,9 +66,10 @@ class RowLinear(nn.Linear):
 
 
 class Embedding(nn.Embedding):
-    """A table as nets have it: all weights are drawn later, by name (training/model.py).
+    """An embedding table whose weights are drawn after it is made, as those of the whole net (training/model.py).
 
-    Torch would draw it too when it is made, and import its compiler for that, as that is on the meta device: 2.4 s."""
+    torch draws them at once; on the meta device, where all nets are made, it imports its compiler for that: 2.4 s.
+    """
 
     def reset_parameters(self) -> None:
         """Leave the weights as they are."""

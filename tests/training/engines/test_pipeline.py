@@ -24,7 +24,7 @@ from tests.training.engines.test_tensor_parallel import (
     in_one_process,
     plainly,
 )
-from tests.training.engines.test_zero import losses, machine, outcome
+from tests.training.engines.test_zero import has_slow_tests, losses, machine, outcome
 from tests.training.worker import job
 from training.engines import DeepSpeedEngine, pipeline
 from training.run import CHECKPOINTS, Run
@@ -82,13 +82,19 @@ def assert_alike(cell: Cell, found: Any, wanted: PlainRun, folder: Path) -> None
         torch.testing.assert_close(weights[name], weight, rtol=1e-3, atol=1e-4, msg=f"{name}, {cell}")
 
 
-CELLS = [Cell("bert", 1, recompute="full"), Cell("gpt", 0)]
+QUICK = [Cell("bert", 1, recompute="full"), Cell("gpt", 0)]
+CELLS = [*QUICK, Cell("bert", 0), Cell("gpt", 1)]
+EACH_CELL = pytest.mark.parametrize(
+    "cell", [pytest.param(cell, marks=() if cell in QUICK else pytest.mark.slow) for cell in CELLS], ids=str
+)
 
 
 @pytest.fixture(scope="module")
-def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Cell, Any]]:
-    folder = tmp_path_factory.mktemp("pipeline")
-    return folder, trained(corpus, folder, CELLS, 2, phases=SHORT, eval_every=3)
+def seen(
+    request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[Cell, Any]]:
+    folder, cells = tmp_path_factory.mktemp("pipeline"), CELLS if has_slow_tests(request) else QUICK
+    return folder, trained(corpus, folder, cells, 2, phases=SHORT, eval_every=3)
 
 
 @pytest.fixture(scope="module")
@@ -96,20 +102,20 @@ def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert", "gpt"], phases=SHORT, eval_every=3)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@EACH_CELL
 def test_two_stages_learn_as_one_plain_process_does(cell: Cell, seen, plain) -> None:
     folder, runs = seen
     assert_alike(cell, runs[cell], plain[cell.net], folder)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@EACH_CELL
 def test_two_stages_evaluate_as_one_plain_process_does(cell: Cell, seen, plain) -> None:
     found, wanted = seen[1][cell]["steps"]["3"], plain[cell.net].last
     assert found["eval/loss"] == pytest.approx(wanted["eval/loss"], rel=1e-5)
     assert found["train/tokens"] == wanted["train/tokens"]
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@EACH_CELL
 def test_each_weight_is_held_by_one_stage_alone(cell: Cell, seen, plain) -> None:
     weights = plain[cell.net].weights
     last = ("heads.", "trunk.blocks.1.", "trunk.final_norm.")

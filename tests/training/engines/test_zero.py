@@ -91,6 +91,11 @@ def each(name_of: Callable[..., str], **axes: Iterable[object]) -> pytest.MarkDe
     return pytest.mark.parametrize(tuple(axes), cases)
 
 
+def has_slow_tests(request: pytest.FixtureRequest) -> bool:
+    """Whether a slow test of this module is to come."""
+    return any(item.path == request.path and item.get_closest_marker("slow") for item in request.session.items)
+
+
 def spawn(
     world: int, jobs: list[dict[str, Any]], folder: Path, program: str = "tests.training.worker"
 ) -> list[subprocess.Popen[bytes]]:
@@ -217,8 +222,7 @@ def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.
     Where no slow test of this module is to come, the runs that are QUICK.
     """
     folder, kill_at = tmp_path_factory.mktemp("zero"), random.randrange(10)
-    mine = [item for item in request.session.items if item.path == request.path]
-    is_quick = not any(item.get_closest_marker("slow") for item in mine)
+    is_quick = not has_slow_tests(request)
     runs: dict[str, Any] = {}
     for world in (1, 2):
         jobs: dict[str, dict[str, Any]] = {}
