@@ -241,7 +241,7 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
 def real(recipe: Recipe, corpus: Path, num_rows: int, length: int) -> list[Row]:
     """The first rows of a corpus in training order."""
     store = Store.open(corpus, "train")
-    rows = Rows(store, Vocab.load(store.vocab_dir), replace(recipe.sampling, seed=0, semantics="fixed"), length)
+    rows = Rows(store, Vocab.load(store.vocab_dir), replace(recipe.sampling, seed=0), length)
     return [rows.row(epoch, sample) for epoch, sample in rows.addresses(0, num_rows)]
 
 

@@ -2,7 +2,7 @@
 
 Read schema.py (the columns of a document, a row and a batch) and spec.py (what a part of a recipe is), then text/ and
 vocab/, shards.py, segment/, choose/ and rewrite/, rows.py, which makes a sample of these three, and collate.py. rng.py
-and order.py are behind every draw; compat.py repeats the reference scripts of BERT and ALBERT.
+and order.py are behind every draw.
 
 It imports no other floor. pyproject.toml lists the packages that it may import; torch and Beam are not among them.
 """

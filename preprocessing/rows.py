@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from preprocessing import compat, rng
+from preprocessing import rng
 from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
 from preprocessing.order import dealt, shuffled, turns, whole_shares
@@ -105,8 +105,6 @@ class Rows:
 
     def row(self, epoch: int, sample: int) -> Row:
         """One training sample: the columns of schema.py with labels; the same bytes in any process, at any time."""
-        if self.sampling.semantics == "compat":
-            return compat.row(self._instances[self._of_epoch(epoch)[sample]], self.vocab)
         number, group = divmod(sample, len(self._groups))
         copy, lines = self._copy(group, epoch), self._lines[group]
         k = int(np.searchsorted(copy.end_K, number, side="right"))
@@ -175,10 +173,6 @@ class Rows:
 
     def stats(self) -> dict[str, int]:
         """Counts of the first epoch over all shards: rows, documents, documents too short for a pair, cut sentences."""
-        if self.sampling.semantics == "compat":
-            made = self._instances
-            documents = sum(len(shard.offset_N1) - 1 for shard in self.store.shards)
-            return {"documents": documents, "rows": len(made), "negatives": sum(one.label for one in made)}
         plans = [plan for group in range(len(self._groups)) for plan in self._copy(group, 0).plans]
         return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
 
@@ -208,21 +202,6 @@ class Rows:
                 self._read.pop(next(iter(self._read)))
             self._read[epoch] = np.cumsum(long_N)
         return self._read[epoch]
-
-    def _of_epoch(self, epoch: int) -> range:
-        """Numbers of the instances of this epoch; the copies are shuffled together, and each epoch gets its share."""
-        made, copies = len(self._instances), max(self.sampling.duplicates, 1)
-        turn = epoch % copies
-        return range(turn * made // copies, (turn + 1) * made // copies)
-
-    @cached_property
-    def _instances(self) -> list[compat.Instance]:
-        """Made once and kept; BadInput where the parts stand for no reference, or the text is empty."""
-        documents = compat.documents_of(self.store.shards)
-        made = compat.instances(documents, self.vocab, self.sampling, self.length)
-        if not made:
-            raise BadInput(f"{self.store.folder}: not one row in {self.store.split}: {self._remedy()}")
-        return made
 
     def _remedy(self) -> str:
         """What helps where the text makes no row: more of it, or documents of more than a sentence."""
@@ -333,8 +312,6 @@ class Rows:
 
     def _count(self, group: int, epoch: int) -> int:
         """Rows of an epoch of a group."""
-        if self.sampling.semantics == "compat":
-            return len(self._of_epoch(epoch))
         turn = self._plan_turn(epoch)
         if (group, turn) not in self._counts:
             self._counts[group, turn] = int(self._copy(group, epoch).end_K[-1])

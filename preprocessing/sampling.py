@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from preprocessing.choose import Choose
 from preprocessing.rewrite import Rewrite
@@ -16,8 +16,7 @@ class Sampling:
     """All that decides what a row is, but for its text and its length: one recipe has phases of several lengths.
 
     `duplicates` k > 0 is static masking: epoch e repeats the pairs and masks of epoch e % k; with 0 each epoch draws
-    new ones. The order is new in every epoch either way. `semantics` compat: the rows are the instances of the
-    reference script (compat.py), in its order, and fill the epochs 0 ... duplicates - 1.
+    new ones. The order is new in every epoch either way.
     """
 
     segment: Segment
@@ -25,13 +24,10 @@ class Sampling:
     rewrite: Rewrite
     seed: int = 0
     duplicates: int = 0
-    semantics: Literal["fixed", "compat"] = "fixed"
 
     @property
     def unmixable(self) -> str:
         """Why its rows cannot be those of several sources in turn, or "" where they can."""
-        if self.semantics == "compat":
-            return "semantics compat repeats a reference script, which has no weights"
         return f"rows of segment {self.segment.kind} go on from each other" if self.segment.ordered else ""
 
     def reading(self, vocab: Vocab) -> Vocab:

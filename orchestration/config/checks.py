@@ -12,7 +12,6 @@ from typing import Any, Final
 from orchestration.config.error_messages import annotations, kind_of, options
 from orchestration.config.overrides import flat
 from orchestration.config.recipe import Cluster, Recipe
-from preprocessing.compat import unfaithful
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
 from preprocessing.rows import impossible
@@ -65,8 +64,6 @@ def _rows(recipe: Recipe) -> Iterator[str]:
     segment, objective = recipe.data.segment, recipe.objective
     needs: dict[str, frozenset[str]] = {loss.kind: loss.needs for loss in objective.losses}
     if reason := impossible(segment, objective.choose, objective.rewrite, needs):
-        yield f"objective: {reason}"
-    if objective.semantics == "compat" and (reason := unfaithful(segment, objective.choose, objective.rewrite)):
         yield f"objective: {reason}"
 
 
@@ -230,9 +227,9 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         if phase.batch < num_groups:
             who = "workers" if num_groups == num_workers else "groups of workers"
             yield f"{at}.batch is {phase.batch}, fewer rows than the {num_groups} {who}; lower cluster.workers"
-        if phase.fill == "tokens" and (recipe.data.segment.ordered or recipe.objective.semantics == "compat"):
-            kinds = f"segment {recipe.data.segment.kind} and semantics {recipe.objective.semantics}"
-            yield f"{at}.fill is tokens, {kinds} have batches of so many rows; set fill rows"
+        if phase.fill == "tokens" and recipe.data.segment.ordered:
+            kind = recipe.data.segment.kind
+            yield f"{at}.fill is tokens, segment {kind} has batches of so many rows; set fill rows"
         if phase.length > room:
             yield f"{at}.length is {phase.length}, cluster.machine.micro_tokens is {room}: less than one row; raise it"
     if reason := trunk.window.fits(longest):

@@ -71,7 +71,6 @@ class Objective:
     rewrite: Annotated[Rewrite, BY_KIND]
     duplicates: int = 0  # k: static masking, k copies of each row, as in BERT's files; 0: dynamic masking
     losses: tuple[Annotated[Loss, BY_KIND], ...]
-    semantics: Literal["fixed", "compat"] = "fixed"  # compat: bit for bit what the reference script made, quirks too
 
     shrinks: ClassVar[Shrinks] = {}
 
@@ -139,7 +138,6 @@ class Recipe:
             rewrite=objective.rewrite,
             seed=self.seed,
             duplicates=objective.duplicates,
-            semantics=objective.semantics,
         )
 
     @property

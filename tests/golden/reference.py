@@ -1,4 +1,4 @@
-"""Run the data scripts of the reference BERT and ALBERT and write down what they make: tests/golden/compat.json.
+"""Run the data scripts of the reference BERT and ALBERT; write what they make to tests/golden/reference_scripts.json.
 
 Another person repeats it beside checkouts of google-research/bert (eedf571) and google-research/albert (b772393), with
 the package `six` installed, from the root of this repository:
@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 HERE: Final = Path(__file__).parent
-FILE: Final = HERE / "compat.json"
+FILE: Final = HERE / "reference_scripts.json"
 
 # The vocabulary of a made-up text: it must hold pieces that go on a word, so that words are of 1 to 4 tokens.
 PIECES: Final = (

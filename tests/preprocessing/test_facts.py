@@ -213,7 +213,7 @@ def test_a_scale_puts_in_the_sizes_that_were_measured() -> None:
 @pytest.mark.parametrize("segment", SEGMENTS, ids=str)
 def test_a_sampling_travels_as_json(segment: Segment) -> None:
     for choice, made in zip(CHOICES, REWRITES, strict=False):
-        sampling = Sampling(segment=segment, choose=choice, rewrite=made, seed=3, duplicates=10, semantics="compat")
+        sampling = Sampling(segment=segment, choose=choice, rewrite=made, seed=3, duplicates=10)
         assert Sampling.of(json.loads(json.dumps(asdict(sampling)))) == sampling
 
 

@@ -1,4 +1,4 @@
-"""What the reference pipelines do wrong (../shared/reference/data.md, section 2), shown in compat and absent from ours.
+"""Known bugs of the reference pipelines (../shared/reference/data.md, section 2): absent here.
 
 Facts that other tests of this folder hold already:
   BERT      a random partner may be the same document: test_segment, ..._is_never_from_the_same_document;
@@ -37,15 +37,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from preprocessing import compat
 from preprocessing.choose import Ngrams, Spans, Tokens, Words
-from preprocessing.compat import Instance
 from preprocessing.rewrite import Cloze
 from preprocessing.rng import key
 from preprocessing.rows import Rows
 from preprocessing.sampling import Sampling
 from preprocessing.schema import IGNORE
 from preprocessing.segment import Packed, Pair
+from tests.preprocessing import reference_scripts
+from tests.preprocessing.reference_scripts import Instance
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard, row, shard
 
 MASKING, SEGMENT = key(0, "masking"), key(0, "segment")
@@ -81,7 +81,7 @@ def halves(one: Instance) -> tuple[list[int], list[int]]:
 
 
 def test_bert_has_56_to_58_percent_random_next_and_ours_50() -> None:
-    made = compat.bert(compat.documents_of([random_shard(1000)]), VOCAB, duplicates=2)
+    made = reference_scripts.bert(reference_scripts.documents_of([random_shard(1000)]), VOCAB, duplicates=2)
     assert len(made) > 10_000
     assert 0.56 < np.mean([one.label for one in made]) < 0.58
     text = random_shard(1000)
@@ -92,12 +92,12 @@ def test_bert_has_56_to_58_percent_random_next_and_ours_50() -> None:
 
 
 def test_bert_calls_every_chunk_of_one_sentence_random() -> None:
-    made = compat.bert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB)
+    made = reference_scripts.bert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB)
     assert {one.label for one in made} == {1}
 
 
 def test_bert_may_pair_a_document_with_itself_and_call_it_random() -> None:
-    made = compat.bert(lone_words(1, num_sentences=6, num_tokens=30), VOCAB)
+    made = reference_scripts.bert(lone_words(1, num_sentences=6, num_tokens=30), VOCAB)
     itself = [one for one in made if one.label]
     assert itself
     assert all(set(halves(one)[0]) == set(halves(one)[1]) for one in itself)
@@ -115,7 +115,7 @@ def words_at_the_separator(made: list[Instance]) -> list[tuple[bool, bool]]:
 
 def test_bert_masks_a_word_across_the_separator_and_ours_never_does() -> None:
     documents = [[[10, 500] * 40] * 8] * 4  # words of two pieces; truncation in front cuts every other one
-    across = words_at_the_separator(compat.bert(documents, VOCAB, length=40, whole_word=True))
+    across = words_at_the_separator(reference_scripts.bert(documents, VOCAB, length=40, whole_word=True))
     assert len(across) > 100
     assert all(last == first for last, first in across)
     assert any(last for last, _ in across)
@@ -125,7 +125,9 @@ def test_bert_masks_a_word_across_the_separator_and_ours_never_does() -> None:
 
 
 def test_bert_has_one_target_length_for_a_whole_document_as_ours_has() -> None:
-    made = compat.bert(lone_words(40, num_sentences=300, num_tokens=1), VOCAB, length=63, short=1.0, duplicates=1)
+    made = reference_scripts.bert(
+        lone_words(40, num_sentences=300, num_tokens=1), VOCAB, length=63, short=1.0, duplicates=1
+    )
     longs: dict[int, set[int]] = {}
     for one in made:
         if not one.label:
@@ -136,7 +138,7 @@ def test_bert_has_one_target_length_for_a_whole_document_as_ours_has() -> None:
 
 def test_bert_puts_any_id_into_a_tenth_of_a_tenth_special_ones_too() -> None:
     tiny = PiecesVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
-    made = compat.bert([[[7] * 20] * 6] * 9, tiny, rate=0.5, most=0)
+    made = reference_scripts.bert([[[7] * 20] * 6] * 9, tiny, rate=0.5, most=0)
     put = {one.ids[at] for one in made for at in one.positions}
     assert put == set(range(12))
 
@@ -171,12 +173,12 @@ class Counted(np.random.RandomState):
 def test_albert_masks_other_tokens_for_the_same_seed_unless_numpy_is_seeded_too() -> None:
     documents = lone_words(6, num_sentences=6, num_tokens=10)
     one, same, other = (
-        compat.albert(documents, VOCAB, seed=1, duplicates=1, ngram_rng=np.random.RandomState(seed))
+        reference_scripts.albert(documents, VOCAB, seed=1, duplicates=1, ngram_rng=np.random.RandomState(seed))
         for seed in (0, 0, 1)
     )
     assert one == same
     assert one != other
-    assert compat.albert(documents, VOCAB, seed=1) == compat.albert(documents, VOCAB, seed=1)
+    assert reference_scripts.albert(documents, VOCAB, seed=1) == reference_scripts.albert(documents, VOCAB, seed=1)
 
 
 def test_our_ngrams_do_not_listen_to_the_global_generator() -> None:
@@ -192,7 +194,7 @@ def test_our_ngrams_do_not_listen_to_the_global_generator() -> None:
 
 
 def test_albert_mixes_random_documents_into_sentence_order() -> None:
-    made = compat.albert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB, duplicates=2)
+    made = reference_scripts.albert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB, duplicates=2)
     assert {one.label for one in made} == {1}
     assert all(set(halves(one)[0]) != set(halves(one)[1]) for one in made)
 
@@ -213,20 +215,24 @@ def test_albert_draws_a_length_for_words_that_are_masked_already() -> None:
         "rate": 1.0,
         "most": 0,
     }  # a budget that is never met: all words are tried
-    made = compat.albert(lone_words(9, num_sentences=4, num_tokens=8), VOCAB, ngram_rng=draws, **settings)
+    made = reference_scripts.albert(lone_words(9, num_sentences=4, num_tokens=8), VOCAB, ngram_rng=draws, **settings)
     assert draws.asked == sum(len(one.ids) - 3 for one in made)  # its guard against covered words guards nothing
 
 
 def test_albert_masks_an_ngram_across_the_separator() -> None:
     draws = Counted(0)
     draws.fixed = 2  # each instance asks one bigram
-    made = compat.albert(lone_words(9, num_sentences=4, num_tokens=8), VOCAB, length=32, most=2, ngram_rng=draws)
+    made = reference_scripts.albert(
+        lone_words(9, num_sentences=4, num_tokens=8), VOCAB, length=32, most=2, ngram_rng=draws
+    )
     assert all(len(one.positions) == 2 for one in made)
     assert any(one.positions == [len(halves(one)[0]), len(halves(one)[0]) + 2] for one in made)
 
 
 def test_albert_masks_the_first_word_of_a_row_half_as_often_as_others() -> None:
-    made = compat.albert(lone_words(40, num_sentences=8, num_tokens=8), VOCAB, length=32, duplicates=40, short=0.0)
+    made = reference_scripts.albert(
+        lone_words(40, num_sentences=8, num_tokens=8), VOCAB, length=32, duplicates=40, short=0.0
+    )
     count_S = np.bincount([at for one in made for at in one.positions], minlength=32)
     assert count_S[1] < 0.75 * count_S[3:12].mean()
     one, num_rows = row(32, [0, 15, 31]), 3000
@@ -243,8 +249,8 @@ def test_our_ngrams_never_reach_across_the_separator() -> None:
 
 def test_albert_takes_every_piece_that_is_not_english_for_a_word_of_its_own() -> None:
     inner = ["2", "\u00e9t\u00e9", "\u4e2d", "\u20ac", "na\u00efve"]
-    assert all(compat._albert_starts_word(piece) for piece in inner)
-    assert not any(compat._albert_starts_word(piece) for piece in ("ing", "S", "e-mail", "!!"))
+    assert all(reference_scripts._albert_starts_word(piece) for piece in inner)
+    assert not any(reference_scripts._albert_starts_word(piece) for piece in ("ing", "S", "e-mail", "!!"))
 
 
 # RoBERTa, 2.3

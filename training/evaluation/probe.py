@@ -63,7 +63,7 @@ def held_out(run: Run) -> Rows:
         raise DataError(f"{run.corpus}: no text is held out; set test: in its corpus file, and make it again")
     store = Store.open(run.corpus, split)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
-    sampling = replace(run.sampling, seed=0, duplicates=0, semantics="fixed")
+    sampling = replace(run.sampling, seed=0, duplicates=0)
     return Rows(store, vocab, sampling, max(phase.length for phase in run.phases))
 
 

@@ -1,4 +1,4 @@
-"""The reference scripts themselves are the oracle: tests/golden/reference.py ran them and wrote compat.json."""
+"""The reference scripts are their own oracle: tests/golden/reference.py ran them and wrote reference_scripts.json."""
 
 import inspect
 import json
@@ -10,15 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from preprocessing import compat
-from preprocessing.choose import Ngrams, Tokens, Words
-from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze
-from preprocessing.sampling import Sampling
-from preprocessing.schema import IGNORE
-from preprocessing.segment import Packed, Pair
 from preprocessing.vocab import Unigram, Vocab, WordPiece, train
 from tests.golden import reference
+from tests.preprocessing import reference_scripts
 from tests.preprocessing.toy import shard
 
 NAMES = {  # the flags of the reference, as ours
@@ -32,8 +26,7 @@ NAMES = {  # the flags of the reference, as ours
     "ngram": "longest",
     "favor_shorter_ngram": "favor_short",
 }
-BERT, ALBERT = compat.bert, compat.albert
-ANY_ID = Cloze(swap_from="vocabulary")
+BERT, ALBERT = reference_scripts.bert, reference_scripts.albert
 
 
 @cache
@@ -138,71 +131,6 @@ def test_empty_sentences_and_documents_are_passed_over(made_up: Vocab) -> None:
     assert BERT(full, made_up) == BERT([[], [[5, 6], [], [7]], [[]], [[8, 9]]], made_up)
 
 
-def test_a_row_has_the_columns_of_the_schema(made_up: Vocab) -> None:
-    row = compat.row(compat.Instance([2, 4, 3, 8, 3], [0, 0, 0, 1, 1], 1, [1], [7]), made_up)
-    assert row["ids"].tolist() == [2, 4, 3, 8, 3]
-    assert row["labels"].tolist() == [IGNORE, 7, IGNORE, IGNORE, IGNORE]
-    assert row["special"].tolist() == [True, False, True, False, True]
-    assert row["pair_label"] == 1
-    types = {name: column.dtype for name, column in row.items()}
-    assert types == {"ids": np.int32, "segments": np.int8, "special": np.bool_, "word_starts": np.bool_,
-                     "pair_label": np.int8, "labels": np.int32}  # fmt: skip
-
-
-def test_word_starts_of_a_row_are_those_of_the_text_before_it_was_masked(made_up: Vocab) -> None:
-    first, inner = made_up.encode("sun")[0], made_up.encode("suns")[1]
-    masked = compat.Instance(
-        [made_up.cls, made_up.mask, made_up.mask, made_up.sep, inner, made_up.sep],
-        [0, 0, 0, 0, 1, 1], 0, [1, 2], [first, inner],
-    )  # fmt: skip
-    assert compat.row(masked, made_up)["word_starts"].tolist() == [True, True, False, True, True, True]
-
-
 def test_documents_of_a_store_are_its_sentences_in_order() -> None:
     shards = (shard([[2, 1], [3]]), shard([]), shard([[1]]))
-    assert compat.documents_of(shards) == [[[10, 11], [12]], [[13, 14, 15]], [[10]]]
-
-
-@pytest.mark.parametrize(
-    ("segment", "choose", "expected"),
-    [
-        (Pair(negative="random"), Tokens(most=20), {"whole_word": False, "most": 20}),
-        (
-            Pair(negative="random", short=0.3),
-            Words(rate=0.2),
-            {"whole_word": True, "most": 0, "short": 0.3, "rate": 0.2},
-        ),
-    ],
-)
-def test_parts_of_bert_make_the_instances_of_bert(made_up, segment, choose, expected) -> None:
-    documents = encoded(reference.made_up_text(), made_up)
-    settings = {"seed": 5, "duplicates": 2}
-    sampling = Sampling(segment=segment, choose=choose, rewrite=ANY_ID, **settings)
-    found = compat.instances(documents, made_up, sampling, length=64)
-    assert found == BERT(documents, made_up, length=64, **settings, **expected)
-
-
-def test_parts_of_albert_make_the_instances_of_albert(made_up: Vocab) -> None:
-    documents = encoded(reference.made_up_text(), made_up)
-    settings = {"seed": 5, "duplicates": 2}
-    sampling = Sampling(segment=Pair(negative="swap"), choose=Ngrams(longest=2, most=20), rewrite=ANY_ID, **settings)
-    found = compat.instances(documents, made_up, sampling, length=64)
-    assert found == ALBERT(documents, made_up, longest=2, length=64, **settings)
-
-
-@pytest.mark.parametrize(
-    ("segment", "choose", "rewrite", "problem"),
-    [
-        (Packed(fill="tokens"), Tokens(), ANY_ID, "no reference for segment 'packed' with choose 'tokens'"),
-        (Pair(negative="swap"), Words(), ANY_ID, "no reference for segment 'swap' with choose 'words'"),
-        (Pair(negative="random"), Tokens(rounding="up"), ANY_ID, "set choose.rounding=nearest"),
-        (Pair(negative="random"), Tokens(mask_specials=True), ANY_ID, "compat supports most, rate of choose only"),
-        (Pair(negative="swap"), Ngrams(weights=(0.8, 0.1, 0.1)), ANY_ID, "supports longest, most, rate of choose only"),
-        (Pair(negative="random", separators=2), Tokens(), ANY_ID, "compat supports short of segment only"),
-        (Pair(negative="none"), Tokens(), ANY_ID, "no reference for segment 'none' with choose 'tokens'"),
-        (Pair(negative="random"), Tokens(), Cloze(), "swap_from: vocabulary"),
-    ],
-)
-def test_parts_that_no_reference_has_are_refused(made_up, segment, choose, rewrite, problem) -> None:
-    with pytest.raises(BadInput, match=problem):
-        compat.instances([[[5]]], made_up, Sampling(segment=segment, choose=choose, rewrite=rewrite), length=64)
+    assert reference_scripts.documents_of(shards) == [[[10, 11], [12]], [[13, 14, 15]], [[10]]]

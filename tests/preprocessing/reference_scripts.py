@@ -1,27 +1,20 @@
-"""The data procedures of the reference BERT and ALBERT, draw for draw, quirks included: `semantics: compat`.
+"""Oracle: the data procedures of the reference BERT and ALBERT, draw for draw, quirks included.
 
-Given the same documents in the same order, the same vocabulary and the same seed, `bert` and `albert` make the very
+Given the same documents in the same order, the same vocabulary and the same seed, `bert` and `albert` return the exact
 instances of create_pretraining_data.py of google-research/bert (eedf571) and google-research/albert (b772393) under
-Python 3. They exist to repeat an experiment, not to train well: all documents and instances are in memory, and what is
-wrong with the procedures stays wrong. segment, choose and rewrite have it mended: tests/preprocessing/test_quirks.py.
+Python 3: tests/golden/reference_scripts.json has what the scripts themselves wrote. tests/preprocessing/test_quirks.py
+shows each known bug here, and its absence from the packing, masking and objective of Sesame.
 """
 
 import random
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, pairwise
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from preprocessing.choose import Choose, Ngrams, Tokens, Words
-from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze, Rewrite
-from preprocessing.sampling import Sampling
-from preprocessing.schema import IGNORE, Row
-from preprocessing.segment import Pair, Segment
 from preprocessing.shards import Shard
 from preprocessing.vocab import Vocab
 
@@ -115,25 +108,6 @@ def albert(
     return _instances(documents, masking, random.Random(seed), length, duplicates, short, negative)
 
 
-def row(instance: Instance, vocab: Vocab) -> Row:
-    """The columns of schema.py; `hits` is left out, `word_starts` follows the vocabulary and the separators."""
-    ids_S = np.array(instance.ids, dtype=np.int32)
-    labels_S = np.full(len(ids_S), IGNORE, dtype=np.int32)
-    labels_S[instance.positions] = instance.targets
-    before_S = np.where(labels_S == IGNORE, ids_S, labels_S)
-    special_S = (before_S == vocab.cls) | (before_S == vocab.sep)
-    word_starts_S = vocab.starts_word_V[before_S] | special_S
-    word_starts_S[1:] |= special_S[:-1]
-    return {
-        "ids": ids_S,
-        "segments": np.array(instance.segments, dtype=np.int8),
-        "special": special_S,
-        "word_starts": word_starts_S,
-        "pair_label": np.array(instance.label, dtype=np.int8),
-        "labels": labels_S,
-    }
-
-
 def documents_of(shards: Sequence[Shard]) -> list[list[list[int]]]:
     """Every document of a store, in its order (by key, not that of the source), as the ids of its sentences."""
     found = []
@@ -143,59 +117,6 @@ def documents_of(shards: Sequence[Shard]) -> list[list[list[int]]]:
         sentences = [shard.ids_T[first:last].tolist() for first, last in pairwise(at_M1)]
         found += [sentences[first:last] for first, last in pairwise(bounds_N1)]
     return found
-
-
-def unfaithful(segment: Segment, choose: Choose, rewrite: Rewrite) -> str | None:
-    """Why no reference script makes what these parts make, and what to do, or None where one does.
-
-    >>> unfaithful(Pair(negative="random"), Words(most=20), Cloze(swap_from="vocabulary"))
-    >>> unfaithful(Pair(negative="swap"), Words(), Cloze(swap_from="vocabulary"))
-    "semantics: compat has no reference for segment 'swap' with choose 'words': use 'random' with 'tokens' or 'words'
-    (BERT), or 'swap' with 'ngrams' (ALBERT), or semantics: fixed"
-    """
-    negative = segment.negative if isinstance(segment, Pair) else segment.kind
-    if (negative, choose.kind) not in {("random", "tokens"), ("random", "words"), ("swap", "ngrams")}:
-        return (
-            f"semantics: compat has no reference for segment {negative!r} with choose {choose.kind!r}: use 'random' "
-            "with 'tokens' or 'words' (BERT), or 'swap' with 'ngrams' (ALBERT), or semantics: fixed"
-        )
-    if isinstance(choose, Tokens | Words | Ngrams) and choose.rounding != "nearest":
-        return "semantics: compat rounds the budget to the nearest: set choose.rounding=nearest, or semantics: fixed"
-    if isinstance(segment, Pair) and segment != Pair(negative=segment.negative, short=segment.short):
-        return "semantics: compat supports short of segment only: leave unit and separators out, or semantics: fixed"
-    plain = {"rate", "most", "longest"} & set(type(choose).__dataclass_fields__)
-    if choose != type(choose)(**{name: getattr(choose, name) for name in plain}):
-        known = ", ".join(sorted(plain))
-        return f"semantics: compat supports {known} of choose only: leave other keys out, or semantics: fixed"
-    if rewrite != Cloze(swap_from="vocabulary"):
-        return (
-            "semantics: compat swaps in any id of the vocabulary and masks 80/10/10 by token: "
-            "use rewrite {kind: cloze, swap_from: vocabulary}, or semantics: fixed"
-        )
-    return None
-
-
-def instances(documents: Sequence[Document], vocab: Vocab, sampling: Sampling, length: int) -> list[Instance]:
-    """Instances of the reference that these parts stand for: Pair random is BERT, swap is ALBERT; else BadInput."""
-    segment, choose = sampling.segment, sampling.choose
-    if problem := unfaithful(segment, choose, sampling.rewrite):
-        raise BadInput(problem)
-    assert isinstance(segment, Pair)
-    assert isinstance(choose, Tokens | Words | Ngrams)
-    if isinstance(choose, Ngrams):
-        make = partial(albert, longest=choose.longest)
-    else:
-        make = partial(bert, whole_word=choose.kind == "words")
-    return make(
-        documents,
-        vocab,
-        length=length,
-        seed=sampling.seed,
-        duplicates=max(sampling.duplicates, 1),
-        short=segment.short,
-        rate=choose.rate,
-        most=choose.most,
-    )
 
 
 def _instances(
