@@ -26,9 +26,14 @@ def gpt(layers: int, width: int, heads: int, length: int) -> Any:
 
     from training.losses import NextToken
     from training.model import Model
-    from training.specs import Decoder, LearnedCausal
+    from training.specs import Decoder, Learned
 
-    trunk = Decoder(layers=layers, width=width, heads=heads, positions=LearnedCausal(max=length))
+    trunk = Decoder(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        position_embedding=Learned(max_position_embeddings=length),
+    )
     with torch.device("meta"):
         return Model(trunk, (NextToken(),), 50_257, seed=0)
 

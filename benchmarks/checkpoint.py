@@ -40,7 +40,7 @@ ABOUT: checkpoint.Topology = {"recipe": "", "workers": 1, "zero": "none", "preci
 def engine_of(name: str) -> LocalEngine[Model]:
     """An engine with the net of a recipe, whose optimiser has taken a step."""
     recipe = load(name)
-    model = Model(recipe.trunk, recipe.objective.losses, recipe.data.vocab.size, seed=0)
+    model = Model(recipe.model, recipe.losses, recipe.data.tokenizer.vocab_size, seed=0)
     engine = LocalEngine(model, recipe.optim, Machine())
     for weight in model.parameters():
         weight.grad = torch.full_like(weight, 1e-3)
@@ -70,7 +70,7 @@ def step_of(engine: LocalEngine[Model], name: str, rows: int, length: int) -> St
     recipe = load(name)
     with tempfile.TemporaryDirectory() as folder:
         batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), rows, length))
-    weights = {loss.kind: loss.weight for loss in recipe.objective.losses}
+    weights = {loss.kind: loss.weight for loss in recipe.losses}
 
     def step() -> None:
         scores = engine.forward(batch)

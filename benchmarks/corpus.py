@@ -201,7 +201,7 @@ def make_bench(shared: Path, scratch: Path, mb: int, envs: Path = Path()) -> Ben
     """A bench on `mb` MB of text, with what it needs."""
     text, tokenizer = scratch / f"text-{mb}mb", scratch / "tokenizer.json"
     make_input(shared, text, mb)
-    vocab = train(WordPiece(file=str(shared / "tokenizers" / "bert-uncased" / "vocab.txt")), ())
+    vocab = train(WordPiece(path=str(shared / "tokenizers" / "bert-uncased" / "vocab.txt")), ())
     tokenizer.write_bytes(vocab.files["tokenizer.json"])
     return Bench(text, tokenizer, envs, scratch)
 

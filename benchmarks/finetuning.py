@@ -41,14 +41,19 @@ Times = tuple[float, float]  # seconds of training, and of answering
 def net_of(size: str, texts: Sequence[str]) -> Net:
     """A net of random weights with the table of the published size, and a vocabulary of these texts."""
     layers, width = SIZES[size]
-    trunk = Encoder(layers=layers, width=width, heads=width // 64, positions=Learned(max=512))
-    spec = ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=ROWS_OF_TABLE)
-    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
-    return Net(spec, weights, train(WordPiece(size=8_000), texts))
+    trunk = Encoder(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=width // 64,
+        position_embedding=Learned(max_position_embeddings=512),
+    )
+    spec = ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=ROWS_OF_TABLE)
+    weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    return Net(spec, weights, train(WordPiece(vocab_size=8_000), texts))
 
 
 def ours(net: Net, examples: Sequence[Example], machine: Machine) -> Times:
-    model = TaskModel(net.spec.trunk, load_task("sst2").task.targets(), net.spec.vocab_size, seed=0)
+    model = TaskModel(net.spec.model, load_task("sst2").task.targets(), net.spec.vocab_size, seed=0)
     assert net.weights is not None
     model.take_over(net.weights)
     engine = LocalEngine(model, TUNING.optim(TUNING.num_steps(len(examples))), machine, groups(model, TUNING))

@@ -24,16 +24,23 @@ from training.generation import Limits, Prompt, generate
 from training.generation.rows import begin, step
 from training.losses import NextToken
 from training.model import Model
-from training.specs import Decoder, EncoderDecoder, LearnedCausal, LearnedPlain, Relative
+from training.specs import Decoder, EncoderDecoder, Learned, LearnedPlain, Relative
 
 
 def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
     """The net, with random weights."""
-    sizes: dict[str, Any] = {"layers": layers, "width": width, "heads": width // 64, "dropout": 0.0}
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": width // 64,
+        "hidden_dropout": 0.0,
+    }
     trunk = {
-        "gpt2": Decoder(**sizes, positions=LearnedCausal(max=1024)),
-        "transformer_xl": Decoder(**sizes, positions=Relative(memory=256), norm="post", activation="relu"),
-        "bart": EncoderDecoder(**sizes, positions=LearnedPlain(max=1026, offset=2)),
+        "gpt2": Decoder(**sizes, position_embedding=Learned(max_position_embeddings=1024)),
+        "transformer_xl": Decoder(
+            **sizes, position_embedding=Relative(mem_len=256), norm_position="post", activation="relu"
+        ),
+        "bart": EncoderDecoder(**sizes, position_embedding=LearnedPlain(max_position_embeddings=1026, offset=2)),
     }[net]
     return Model(trunk, (NextToken(),), vocab_size, seed=0).eval()
 
@@ -41,7 +48,7 @@ def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
 @torch.no_grad()
 def milliseconds(model: Model, tokens: int, *, cached: bool) -> dict[int, float]:
     """Median time of a token by the length of its row, at a few lengths."""
-    source = np.arange(64) if model.spec.trunk.reads_source else None
+    source = np.arange(64) if model.spec.model.reads_source else None
     rows, spent = begin(model, [Prompt(np.arange(8), source)], cached=cached), dict[int, list[float]]()
     marks = [mark for mark in (32, 64, 128, 256, 512, 896) if mark <= tokens]
     if not cached:
@@ -73,7 +80,7 @@ def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
     transformers.logging.set_verbosity_error()
     prompts, spent = [Prompt(np.arange(row, row + 16)) for row in range(4)], dict[str, list[float]]()
     with tempfile.TemporaryDirectory() as folder:
-        vocab.train(vocab.ByteBPE(size=300), ["some text"]).save(Path(folder) / "vocab")
+        vocab.train(vocab.ByteBPE(vocab_size=300), ["some text"]).save(Path(folder) / "vocab")
         state = {name: tensor.detach() for name, tensor in model.named_parameters()}
         to_transformers(state, model.spec, Path(folder) / "vocab", Path(folder))
         theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()

@@ -61,15 +61,15 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
     from training.model import Model
 
     recipe = load(name, scale=sizes.scale)
-    length = min(sizes.length, recipe.trunk.longest)
+    length = min(sizes.length, recipe.model.longest)
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room)
         vocab = small_vocab(recipe, folder / "vocab")
         rows = made_up(recipe, vocab, sizes.rows, length)
-        model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0).train()
+        model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0).train()
         (net,) = theirs(recipe, model, folder / "vocab", folder / "theirs")
     engine = engine_of(model, recipe, sizes)
-    batch, weights = unpadded(rows), {loss.kind: loss.weight for loss in recipe.objective.losses}
+    batch, weights = unpadded(rows), {loss.kind: loss.weight for loss in recipe.losses}
 
     def ours() -> None:
         scores = engine.forward(batch)
@@ -196,7 +196,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
         batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), 1, min(sizes.length, 1_024)))
     alive = None if cuda else Alive()
     with torch.device("meta"):
-        model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0)
+        model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
     more = {"zero": 3, "activation_checkpointing": "full"}
     engine = engine_of(model, recipe, sizes, **more, offload_optimizer="cpu", offload_parameters="cpu")
     took = []
@@ -213,7 +213,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
     peak = alive.most if alive else torch.cuda.max_memory_allocated()
     return {
         "weights": demand_of(recipe).parameters,
-        "layers": recipe.trunk.layers,
+        "layers": recipe.model.num_hidden_layers,
         "planned_bytes": plan.peak - plan.context,
         "peak_bytes": peak,
         "ratio": (plan.peak - plan.context) / peak,
@@ -245,8 +245,15 @@ def gpts(sizes: Sizes) -> Iterator[Any]:
     recipe = load("gpt2", scale=sizes.scale)
     heads = max(1, sizes.width // 128)
     for layers in range(1, 200):
-        trunk = replace(recipe.trunk, layers=layers, width=sizes.width, heads=heads, head_width=0, inner=0)
-        deeper = replace(recipe, trunk=trunk)
+        trunk = replace(
+            recipe.model,
+            num_hidden_layers=layers,
+            hidden_size=sizes.width,
+            num_attention_heads=heads,
+            head_dim=0,
+            intermediate_size=0,
+        )
+        deeper = replace(recipe, model=trunk)
         if demand_of(deeper).parameters > MOST_WEIGHTS:
             return
         yield deeper

@@ -28,7 +28,7 @@ from training.likelihood.nets.causal import token_log_ps
 from training.likelihood.nets.rolling import carried, pairs_of
 from training.losses import NextToken
 from training.model import Model
-from training.specs import Decoder, LearnedCausal, Relative
+from training.specs import Decoder, Learned, Relative
 from training.tasks import Likelihood
 
 
@@ -60,8 +60,13 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
     from lm_eval.api.instance import Instance
 
     layers, width, heads = map(int, options.net.split("x"))
-    vocab = given(ByteBPE(file=str(options.data_dir.parent / "tokenizers/gpt2-roberta")))
-    trunk = Decoder(layers=layers, width=width, heads=heads, positions=LearnedCausal(max=1024))
+    vocab = given(ByteBPE(path=str(options.data_dir.parent / "tokenizers/gpt2-roberta")))
+    trunk = Decoder(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        position_embedding=Learned(max_position_embeddings=1024),
+    )
     model = Model(trunk, (NextToken(),), vocab.size, seed=0).eval()
     lm, rows = theirs(model, vocab), list[dict[str, Any]]()
     for name, count in (task.split(":") for task in options.tasks.split(",")):
@@ -82,9 +87,9 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def memory(options: argparse.Namespace) -> list[dict[str, Any]]:
     """One row: milliseconds a token, both ways."""
-    positions = Relative(memory=options.memory, clamp=options.memory, same_length=True)
+    positions = Relative(mem_len=options.memory, clamp_len=options.memory, same_length=True)
     sizes = {"layers": options.layers, "width": options.width, "heads": options.width // 64}
-    trunk = Decoder(**sizes, positions=positions, norm="post", activation="relu")
+    trunk = Decoder(**sizes, position_embedding=positions, norm_position="post", activation="relu")
     model = Model(trunk, (NextToken(),), options.vocab, seed=0).eval()
     ids = np.random.default_rng(0).integers(0, options.vocab, options.tokens).tolist()
     begun = time.process_time()

@@ -31,14 +31,14 @@ LENGTH: Final = 512
 OBJECTIVES: Final[dict[str, tuple[Choose, Rewrite]]] = {
     "tokens, cloze (BERT, RoBERTa)": (Tokens(), Cloze()),
     "words, cloze (whole-word masking)": (Words(), Cloze()),
-    "spans, cloze by span (SpanBERT)": (Spans(), Cloze(unit="span")),
+    "spans, cloze by span (SpanBERT)": (Spans(), Cloze(replace_unit="span")),
     "nothing, shift (GPT)": (Nothing(), Shift()),
 }
 SEGMENTS: Final[dict[str, Segment]] = {
-    "packed sentences": Packed(fill="sentences"),
-    "packed tokens": Packed(fill="tokens"),
-    "pair random": Pair(negative="random"),
-    "pair swap": Pair(negative="swap"),
+    "packed sentences": Packed(unit="sentence"),
+    "packed tokens": Packed(unit="token"),
+    "pair random": Pair(negatives="random"),
+    "pair swap": Pair(negatives="swapped"),
 }
 
 
@@ -122,14 +122,14 @@ def measure() -> list[dict[str, Any]]:
             {"what": what, "ms": round(ms, 3), "mtokens_per_s": round(tokens / ms / 1e3, 1) if tokens else None}
         )
 
-    plain = Sampling(segment=SEGMENTS["packed sentences"], choose=Nothing(), rewrite=Shift())
+    plain = Sampling(packing=SEGMENTS["packed sentences"], masking=Nothing(), objective=Shift())
     packed = Rows(small, vocab, plain, LENGTH)
     rows = [packed.row(0, sample) for sample in range(BATCH)]
     num_tokens = sum(len(row["ids"]) for row in rows)
     for name, (choose, rewrite) in OBJECTIVES.items():
         note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, choose, rewrite, rows, vocab))
     for name, segment in SEGMENTS.items():
-        made = Rows(small, vocab, Sampling(segment=segment, choose=Words(), rewrite=Cloze()), LENGTH)
+        made = Rows(small, vocab, Sampling(packing=segment, masking=Words(), objective=Cloze()), LENGTH)
         made.count(0)
         note(f"whole rows 256 x 512, words: {name}", BATCH * LENGTH, partial(make_rows, made))
     labelled = [row | {"labels": row["ids"]} for row in rows]

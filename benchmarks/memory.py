@@ -64,10 +64,14 @@ class Case:
     def recipe(self) -> Recipe:
         """The published one, with a net and a vocabulary of this size."""
         recipe = load(RECIPES[self.net])
-        sizes: dict[str, Any] = {"layers": self.layers, "width": self.width, "heads": self.width // 64, "inner": 0}
-        sizes |= {"head_width": 0} | ({"embedding": self.width // 4} if self.net == "albert" else {})
-        vocab = replace(recipe.data.vocab, size=self.vocab)
-        return replace(recipe, trunk=replace(recipe.trunk, **sizes), data=replace(recipe.data, vocab=vocab))
+        sizes: dict[str, Any] = {
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.width,
+            "num_attention_heads": self.width // 64,
+        }
+        sizes |= {"embedding_size": self.width // 4} if self.net == "albert" else {}
+        vocab = replace(recipe.data.tokenizer, vocab_size=self.vocab)
+        return replace(recipe, model=replace(recipe.model, **sizes), data=replace(recipe.data, tokenizer=vocab))
 
     @property
     def machine(self) -> Machine:
@@ -159,9 +163,9 @@ class Trainer:
         with tempfile.TemporaryDirectory() as folder:
             self.batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length))
         with torch.device("meta"):
-            model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0)
+            model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
         self.engine = DeepSpeedEngine(model, recipe.optim, case.machine)
-        self.weights = {loss.kind: loss.weight for loss in recipe.objective.losses}
+        self.weights = {loss.kind: loss.weight for loss in recipe.losses}
 
     def pass_through(self) -> None:
         """Forward and backward."""

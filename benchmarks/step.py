@@ -44,8 +44,10 @@ Step = Callable[[], None]
 
 def small_vocab(recipe: Recipe, folder: Path) -> Vocab:
     """A vocabulary of the recipe's kind that is made at once; the net keeps its published table."""
-    sentinels = getattr(recipe.data.vocab, "sentinels", 0)
-    vocabularies.train(replace(recipe.data.vocab, size=300 if sentinels == 0 else 200 + sentinels), TEXT).save(folder)
+    sentinels = getattr(recipe.data.tokenizer, "extra_ids", 0)
+    vocabularies.train(
+        replace(recipe.data.tokenizer, vocab_size=300 if sentinels == 0 else 200 + sentinels), TEXT
+    ).save(folder)
     return Vocab.load(folder)
 
 
@@ -55,23 +57,23 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
     special = np.array(vocab.special_ids)
     objective, rows = recipe.objective, []
     for _ in range(num_rows):
-        raw_length = objective.rewrite.raw_length(length, objective.choose)
+        raw_length = objective.raw_length(length, recipe.masking)
         ids_S = rng.choice(np.setdiff1d(np.arange(vocab.size), special), size=raw_length).astype(np.int32)
         special_S = np.zeros(raw_length, dtype=bool)
-        special_S[[0, raw_length // 2, -1]] = recipe.trunk.kind in ("encoder", "twin")
+        special_S[[0, raw_length // 2, -1]] = recipe.model.kind in ("encoder", "twin")
         row: Row = {
             "ids": ids_S,
             "segments": (np.arange(raw_length) > raw_length // 2).astype(np.int8),
             "special": special_S,
             "word_starts": np.ones(raw_length, dtype=bool),
         }
-        wanted = objective.choose.needs | objective.rewrite.needs  # of what rows have on demand
+        wanted = recipe.masking.needs | objective.needs  # of what rows have on demand
         starts_S = np.arange(raw_length) % SENTENCE == 0
         made = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
         row |= {name: column for name, column in made.items() if name in wanted}
-        if any(isinstance(loss, PairLabel) for loss in objective.losses):
+        if any(isinstance(loss, PairLabel) for loss in recipe.losses):
             row["pair_label"] = rng.integers(2)
-        rows.append(objective.rewrite(row | {"hits": objective.choose(row, rng)}, vocab, rng))
+        rows.append(objective(row | {"hits": recipe.masking(row, rng)}, vocab, rng))
     return rows
 
 
@@ -180,7 +182,7 @@ def theirs(recipe: Recipe, model: Model, vocab_dir: Path, folder: Path) -> list[
     to_transformers({name: weight.detach() for name, weight in model.named_parameters()}, model.spec, vocab_dir, folder)
     config = json.loads((folder / "config.json").read_text())
     net = getattr(transformers, config["architectures"][0]).from_pretrained(folder).train()
-    if recipe.trunk.kind != "twin":
+    if recipe.model.kind != "twin":
         return [net]
     small = transformers.ElectraConfig(**config | _generator(recipe))
     generator = transformers.ElectraForMaskedLM(small).train()
@@ -191,10 +193,10 @@ def theirs(recipe: Recipe, model: Model, vocab_dir: Path, folder: Path) -> list[
 
 def _generator(recipe: Recipe) -> dict[str, int]:
     """Sizes of ELECTRA's generator (family: width, heads of 64, 4 x width)."""
-    assert recipe.trunk.kind == "twin"
-    width = round(recipe.trunk.generator * recipe.trunk.width)
+    assert recipe.model.kind == "twin"
+    width = round(recipe.model.generator_size_ratio * recipe.model.hidden_size)
     sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
-    return sizes | {"embedding_size": recipe.trunk.table_width}
+    return sizes | {"embedding_size": recipe.model.table_width}
 
 
 def turns(ours: Step, other: Step, rounds: int) -> tuple[float, float, float]:
@@ -217,11 +219,11 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room)
         vocab = small_vocab(recipe, folder / "vocab")
-        model = Model(recipe.trunk, recipe.objective.losses, vocabularies.table_rows(recipe.data.vocab), seed=0).train()
+        model = Model(recipe.model, recipe.losses, vocabularies.table_rows(recipe.data.tokenizer), seed=0).train()
         rows = real(recipe, pairs, num_rows, length) if pairs else made_up(recipe, vocab, num_rows, length)
         nets = theirs(recipe, model, folder / "vocab", folder / "theirs")
     dense, flat = tensors(padded(rows, length, vocab.pad or 0)), tensors(unpadded(rows))
-    weights = {loss.kind: loss.weight for loss in recipe.objective.losses}
+    weights = {loss.kind: loss.weight for loss in recipe.losses}
     ours, other = our_step(model, flat, weights), their_step(nets, their_loss(name, nets, dense))
     mine, its, ratio = turns(ours, other, rounds)
     tokens = sum(len(row["ids"]) + len(row.get("source_ids", ())) for row in rows)

@@ -39,7 +39,7 @@ Part = Annotated[
     str,
     typer.Argument(
         metavar="[PART]",
-        help="As optim, optim.adamw, spans, data.vocab, optim.peak; none: all.",
+        help="As optim, optim.adamw, spans, data.tokenizer, optim.peak; none: all.",
         autocompletion=complete.part,
     ),
 ]

@@ -74,7 +74,7 @@ def train_vocab(
     made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with owned(out, need=1 << 20):
         try:
-            if not spec.file and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
+            if not spec.path and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
                 return Vocab.load(out)
         except (OSError, ValueError):
             pass
@@ -94,9 +94,9 @@ def train_vocab(
 
 def _train(spec: VocabSpec, text_dir: str, out: str, sample_mb: int) -> None:
     texts = Texts.load(text_dir)
-    if spec.file:
+    if spec.path:
         sample: Iterator[str] = iter(())
-    elif spec.alpha < 1:
+    elif spec.language_sampling_alpha < 1:
         sample = _sample_of_languages(texts, sample_mb << 20, spec)
     else:
         sample = _sample(texts, sample_mb << 20)
@@ -132,7 +132,7 @@ def _sample_of_languages(texts: Texts, most: int, spec: VocabSpec) -> Iterator[s
     bytes_N = texts.plan_N["bytes"][:stop].astype(np.int64)
     language_N = _languages(texts, stop, spec.languages)
     bytes_L = np.bincount(language_N, bytes_N)
-    share_L = bytes_L**spec.alpha / (bytes_L**spec.alpha).sum()
+    share_L = bytes_L**spec.language_sampling_alpha / (bytes_L**spec.language_sampling_alpha).sum()
     wanted_L = np.rint(share_L * min(most, (bytes_L / share_L).max(initial=0))).astype(np.int64)
     times_N = np.zeros(stop, np.int64)
     for language, (wanted, size) in enumerate(zip(wanted_L.tolist(), bytes_L.astype(np.int64).tolist(), strict=True)):

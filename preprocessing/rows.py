@@ -1,4 +1,4 @@
-"""The one place where a training sample is made: segment, choose and rewrite at an address (epoch, sample).
+"""The one place where a training sample is made: packing, masking and objective at an address (epoch, sample).
 
 The loader and the materialising pipeline both call `Rows.row`, so a row on disk and a row from the loader are the same.
 """
@@ -27,7 +27,7 @@ from preprocessing.vocab import KINDS, Vocab
 UNMIXED: Final = "take a corpus file without `mixture`, or name the text with --data PATH, without GROUP="
 _FEW_SENTENCES: Final = 1.2  # a document: that many have texts whose lines were taken for documents
 _KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
-_UNIONS: Final[dict[str, Any]] = {"segment": Segment, "choose": Choose, "rewrite": Rewrite}
+_UNIONS: Final[dict[str, Any]] = {"packing": Segment, "masking": Choose, "objective": Rewrite}
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Rows:
     _texts: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        choose = self.sampling.choose
-        for part in (self.sampling.segment, self.sampling.rewrite):
+        choose = self.sampling.masking
+        for part in (self.sampling.packing, self.sampling.objective):
             for role in part.specials:
                 if getattr(self.vocab, role) is None:
                     raise BadInput(
@@ -90,7 +90,7 @@ class Rows:
         if choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
                 f"{self.store.folder}: choose {choose.kind!r} needs phrases and this corpus has none: "
-                "set `units` in the corpus file and make the corpus again, or use another choose kind"
+                "set `units` in the corpus file and make the corpus again, or use another masking kind"
             )
 
     def count(self, epoch: int) -> int:
@@ -110,13 +110,13 @@ class Rows:
         k = int(np.searchsorted(copy.end_K, number, side="right"))
         plan, shard = copy.plans[k], lines[k % len(lines)]
         i = number - int(copy.end_K[k]) + len(plan)
-        row = self.sampling.segment.row(plan, i, shard, self.vocab, self._wanted)
+        row = self.sampling.packing.row(plan, i, shard, self.vocab, self._wanted)
         if "counts" in self._wanted:
             row["counts"] = self._counts_V[row["ids"]]
         if "stream" in self._wanted:
             row["stream"] = self._stream_T
         draws = self._masking.at(self._turn(epoch), sample)
-        return self.sampling.rewrite(row | {"hits": self.sampling.choose(row, draws)}, self.vocab, draws)
+        return self.sampling.objective(row | {"hits": self.sampling.masking(row, draws)}, self.vocab, draws)
 
     def at(self, position: int) -> tuple[int, int]:
         """(epoch, sample) that stands at this position; positions run on from epoch to epoch without end.
@@ -216,7 +216,7 @@ class Rows:
 
     @cached_property
     def _wanted(self) -> frozenset[str]:
-        return self.sampling.choose.needs | self.sampling.rewrite.needs
+        return self.sampling.masking.needs | self.sampling.objective.needs
 
     @cached_property
     def _groups(self) -> tuple[tuple[Shard, ...], ...]:
@@ -228,7 +228,7 @@ class Rows:
 
     @cached_property
     def _lines(self) -> tuple[tuple[Shard, ...], ...]:
-        return tuple(lines_of(self.sampling.segment, shards) for shards in self._groups)
+        return tuple(lines_of(self.sampling.packing, shards) for shards in self._groups)
 
     @cached_property
     def _shares(self) -> Ints:
@@ -277,7 +277,7 @@ class Rows:
 
     def _turn(self, epoch: int) -> int:
         """The epoch whose draws this epoch uses."""
-        return epoch % self.sampling.duplicates if self.sampling.duplicates else epoch
+        return epoch % self.sampling.static_masks if self.sampling.static_masks else epoch
 
     def _addresses(self, start: int, stop: int) -> Ints:
         """Epoch and sample at the positions start ... stop - 1, int64 [N, 2]."""
@@ -320,19 +320,19 @@ class Rows:
     def _tokens(self, group: int, epoch: int) -> int:
         """Tokens of the text in the rows of an epoch of a group, without those that are there for a last label."""
         long_R = self._copy(group, epoch).long_R
-        return int(long_R.sum()) - len(long_R) * self.sampling.rewrite.lookahead
+        return int(long_R.sum()) - len(long_R) * self.sampling.objective.lookahead
 
     def _plan_turn(self, epoch: int) -> int:
         """The epoch whose pairs this epoch uses."""
-        return self._turn(epoch) if self.sampling.segment.fresh else 0
+        return self._turn(epoch) if self.sampling.packing.fresh else 0
 
     def _copy(self, group: int, epoch: int) -> _Copy:
         """Plans of an epoch of a group, made on first use; only the latest few of each group stay in memory."""
         turn = self._plan_turn(epoch)
         if (group, turn) not in self._copies:
-            segment, rewrite = self.sampling.segment, self.sampling.rewrite
+            segment, rewrite = self.sampling.packing, self.sampling.objective
             key, lookahead = rng.key(self.sampling.seed, "segment"), rewrite.lookahead
-            stride = rewrite.raw_length(self.length, self.sampling.choose) - lookahead
+            stride = rewrite.raw_length(self.length, self.sampling.masking) - lookahead
             first = sum(map(len, self._groups[:group]))
             plans = plans_of(segment, self._lines[group], stride, lookahead, lambda k: key.at(turn, first + k))
             if not any(len(plan) for plan in plans):
@@ -356,30 +356,32 @@ def impossible(
     >>> from preprocessing.choose import Nothing
     >>> from preprocessing.rewrite import Cloze, Shift
     >>> from preprocessing.segment import Packed
-    >>> impossible(Packed(fill="tokens"), Nothing(), Shift(), {"next_token": frozenset({"labels"})})
-    >>> impossible(Packed(fill="tokens"), Nothing(), Cloze(), {"masked_tokens": frozenset({"labels"})})
-    "rewrite 'cloze' needs column 'hits', which choose 'nothing' does not emit: use choose kind 'tokens', 'words',
-    'entities', 'spans', 'ngrams', 'noise_spans', 'fragment' or 'partial'"
+    >>> impossible(Packed(unit="token"), Nothing(), Shift(), {"next_token": frozenset({"labels"})})
+    >>> impossible(Packed(unit="token"), Nothing(), Cloze(), {"masked_tokens": frozenset({"labels"})})
+    "objective 'mlm' needs column 'hits', which masking 'none' does not emit: use masking kind 'token', 'whole_word',
+    'entity', 'span', 'ngram', 'random_spans', 'fragment' or 'partial_prediction'"
     """
-    parts = {"segment": segment, "choose": choose, "rewrite": rewrite}
+    parts = {"packing": segment, "masking": choose, "objective": rewrite}
     # Whether the corpus has the optional columns is known when it is opened
     emitted = segment.emits | choose.emits | ON_DEMAND | OPTIONAL
-    for reader, needs in (("choose", choose.needs), ("rewrite", rewrite.needs)):
+    for reader, needs in (("masking", choose.needs), ("objective", rewrite.needs)):
         for column in sorted(needs - emitted):
             return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_lacking(column, parts)}"
     if rewrite.reads_segments not in (1, segment.segments):
         kinds = [kind_of(member) for member in get_args(Segment) if member.segments == rewrite.reads_segments]
         return (
-            f"rewrite {rewrite.kind!r} needs rows of {rewrite.reads_segments} segments, segment {segment.kind!r} has "
-            f"{segment.segments}: use segment kind {_one_of(map(repr, kinds))}"
+            f"objective {rewrite.kind!r} needs rows of {rewrite.reads_segments} segments, packing {segment.kind!r} has "
+            f"{segment.segments}: use packing kind {_one_of(map(repr, kinds))}"
         )
     if unread := choose.emits - rewrite.needs:
-        reason = f"rewrite {rewrite.kind!r} does not read {min(unread)!r}"
+        reason = f"objective {rewrite.kind!r} does not read {min(unread)!r}"
         none = [kind_of(member) for member in get_args(Choose) if not member.can_emit]
-        return f"choose {choose.kind!r} has no effect, {reason}: use choose kind {_one_of(map(repr, none))}"
+        return f"masking {choose.kind!r} has no effect, {reason}: use masking kind {_one_of(map(repr, none))}"
     for loss, needs in losses_needs.items():
         if scarce := needs & (ON_DEMAND | OPTIONAL):
-            return f"loss {loss!r} needs column {min(scarce)!r}, which only choose and rewrite can have: leave it out"
+            return (
+                f"loss {loss!r} needs column {min(scarce)!r}, which only masking and objective can have: leave it out"
+            )
         for column in sorted(needs - emitted - rewrite.emits):
             return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or drop that loss"
     return None

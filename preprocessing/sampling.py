@@ -15,24 +15,24 @@ from preprocessing.vocab import Vocab, framed
 class Sampling:
     """All that decides what a row is, but for its text and its length: one recipe has phases of several lengths.
 
-    `duplicates` k > 0 is static masking: epoch e repeats the pairs and masks of epoch e % k; with 0 each epoch draws
+    `static_masks` k > 0 is static masking: epoch e repeats the pairs and masks of epoch e % k; with 0 each epoch draws
     new ones. The order is new in every epoch either way.
     """
 
-    segment: Segment
-    choose: Choose
-    rewrite: Rewrite
+    packing: Segment
+    masking: Choose
+    objective: Rewrite
     seed: int = 0
-    duplicates: int = 0
+    static_masks: int = 0
 
     @property
     def unmixable(self) -> str:
         """Why its rows cannot be those of several sources in turn, or "" where they can."""
-        return f"rows of segment {self.segment.kind} go on from each other" if self.segment.ordered else ""
+        return f"rows of packing {self.packing.kind} go on from each other" if self.packing.ordered else ""
 
     def reading(self, vocab: Vocab) -> Vocab:
         """The vocabulary as a net of such rows reads texts: with the special tokens around them that the rows have."""
-        return framed(vocab, self.rewrite.frame(self.segment.frame))
+        return framed(vocab, self.objective.frame(self.packing.frame))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Sampling":
@@ -42,9 +42,9 @@ class Sampling:
         >>> from preprocessing.choose import Tokens
         >>> from preprocessing.rewrite import Cloze
         >>> from preprocessing.segment import Pair
-        >>> bert = Sampling(segment=Pair(negative="random"), choose=Tokens(), rewrite=Cloze(), duplicates=10)
+        >>> bert = Sampling(packing=Pair(negatives="random"), masking=Tokens(), objective=Cloze(), static_masks=10)
         >>> Sampling.of(asdict(bert)) == bert
         True
         """
-        unions = {"segment": Segment, "choose": Choose, "rewrite": Rewrite}
+        unions = {"packing": Segment, "masking": Choose, "objective": Rewrite}
         return cls(**{**values, **{name: part(union, values[name]) for name, union in unions.items()}})

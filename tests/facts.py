@@ -36,8 +36,8 @@ def parts_of(union: Any, *more: Any) -> list[Any]:
     """A part of each class of the union that needs no key, so that a new class is tested at once, and `more`.
 
     >>> from preprocessing.choose import Choose, Tokens
-    >>> [part.kind for part in parts_of(Choose, Tokens(alpha=0.5))][:2]
-    ['nothing', 'tokens']
+    >>> [part.kind for part in parts_of(Choose, Tokens(sample_alpha=0.5))][:2]
+    ['none', 'token']
     """
     members = get_args(union) or (union,)
     return [member() for member in members if not any(_is_required(field) for field in fields(member))] + list(more)

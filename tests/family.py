@@ -74,7 +74,7 @@ def translations() -> ToyStore:
 def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
     """The batches of so many steps of a small recipe, of so many rows each, on made-up text."""
     phase = Phase(length=one.phases[0].length, batch=rows, steps=steps)
-    text = translations() if one.data.segment.kind == "parallel" else store()
+    text = translations() if one.data.packing.kind == "parallel" else store()
     made = Rows(
         text,  # type: ignore[arg-type]
         Words(),  # type: ignore[arg-type]
@@ -86,4 +86,4 @@ def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
 
 def model(one: Recipe) -> Model:
     """The net of a recipe, as it begins."""
-    return Model(one.trunk, one.objective.losses, table_rows(one.data.vocab), one.seed)
+    return Model(one.model, one.losses, table_rows(one.data.tokenizer), one.seed)

@@ -26,7 +26,7 @@ from orchestration.config import recipe, scales
 def shrink(document, scale, root, shrunk=scales.shrink):  # a run of seconds
     shrunk(document, scale, root)
     document.update(json.loads(sys.argv[1]))
-    document["data"]["vocab"]["size"], document["optim"]["warmup"] = 600, 4
+    document["data"]["tokenizer"]["vocab_size"], document["optim"]["warmup"] = 600, 4
 
 scales.shrink = shrink
 for line in sys.argv[2:]:

@@ -32,16 +32,28 @@ def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("albert_base", ["trunk.sharing=attention", "trunk.groups=3"]),
-        ("albert_base", ["trunk.sharing=feed_forward"]),
-        ("bert_base", ["trunk.norm=pre", "trunk.head_width=48", "trunk.inner=1000", "trunk.languages=3"]),
-        ("electra_small", ["trunk.generator=1", "trunk.shared=all"]),
-        ("electra_small", ["trunk.samples=uniform", "objective.losses=[{kind: replaced, asks: original}]"]),
-        ("electra_small", ["trunk.samples=uniform", "objective.losses=[{kind: replaced, asks: original, at: chosen}]"]),
-        ("electra_small", ["objective.losses=[{kind: adversarial}, {kind: replaced}]"]),
-        ("bart_base", ["trunk.embedding_norm=false", "trunk.norm=pre", "trunk.bias=false"]),
-        ("transformer_xl_base", ["trunk.tables.shrink=1"]),
-        ("gpt2", ["objective.losses=[{kind: next_token, bias: true}]"]),
+        ("albert_base", ["model.parameter_sharing=attention", "model.num_hidden_groups=3"]),
+        ("albert_base", ["model.parameter_sharing=feed_forward"]),
+        (
+            "bert_base",
+            ["model.norm_position=pre", "model.head_dim=48", "model.intermediate_size=1000", "model.num_languages=3"],
+        ),
+        ("electra_small", ["model.generator_size_ratio=1", "model.weight_sharing=all"]),
+        (
+            "electra_small",
+            ["model.sample_from=uniform", "losses=[{kind: replaced_token_detection, predict: original}]"],
+        ),
+        (
+            "electra_small",
+            [
+                "model.sample_from=uniform",
+                "losses=[{kind: replaced_token_detection, predict: original, predict_at: masked}]",
+            ],
+        ),
+        ("electra_small", ["losses=[{kind: adversarial}, {kind: replaced_token_detection}]"]),
+        ("bart_base", ["model.embedding_norm=false", "model.norm_position=pre", "model.bias=false"]),
+        ("transformer_xl_base", ["model.token_embedding.div_val=1"]),
+        ("gpt2", ["losses=[{kind: next_token, bias: true}]"]),
     ],
 )
 def test_a_changed_net_has_the_weights_that_its_parts_state(name: str, changes: list[str]) -> None:
@@ -62,7 +74,7 @@ def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
     one = model(tiny)
     (batch,) = loader(tiny, steps=1).at(0)
     scores = one(to_tensors(batch, torch.device("cpu")))
-    losses = tiny.objective.losses
+    losses = tiny.losses
     assert [scores[loss.kind].count for loss in losses] == [loss.count(batch) for loss in losses]
     assert scores.keys() == {loss.kind for loss in losses}
     total = sum(loss.weight * scores[loss.kind].loss / scores[loss.kind].count for loss in losses)
@@ -72,7 +84,7 @@ def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
     assert 0 < torch.stack(norms).norm() < 1e4
 
 
-@pytest.mark.parametrize(("part", "name"), [(PairLabel, "loss pair_label"), (Encoder, "trunk")])
+@pytest.mark.parametrize(("part", "name"), [(PairLabel, "loss sentence_pair"), (Encoder, "trunk")])
 def test_a_part_that_states_other_weights_than_it_makes_is_named(
     part: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +114,7 @@ SHARING = {  # ALBERT-base with its heads' weights left out: reference/family.md
 @pytest.mark.parametrize(("embedding", "sharing"), SHARING)
 def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
     """The table counts the pooler, which our head of the pair label has."""
-    one = load("albert_base", [f"trunk.embedding={embedding}", f"trunk.sharing={sharing}"])
+    one = load("albert_base", [f"model.embedding_size={embedding}", f"model.parameter_sharing={sharing}"])
     whole = net(one)
     (heads,) = (part for part in whole.parts if part.name == "heads")
     pooler = 768 * 768 + 768
@@ -111,9 +123,9 @@ def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
 
 @pytest.mark.parametrize("name", POOLER)
 def test_spanbert_is_the_published_one_but_for_the_pooler_that_no_loss_reads(name: str) -> None:
-    width = recipe(name).trunk.width
+    width = recipe(name).model.hidden_size
     assert recipe(name).expected["parameters"] + width * width + width == POOLER[name]
-    assert any(isinstance(loss, SpanBoundary) for loss in recipe(name).objective.losses)
+    assert any(isinstance(loss, SpanBoundary) for loss in recipe(name).losses)
 
 
 XLM = {"english": (30_145, 12, 2048, 16, 0, 667_119_041), "en_fr": (64_139, 6, 1024, 8, 2, 141_848_203)}
@@ -122,8 +134,13 @@ XLM = {"english": (30_145, 12, 2048, 16, 0, 667_119_041), "en_fr": (64_139, 6, 1
 @pytest.mark.parametrize("which", XLM)
 def test_the_other_nets_of_xlm_have_the_published_parameters(which: str) -> None:
     vocabulary, layers, width, heads, languages, parameters = XLM[which]
-    sizes = [f"trunk.layers={layers}", f"trunk.width={width}", f"trunk.heads={heads}", f"trunk.languages={languages}"]
-    assert net(load("xlm_mlm", [f"data.vocab.size={vocabulary}", *sizes])).parameters == parameters
+    sizes = [
+        f"model.num_hidden_layers={layers}",
+        f"model.hidden_size={width}",
+        f"model.num_attention_heads={heads}",
+        f"model.num_languages={languages}",
+    ]
+    assert net(load("xlm_mlm", [f"data.tokenizer.vocab_size={vocabulary}", *sizes])).parameters == parameters
 
 
 MEGATRON_BERT = {(24, 2048, 32): 1_273_358_336, (48, 2560, 40): 3_858_731_520}
@@ -131,7 +148,10 @@ MEGATRON_BERT = {(24, 2048, 32): 1_273_358_336, (48, 2560, 40): 3_858_731_520}
 
 @pytest.mark.parametrize("size", MEGATRON_BERT)
 def test_larger_megatron_berts_have_the_published_parameters(size: tuple[int, int, int]) -> None:
-    sizes = [f"trunk.{key}={value}" for key, value in zip(("layers", "width", "heads"), size, strict=True)]
+    sizes = [
+        f"model.{key}={value}"
+        for key, value in zip(("num_hidden_layers", "hidden_size", "num_attention_heads"), size, strict=True)
+    ]
     whole = net(load("megatron_bert_345m", sizes))
     (heads,) = (part for part in whole.parts if part.name == "heads")
     assert whole.parameters - heads.parameters + size[1] * size[1] + size[1] == MEGATRON_BERT[size]
@@ -139,31 +159,35 @@ def test_larger_megatron_berts_have_the_published_parameters(size: tuple[int, in
 
 def in_closed_form(trunk: Decoder, vocabulary: int) -> int:
     """A GPT-2: tables, layers of four projections and two linears with two norms, a last norm."""
-    width, inner, joined = trunk.width, trunk.inner_width, trunk.heads * trunk.width_of_head
+    width, inner, joined = trunk.hidden_size, trunk.inner_width, trunk.num_attention_heads * trunk.width_of_head
     attention = width * 3 * joined + 3 * joined + joined * width + width
     forward = width * inner + inner + inner * width + width
-    tables = (vocabulary + trunk.positions.rows) * width
-    return tables + trunk.layers * (attention + forward + 4 * width) + 2 * width
+    tables = (vocabulary + trunk.position_embedding.rows) * width
+    return tables + trunk.num_hidden_layers * (attention + forward + 4 * width) + 2 * width
 
 
 @pytest.mark.parametrize("name", ["mt_nlg_530b", "turing_nlg", "grover_mega", "gpt3_175b", "gpt3_1_3b", "gpt3_13b"])
 def test_gpts_without_a_published_count_are_counted_in_closed_form(name: str) -> None:
     one = recipe(name)
-    assert one.expected["parameters"] == in_closed_form(one.trunk, table_rows(one.data.vocab))
+    assert one.expected["parameters"] == in_closed_form(one.model, table_rows(one.data.tokenizer))
 
 
 @pytest.mark.parametrize("name", ["pegasus_base", "pegasus_large"])
 def test_pegasus_is_the_published_one_and_that_of_transformers_but_for_its_sinusoids(name: str) -> None:
     """223M and 568M (arXiv:1912.08777, section 6); the class stores two tables of positions that nothing trains."""
-    one, trunk = recipe(name), recipe(name).trunk
-    sizes = {"layers": trunk.layers, "ffn_dim": trunk.inner_width, "attention_heads": trunk.heads}
+    one, trunk = recipe(name), recipe(name).model
+    sizes = {
+        "layers": trunk.num_hidden_layers,
+        "ffn_dim": trunk.inner_width,
+        "attention_heads": trunk.num_attention_heads,
+    }
     sides = {f"{side}_{size}": value for side in ("encoder", "decoder") for size, value in sizes.items()}
     with torch.device("meta"):
-        config = hf().PegasusConfig(vocab_size=table_rows(one.data.vocab), d_model=trunk.width, **sides)
+        config = hf().PegasusConfig(vocab_size=table_rows(one.data.tokenizer), d_model=trunk.hidden_size, **sides)
         theirs = hf().PegasusForConditionalGeneration(config)
     tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # each once, whatever shares it
     positions = [tensors.pop(f"model.{side}.embed_positions.weight") for side in ("encoder", "decoder")]
-    assert positions == [config.max_position_embeddings * trunk.width] * 2
+    assert positions == [config.max_position_embeddings * trunk.hidden_size] * 2
     assert one.expected["parameters"] == sum(tensors.values())
     assert one.expected["parameters"] // 10**6 == {"pegasus_base": 223, "pegasus_large": 568}[name]
 
@@ -179,10 +203,10 @@ PADDED = {
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_table_that_is_filled_up_has_rows_without_pieces(name: str) -> None:
     """Reference/family.md, B6.3 and B4.5; its other tables have a row for each piece, and so has each small one."""
-    vocab, tiny = recipe(name).data.vocab, recipe(name, "tiny").data.vocab
+    vocab, tiny = recipe(name).data.tokenizer, recipe(name, "tiny").data.tokenizer
     family = next((family for family in PADDED if name.startswith(f"{family}_")), "")
-    assert (vocab.size, table_rows(vocab)) == PADDED.get(family, (vocab.size, vocab.size))
-    assert table_rows(tiny) == tiny.size
+    assert (vocab.vocab_size, table_rows(vocab)) == PADDED.get(family, (vocab.vocab_size, vocab.vocab_size))
+    assert table_rows(tiny) == tiny.vocab_size
 
 
 def is_printed_as(parameters: int, printed: str) -> bool:

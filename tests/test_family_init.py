@@ -8,7 +8,12 @@ from orchestration.config import load
 from training.model import Model
 from training.trunks import Net
 
-SMALLER = ["trunk.layers=2", "trunk.width=128", "trunk.heads=2", "data.vocab.size=500"]
+SMALLER = [
+    "model.num_hidden_layers=2",
+    "model.hidden_size=128",
+    "model.num_attention_heads=2",
+    "data.tokenizer.vocab_size=500",
+]
 GPT2 = ["gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl"]
 GPT3 = ["gpt3_125m", "gpt3_350m", "gpt3_760m", "gpt3_1_3b", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b", "gpt3_175b"]
 
@@ -16,7 +21,7 @@ GPT3 = ["gpt3_125m", "gpt3_350m", "gpt3_760m", "gpt3_1_3b", "gpt3_2_7b", "gpt3_6
 def net(name: str) -> Net:
     """The net of a recipe with all of its keys but its sizes."""
     recipe = load(name, SMALLER)
-    return Model(recipe.trunk, recipe.objective.losses, 500, seed=0).trunk
+    return Model(recipe.model, recipe.losses, 500, seed=0).trunk
 
 
 @pytest.mark.parametrize(
@@ -40,5 +45,5 @@ def test_positions_and_tokens_of_a_decoder_begin_with_the_deviations_of_its_code
 
 @pytest.mark.parametrize("scale", ["tiny", "small"])
 def test_a_scaled_recipe_begins_with_sinusoids_whatever_its_paper_has(scale: str) -> None:
-    positions = load("gpt2", scale=scale).trunk.positions
-    assert (positions.init, positions.init_std) == ("sinusoidal", 0.0)
+    positions = load("gpt2", scale=scale).model.position_embedding
+    assert (positions.init_method, positions.init_std) == ("sinusoidal", 0.0)

@@ -44,7 +44,7 @@ def shrink_to_few_steps(
 ) -> None:
     """The scale, and runs of seconds."""
     shrink(document, scale, root)
-    document["data"]["vocab"]["size"], document["optim"]["warmup"] = 600, 4
+    document["data"]["tokenizer"]["vocab_size"], document["optim"]["warmup"] = 600, 4
     document["phases"] = [{"length": 48, "batch": 16, "steps": 12}]
 
 
@@ -109,7 +109,7 @@ def test_the_way_from_text_to_scores_works_step_by_step(newcomer: Path) -> None:
 
 
 def test_python_blocks_of_the_readme_run(tmp_path: Path) -> None:
-    job, _ = record.made("bert_base", tmp_path, "objective.duplicates=2")
+    job, _ = record.made("bert_base", tmp_path, "data.static_masks=2")
     rows = build.rows(job, (), ignore)
     names = {"corpus": job.plan.corpus.folder, "rows": next(iter(rows.values())), "__name__": "readme"}
     for _, code in blocks("python"):

@@ -39,7 +39,7 @@ def run_of(name: str, out: Path, steps: int) -> Run:
     """So many steps of a recipe at tiny scale, and one evaluation at their end; its corpus is made where it is not."""
     overrides = [f"phases=[{{length: {LENGTH}, batch: 16, steps: {steps}}}]", f"optim.warmup={steps // 6}"]
     if not name.startswith("transformer_xl"):  # to whole words, too much would be unknown
-        overrides.append("data.vocab.size=1024")
+        overrides.append("data.tokenizer.vocab_size=1024")
     flags = Flags(recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), out=out)
     job = open_job(flags)
     untracked(job, [], lambda *_: None)

@@ -265,7 +265,7 @@ def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Se
     first = bert.rows(step=3, count=1)[0]
     assert len(first.tokens) == int(batch["lengths"][0])
     scores = bert.model()(batch)
-    assert set(scores) == {"masked_tokens", "pair_label"}
+    assert set(scores) == {"masked_tokens", "sentence_pair"}
     assert float(scores["masked_tokens"].count) == len(batch["targets"])
     with pytest.raises(sesame.BadInput, match="step is 4000, this run has the steps 0 to 3999"):
         bert.batch(step=4_000)

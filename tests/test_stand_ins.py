@@ -28,11 +28,11 @@ def _task(path: Path) -> object:
 
 
 def _word_pieces(path: Path) -> object:
-    return given(WordPiece(size=100, file=str(path)))
+    return given(WordPiece(vocab_size=100, path=str(path)))
 
 
 def _unigrams(path: Path) -> object:
-    return given(Unigram(size=100, file=str(path)))
+    return given(Unigram(vocab_size=100, path=str(path)))
 
 
 def _tokenizer(path: Path) -> object:

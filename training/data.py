@@ -108,7 +108,7 @@ class Loader:
     @property
     def _is_ordered(self) -> bool:
         """Whether rows go on from each other."""
-        return any(rows.sampling.segment.ordered for rows in self.rows_by_length.values())
+        return any(rows.sampling.packing.ordered for rows in self.rows_by_length.values())
 
     def _stream_batches(self, length: int, positions: range, streams: int) -> list[Batch]:
         """This worker's share of rows that go on from each other, with `fresh`."""
@@ -230,7 +230,7 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
     if vocab.size > run.vocab_size:
         raise BadInput(
             f"{run.corpus}: its vocabulary has {vocab.size} pieces, the model's table {run.vocab_size}; "
-            f"set data.vocab.size to {vocab.size} or more, or make the corpus with a smaller vocabulary"
+            f"set data.tokenizer.vocab_size to {vocab.size} or more, or make the corpus with a smaller vocabulary"
         )
     rows_by_length = {
         length: Rows(store, vocab, run.sampling, length) for length in {phase.length for phase in run.phases}

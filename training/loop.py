@@ -131,7 +131,7 @@ def _pretrain(
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
     saver = room.enter_context(closing(_saver(run, engine)))
-    meter, tally = Meter(run.trunk, run.vocab_size, _peak(run, engine)), Tally(engine)
+    meter, tally = Meter(run.model, run.vocab_size, _peak(run, engine)), Tally(engine)
 
     def look(done: int) -> None:
         if run.samples:

@@ -37,7 +37,7 @@ def flops(trunk: Trunk, vocab_size: int, work: Work) -> float:
     GPT-2 small at 1,024 tokens costs 0.8 GFLOP a token, and a bidirectional attention twice the pairs of a causal one:
 
     >>> from training.specs import Decoder
-    >>> gpt2 = Decoder(layers=12, width=768, heads=12)
+    >>> gpt2 = Decoder(num_hidden_layers=12, hidden_size=768, num_attention_heads=12)
     >>> round(flops(gpt2, 50257, Work(tokens=1024, squares=1024**2, targets=1023)) / 1024 / 1e9, 3)
     0.798
 

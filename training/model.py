@@ -24,12 +24,12 @@ from training.trunks import build as build_net
 class ModelSpec:
     """All that is needed to build a net: what `export.save_weights` writes beside its tensors."""
 
-    trunk: Trunk
+    model: Trunk
     losses: tuple[Loss, ...]
     vocab_size: int  # rows of the token table; may exceed the tokenizer
 
     def __post_init__(self) -> None:
-        check_losses(self.trunk, self.losses)
+        check_losses(self.model, self.losses)
         require(self.vocab_size >= 1, "vocab_size", self.vocab_size, "a whole number from 1 up")
 
 
@@ -52,11 +52,11 @@ class Model(nn.Module):
         stage: Stage = ONLY,
     ) -> None:
         super().__init__()
-        self.spec = ModelSpec(trunk=trunk, losses=tuple(losses), vocab_size=vocab_size)
+        self.spec = ModelSpec(model=trunk, losses=tuple(losses), vocab_size=vocab_size)
         device = torch.get_default_device()
         with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
             self.trunk = build(trunk, vocab_size)
-            self.heads = nn.ModuleDict({loss.kind: loss.head(trunk, vocab_size) for loss in self.spec.losses})
+            self.heads = nn.ModuleDict({loss.head_name: loss.head(trunk, vocab_size) for loss in self.spec.losses})
         _check_weights(self)
         # of all weights, also where this worker has a part of one, or none
         self.whole_shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
@@ -73,7 +73,7 @@ class Model(nn.Module):
     def _leave_stage(self, stage: Stage) -> None:
         """Leave what this stage has."""
         owners = {f"trunk.{name}": owner for name, owner in self.trunk.owners(stage.of).items()}
-        owners |= {f"heads.{kind}": stage.of - 1 for kind in self.heads}
+        owners |= {f"heads.{name}": stage.of - 1 for name in self.heads}
         self.trunk.stage = stage
         self.stages = cut_stages(self, owners, stage)
 
@@ -84,7 +84,7 @@ class Model(nn.Module):
         states = self.trunk.passed_on(batch, given)
         if not self.stage.is_last:
             return states
-        return {kind: head(states, batch, given.table) for kind, head in self.heads.items()}
+        return {loss.kind: self.heads[loss.head_name](states, batch, given.table) for loss in self.spec.losses}
 
     @property
     def num_parameters(self) -> int:
@@ -96,10 +96,10 @@ def _check_weights(model: Model) -> None:
     """Raise MiscountedWeights where a part has another number of weights than it states."""
     spec = model.spec
     stated: list[tuple[str, object, nn.Module, int]]
-    stated = [("trunk", spec.trunk, model.trunk, spec.trunk.weights(spec.vocab_size).total)]
+    stated = [("trunk", spec.model, model.trunk, spec.model.weights(spec.vocab_size).total)]
     for loss in spec.losses:
-        weights = loss.weights(spec.trunk, spec.vocab_size)
-        stated.append((f"loss {loss.kind}", loss, model.heads[loss.kind], weights))
+        weights = loss.weights(spec.model, spec.vocab_size)
+        stated.append((f"loss {loss.kind}", loss, model.heads[loss.head_name], weights))
     for name, part, module, weights in stated:
         found = sum(parameter.numel() for parameter in module.parameters())
         if found != weights:
@@ -158,7 +158,7 @@ def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: P
     that is cut it takes what this worker has. The weights of GPT-3 are half an hour of drawing for one core, which a
     `peers` divides.
     """
-    trunk = model.spec.trunk
+    trunk = model.spec.model
     first = _First(net_of(model), trunk, shapes_of(model), model.seed)
     places = [
         (module, name, empty)
@@ -208,21 +208,21 @@ class _First:
         """Give the parameter `name` of `module` its first value, in `tensor`."""
         net, trunk = self.net, self.trunk
         init, generator = net.init(name), _generator(f"{self.seed} {name}")
-        own_std = trunk.positions.init_std if name.endswith("positions.weight") else 0.0
+        own_std = trunk.position_embedding.init_std if name.endswith("positions.weight") else 0.0
         std = own_std or net.std(name)
         if isinstance(module, nn.LayerNorm | nn.RMSNorm) and name.endswith("weight"):
             tensor.normal_(1.0, net.gain_std, generator=generator) if net.gain_std else tensor.fill_(1.0)
-        elif tensor.ndim == 1 and (init != "torch" or isinstance(module, nn.LayerNorm)):
+        elif tensor.ndim == 1 and (init != "pytorch_default" or isinstance(module, nn.LayerNorm)):
             tensor.zero_()
         elif tensor.ndim == 1:
             bound = _inputs(module, trunk) ** -0.5
             tensor.uniform_(-bound, bound, generator=generator)
-        elif name.endswith("positions.weight") and trunk.positions.init == "sinusoidal":
+        elif name.endswith("positions.weight") and trunk.position_embedding.init_method == "sinusoidal":
             at = torch.arange(len(tensor), device=tensor.device)
             tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)
-        elif init in ("torch", "glorot") and not own_std:
+        elif init in ("pytorch_default", "xavier") and not own_std:
             _draw_by_size(tensor, init, module, len(self.shapes[name]), generator)
-        elif init == "truncated":
+        elif init == "truncated_normal":
             nn.init.trunc_normal_(tensor, 0.0, std, -2 * std, 2 * std, generator=generator)
         else:
             tensor.normal_(0.0, std, generator=generator)
@@ -243,14 +243,14 @@ def _draw_by_size(tensor: Tensor, init: Init, module: nn.Module, count: int, gen
     """Fill a linear, or `count` of one size that are fused, or a table, by its sizes."""
     outputs, inputs = len(tensor) // count, tensor.shape[1]
     if isinstance(module, nn.Linear):
-        bound = inputs**-0.5 if init == "torch" else math.sqrt(6 / (inputs + outputs))
+        bound = inputs**-0.5 if init == "pytorch_default" else math.sqrt(6 / (inputs + outputs))
         tensor.uniform_(-bound, bound, generator=generator)
     else:
         tensor.normal_(0.0, tensor.shape[1] ** -0.5, generator=generator)
 
 
 def net_of(model: nn.Module) -> Net:
-    """The net of a model or of a classifier, which is its `trunk`."""
+    """The net of a model or of a classifier, which is its `model`."""
     net = model.trunk
     assert isinstance(net, Net)
     return net

@@ -27,7 +27,7 @@ class Run:
     """Pretraining of one recipe on one corpus by one kind of worker."""
 
     # science: the recipe
-    trunk: Trunk
+    model: Trunk
     losses: tuple[Loss, ...]
     optim: Optim
     phases: tuple[Phase, ...]
@@ -71,7 +71,7 @@ class Run:
     def from_json(cls, text: str) -> "Run":
         """The run that `to_json` wrote."""
         value = parse_json(text)
-        made = {key: part(union, value[key]) for key, union in {"trunk": Trunk, "optim": Optim}.items()}
+        made = {key: part(union, value[key]) for key, union in {"model": Trunk, "optim": Optim}.items()}
         made["sampling"] = Sampling.of(value["sampling"])
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])

@@ -19,7 +19,7 @@ def work(task: Task, corpus: Corpus) -> Manifest:
     stage("text")
     read_text(corpus, task.out / "text", beam_args)
     stage("vocabulary")
-    train_vocab(task.out / "text", WordPiece(file=str(task.tokenizer)), task.out / "vocab")
+    train_vocab(task.out / "text", WordPiece(path=str(task.tokenizer)), task.out / "vocab")
     stage("corpus")
     return encode(task.out / "text", task.out / "vocab", corpus, task.out / "corpus", beam_args)
 

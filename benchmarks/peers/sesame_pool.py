@@ -64,7 +64,7 @@ def main() -> None:
         stage("text")
         texts = read_text(corpus, task.out / "text", pool)
         stage("vocabulary")
-        vocab = train(WordPiece(file=str(task.tokenizer)), ())
+        vocab = train(WordPiece(path=str(task.tokenizer)), ())
         stage("corpus")
         manifest = encode(corpus, texts, vocab, task.out / "corpus", pool)
     end(manifest.ledger.kept.documents, manifest.ledger.kept.tokens, digest=manifest.digest)

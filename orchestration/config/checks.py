@@ -61,31 +61,30 @@ def without_effect(cluster: Cluster) -> list[str]:
 
 def _rows(recipe: Recipe) -> Iterator[str]:
     """Parts of the rows that do not fit each other."""
-    segment, objective = recipe.data.segment, recipe.objective
-    needs: dict[str, frozenset[str]] = {loss.kind: loss.needs for loss in objective.losses}
-    if reason := impossible(segment, objective.choose, objective.rewrite, needs):
-        yield f"objective: {reason}"
+    needs: dict[str, frozenset[str]] = {loss.kind: loss.needs for loss in recipe.losses}
+    if reason := impossible(recipe.data.packing, recipe.masking, recipe.objective, needs):
+        yield reason
 
 
 def _vocabulary(recipe: Recipe) -> Iterator[str]:
     """Special tokens and languages that the vocabulary lacks; a file of one that cannot be read, or does not fit."""
-    segment, vocab = recipe.data.segment, recipe.data.vocab
-    roles, whose = vocab.special_roles, f"data.vocab of kind {vocab.kind}"
-    if vocab.file:
+    segment, vocab = recipe.data.packing, recipe.data.tokenizer
+    roles, whose = vocab.special_roles, f"data.tokenizer of kind {vocab.kind}"
+    if vocab.path:
         try:
-            roles, whose = frozenset(given(vocab).specials), vocab.file
+            roles, whose = frozenset(given(vocab).specials), vocab.path
         except BadInput as error:
             yield f"data.{error}"
             return
-    for where, part in (("data.segment", segment), ("objective.rewrite", recipe.objective.rewrite)):
+    for where, part in (("data.packing", segment), ("objective", recipe.objective)):
         if missing := next((role for role in part.specials if role not in roles), ""):
-            remedy = _remedy(vocab, missing) if not vocab.file else _name_it(vocab, missing)
+            remedy = _remedy(vocab, missing) if not vocab.path else _name_it(vocab, missing)
             yield f"{where}: {part.kind} needs a {missing} token, {whose} has none; {remedy}"
-    if vocab.alpha < 1:
+    if vocab.language_sampling_alpha < 1:
         named = segment.languages if "languages" in segment.can_emit else vocab.languages
         if set(named) != set(vocab.languages):
             yield (
-                f"data.vocab.languages is {list(vocab.languages)}, data.segment.languages {list(named)}; "
+                f"data.tokenizer.languages is {list(vocab.languages)}, data.packing.languages {list(named)}; "
                 "name the same in both"
             )
 
@@ -93,128 +92,140 @@ def _vocabulary(recipe: Recipe) -> Iterator[str]:
 def _name_it(vocab: VocabSpec, role: str) -> str:
     """What to change so that a vocabulary of a file has a special token."""
     if role == "sentinel":
-        return "set data.vocab.sentinels to as many as it has"
+        return "set data.tokenizer.extra_ids to as many as it has"
     return f"say which it is by {role}_token in its tokenizer_config.json, or name another file"
 
 
 def _remedy(vocab: VocabSpec, role: str) -> str:
     """What to change so that a vocabulary has a special token: a key of its kind, or another kind."""
     if key := vocab.roles.get(role):
-        return f"set data.vocab.{key}"
+        return f"set data.tokenizer.{key}"
     having = [member for member in typing.get_args(VocabSpec) if role in member.roles]
     return f"use kind {' or '.join(map(kind_of, having))}"
 
 
 def _losses(recipe: Recipe) -> Iterator[str]:
     """Losses that do not fit the net."""
-    trunk, losses = recipe.trunk, recipe.objective.losses
+    trunk, losses = recipe.model, recipe.losses
     for loss in losses:
-        if trunk.visibility not in loss.sees:
-            kinds = " or ".join(_kinds(Trunk, "visibility", one) for one in sorted(loss.sees))
+        if trunk.attention_mask not in loss.sees:
+            kinds = " or ".join(_kinds(Trunk, "attention_mask", one) for one in sorted(loss.sees))
             yield (
-                f"objective.losses: {loss.kind} needs {' or '.join(sorted(loss.sees))} visibility, "
-                f"trunk {trunk.kind} has {trunk.visibility}; use trunk kind {kinds}"
+                f"losses: {loss.kind} needs {' or '.join(sorted(loss.sees))} attention_mask, "
+                f"model {trunk.kind} has {trunk.attention_mask}; use model kind {kinds}"
             )
         if not loss.reads & trunk.nets:
             yield (
-                f"objective.losses: {loss.kind} reads a {' or '.join(sorted(loss.reads))}, trunk {trunk.kind} has a "
-                f"{' and a '.join(sorted(trunk.nets))}; use trunk kind {_having(loss.reads)}"
+                f"losses: {loss.kind} reads a {' or '.join(sorted(loss.reads))}, model {trunk.kind} has a "
+                f"{' and a '.join(sorted(trunk.nets))}; use model kind {_having(loss.reads)}"
             )
     try:
         check_losses(trunk, losses)
     except ValueError as error:
-        yield f"objective.{error}"
+        yield str(error)
 
 
 def _attention_mask(recipe: Recipe) -> Iterator[str]:
     """Rows whose attention mask the net cannot follow, or does not get."""
-    trunk, rewrite = recipe.trunk, recipe.objective.rewrite
-    if rewrite.attention != "trunk" and trunk.visibility != "rows":
+    trunk, rewrite = recipe.model, recipe.objective
+    if rewrite.attention != "model" and trunk.attention_mask != "per_sequence":
         yield (
-            f"trunk.visibility is {trunk.visibility}, rewrite {rewrite.kind} has an attention mask for each row; "
-            f"use trunk.visibility rows, or trunk kind {_kinds(Trunk, 'hides_own_token', True)}"
+            f"model.attention_mask is {trunk.attention_mask}, objective {rewrite.kind} has an attention mask for each "
+            f"row; "
+            f"use model.attention_mask per_sequence, or model kind {_kinds(Trunk, 'hides_own_token', True)}"
         )
-    elif rewrite.attention == "trunk" and trunk.visibility == "rows":
+    elif rewrite.attention == "model" and trunk.attention_mask == "per_sequence":
         yield (
-            f"trunk.visibility is rows, rewrite {rewrite.kind} makes no attention mask; "
-            f"use rewrite kind {_kinds(Rewrite, 'attention', 'rows')} or {_kinds(Rewrite, 'attention', 'queries')}"
+            f"model.attention_mask is per_sequence, objective {rewrite.kind} makes no attention mask; "
+            f"use objective kind {_kinds(Rewrite, 'attention', 'rows')} or {_kinds(Rewrite, 'attention', 'queries')}"
         )
-    elif rewrite.attention != "trunk" and (rewrite.attention == "queries") != trunk.hides_own_token:
+    elif rewrite.attention != "model" and (rewrite.attention == "queries") != trunk.hides_own_token:
         queries, hiding = _kinds(Rewrite, "attention", "queries"), _kinds(Trunk, "hides_own_token", True)
         yield (
-            f"objective.rewrite: {rewrite.kind} with trunk {trunk.kind}: only {hiding} hides a token from itself, as "
-            f"{queries} needs it, and other rewrites mask it; use {queries} with trunk kind {hiding}, "
-            f"{_kinds(Rewrite, 'attention', 'rows')} with kind {_kinds(Trunk, 'visibility', 'full')}"
+            f"objective {rewrite.kind} with model {trunk.kind}: only {hiding} hides a token from itself, as "
+            f"{queries} needs it, and other objectives mask it; use {queries} with model kind {hiding}, "
+            f"{_kinds(Rewrite, 'attention', 'rows')} with kind {_kinds(Trunk, 'attention_mask', 'bidirectional')}"
         )
 
 
 def _source(recipe: Recipe) -> Iterator[str]:
     """A source that no encoder reads, or an encoder without one."""
-    trunk, rewrite = recipe.trunk, recipe.objective.rewrite
+    trunk, rewrite = recipe.model, recipe.objective
     if rewrite.two_sided and not trunk.reads_source:
         yield (
-            f"objective.rewrite: {rewrite.kind} makes a source and a target, trunk {trunk.kind} reads one row; "
-            f"use trunk kind {_kinds(Trunk, 'reads_source', True)}"
+            f"objective {rewrite.kind} makes a source and a target, model {trunk.kind} reads one row; "
+            f"use model kind {_kinds(Trunk, 'reads_source', True)}"
         )
     if trunk.reads_source and not rewrite.two_sided:
         yield (
-            f"objective.rewrite: {rewrite.kind} makes no source, trunk {trunk.kind} reads one; "
-            f"use rewrite kind {_kinds(Rewrite, 'two_sided', True)}"
+            f"objective {rewrite.kind} makes no source, model {trunk.kind} reads one; "
+            f"use objective kind {_kinds(Rewrite, 'two_sided', True)}"
         )
 
 
 def _memory(recipe: Recipe) -> Iterator[str]:
     """A memory without rows that continue each other, or such rows without a memory; weights that a net begins with."""
-    trunk, segment = recipe.trunk, recipe.data.segment
+    trunk, segment = recipe.model, recipe.data.packing
     streams = _kinds(Segment, "ordered", True)
     if trunk.begins_trained and not recipe.start:
         yield f"{trunk.begins_trained}: set start to the weights of an encoder of these sizes that fills in masks"
-    if trunk.memory and not segment.ordered:
+    if trunk.mem_len and not segment.ordered:
         yield (
-            f"trunk.positions.memory is {trunk.memory}, rows of segment {segment.kind} do not continue each other; "
-            f"use segment kind {streams}, or memory 0"
+            f"model.position_embedding.mem_len is {trunk.mem_len}, rows of packing {segment.kind} do not continue each "
+            f"other; "
+            f"use packing kind {streams}, or memory 0"
         )
-    if trunk.memory and segment.ordered and segment.reuse != trunk.reuse:
+    if trunk.mem_len and segment.ordered and segment.reuse_len != trunk.reuse_len:
         yield (
-            f"trunk.positions.reuse is {trunk.reuse}, data.segment.reuse is {segment.reuse}: a row continues the first "
-            f"{segment.reuse} tokens of the row before, and the memory must hold no others; "
-            f"set trunk.positions.reuse to {segment.reuse}"
+            f"model.position_embedding.reuse_len is {trunk.reuse_len}, data.packing.reuse_len is {segment.reuse_len}: "
+            f"a row continues "
+            f"the first "
+            f"{segment.reuse_len} tokens of the row before, and the memory must hold no others; "
+            f"set model.position_embedding.reuse_len to {segment.reuse_len}"
         )
-    if segment.ordered and not trunk.memory:
+    if segment.ordered and not trunk.mem_len:
         yield (
-            f"data.segment: {segment.kind} gives rows that continue each other, the trunk has no memory; "
-            f"set trunk.positions.memory, which trunk kind {_offering('memory')} can have, or use another segment kind"
+            f"data.packing: {segment.kind} gives rows that continue each other, the model has no memory; "
+            f"set model.position_embedding.mem_len, which model kind {_offering('mem_len')} can have, or use another "
+            f"packing kind"
         )
 
 
 def _tables(recipe: Recipe) -> Iterator[str]:
     """Tables of the net with fewer rows than there are things to tell apart."""
-    trunk, segment, vocab = recipe.trunk, recipe.data.segment, recipe.data.vocab
-    parts: tuple[tuple[str, Any], ...] = (("data.segment", segment), ("objective.rewrite", recipe.objective.rewrite))
+    trunk, segment, vocab = recipe.model, recipe.data.packing, recipe.data.tokenizer
+    parts: tuple[tuple[str, Any], ...] = (("data.packing", segment), ("objective", recipe.objective))
     where, part = max(parts, key=lambda one: one[1].segments)
-    if part.segments > max(trunk.segments, 1):
+    if part.segments > max(trunk.type_vocab_size, 1):
         yield (
-            f"{where}: {part.kind} marks {part.segments} segments, trunk {trunk.kind} tells {trunk.segments} apart; "
-            f"use trunk kind {_having_key(Trunk, 'segments')} with segments {part.segments}"
+            f"{where}: {part.kind} marks {part.segments} segments, model {trunk.kind} tells {trunk.type_vocab_size} "
+            f"apart; "
+            f"use model kind {_having_key(Trunk, 'type_vocab_size')} with type_vocab_size {part.segments}"
         )
     num_languages = len(segment.languages)
-    if num_languages > 1 and num_languages > trunk.languages:
+    if num_languages > 1 and num_languages > trunk.num_languages:
         yield (
-            f"trunk.languages is {trunk.languages}, data.segment names {num_languages}; "
-            f"raise trunk.languages to {num_languages}"
+            f"model.num_languages is {trunk.num_languages}, data.packing names {num_languages}; "
+            f"raise model.num_languages to {num_languages}"
         )
-    if trunk.cutoffs and trunk.cutoffs[-1] >= vocab.size:
-        yield f"trunk.tables.cutoffs ends with {trunk.cutoffs[-1]}, data.vocab.size is {vocab.size}; lower the cutoffs"
-    if trunk.cutoffs and not vocab.file and vocab.order != "frequency":
+    if trunk.cutoffs and trunk.cutoffs[-1] >= vocab.vocab_size:
         yield (
-            f"trunk.tables.cutoffs needs frequent tokens first, data.vocab of kind {vocab.kind} has another order; "
-            f"use data.vocab kind {_kinds(VocabSpec, 'order', 'frequency')}, or order frequency with kind "
-            f"{_having_key(VocabSpec, 'order')}, or leave out trunk.tables"
+            f"model.token_embedding.cutoffs ends with {trunk.cutoffs[-1]}, data.tokenizer.vocab_size is "
+            f"{vocab.vocab_size}; "
+            f"lower the cutoffs"
+        )
+    if trunk.cutoffs and not vocab.path and vocab.token_order != "frequency":
+        yield (
+            f"model.token_embedding.cutoffs needs frequent tokens first, data.tokenizer of kind {vocab.kind} has "
+            f"another order; "
+            f"use data.tokenizer kind {_kinds(VocabSpec, 'token_order', 'frequency')}, or token_order frequency with "
+            f"kind "
+            f"{_having_key(VocabSpec, 'token_order')}, or leave out model.token_embedding"
         )
 
 
 def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
-    trunk, num_workers = recipe.trunk, cluster.num_workers(recipe)
+    trunk, num_workers = recipe.model, cluster.num_workers(recipe)
     num_groups = num_workers // cluster.machine.workers_per_row  # those of a group read the same rows
     room = cluster.machine.micro_tokens
     longest, shortest = (pick(phase.length for phase in recipe.phases) for pick in (max, min))
@@ -223,20 +234,23 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     for number, phase in enumerate(recipe.phases):
         at = f"phases.{number}"
         if phase.length > trunk.longest:
-            yield f"{at}.length is {phase.length}, trunk has {trunk.longest} positions; raise trunk.positions.max"
+            yield (
+                f"{at}.length is {phase.length}, model has {trunk.longest} positions; raise "
+                f"model.position_embedding.max_position_embeddings"
+            )
         if phase.batch < num_groups:
             who = "workers" if num_groups == num_workers else "groups of workers"
             yield f"{at}.batch is {phase.batch}, fewer rows than the {num_groups} {who}; lower cluster.workers"
-        if phase.fill == "tokens" and recipe.data.segment.ordered:
-            kind = recipe.data.segment.kind
-            yield f"{at}.fill is tokens, segment {kind} has batches of so many rows; set fill rows"
+        if phase.fill == "tokens" and recipe.data.packing.ordered:
+            kind = recipe.data.packing.kind
+            yield f"{at}.fill is tokens, packing {kind} has batches of so many rows; set fill rows"
         if phase.length > room:
             yield f"{at}.length is {phase.length}, cluster.machine.micro_tokens is {room}: less than one row; raise it"
-    if reason := trunk.window.fits(longest):
+    if reason := trunk.attention_window.fits(longest):
         yield reason
     for place, tokens in (
-        ("data.segment.reuse", recipe.data.segment.reuse),
-        ("objective.rewrite.block", recipe.objective.rewrite.block),
+        ("data.packing.reuse_len", recipe.data.packing.reuse_len),
+        ("objective.perm_size", recipe.objective.perm_size),
     ):
         if tokens > shortest:
             yield f"{place} is {tokens}, rows have {shortest} tokens; lower it"
@@ -249,33 +263,34 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
 
 def _room(recipe: Recipe) -> Iterator[str]:
     """Rows that the segment cannot make, or that can want more sentinels than there are, be it one in a million."""
-    segment, choose, rewrite = recipe.data.segment, recipe.objective.choose, recipe.objective.rewrite
+    segment, choose, rewrite = recipe.data.packing, recipe.masking, recipe.objective
     for number, phase in enumerate(recipe.phases):
         at, tokens = f"phases.{number}.length is {phase.length}", rewrite.raw_length(phase.length, choose)
         if tokens < segment.least:
             more = phase.length + segment.least - tokens
-            yield f"{at}, rows of segment {segment.kind} have {segment.least} tokens at least; raise it to {more}"
-        has, wanted = recipe.data.vocab.sentinels, rewrite.most_sentinels(tokens, choose)
+            yield f"{at}, rows of packing {segment.kind} have {segment.least} tokens at least; raise it to {more}"
+        has, wanted = recipe.data.tokenizer.extra_ids, rewrite.most_sentinels(tokens, choose)
         if wanted > has > 0:
             shorter_ones = range(LEAST_LENGTH, phase.length)
             fits = LEAST_LENGTH - 1 + bisect_right(shorter_ones, has, key=lambda length: _sentinels_of(recipe, length))
             shorter = f", or the length to {fits}" if fits >= LEAST_LENGTH else ""
             yield (
-                f"{at}: a row can have {wanted} spans, each behind a sentinel, data.vocab.sentinels is {has}; raise "
-                f"that to {wanted}, or lower choose.rate{shorter}"
+                f"{at}: a row can have {wanted} spans, each behind a sentinel, data.tokenizer.extra_ids is {has}; "
+                f"raise "
+                f"that to {wanted}, or lower masking.rate{shorter}"
             )
 
 
 def _sentinels_of(recipe: Recipe, length: int) -> int:
     """Sentinels that rows of this length can want."""
-    choose, rewrite = recipe.objective.choose, recipe.objective.rewrite
+    choose, rewrite = recipe.masking, recipe.objective
     return rewrite.most_sentinels(rewrite.raw_length(length, choose), choose)
 
 
 def remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     """What is not wrong and still other than one may think, one line each."""
-    precision, rewrite = cluster.machine.precision, recipe.objective.rewrite
-    found = [f"objective.rewrite {rewrite.kind}: {rewrite.remark}"] if rewrite.remark else []
+    precision, rewrite = cluster.machine.precision, recipe.objective
+    found = [f"objective {rewrite.kind}: {rewrite.remark}"] if rewrite.remark else []
     if rate_at(recipe.optim, recipe.phases, 0) == 0:
         found.append(
             "optim.warmup: the first update has learning rate 0, as in the reference code: it changes no weight"
@@ -310,21 +325,21 @@ def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     """What cannot be split over workers that share a net, its layers, or the tokens of their rows."""
     workers, sequence = cluster.machine.tensor_parallel, cluster.machine.sequence_parallel
     stages = cluster.machine.pipeline_parallel
-    if stages > 1 and (reason := recipe.trunk.stages_over(stages)):
+    if stages > 1 and (reason := recipe.model.stages_over(stages)):
         yield f"cluster.machine.pipeline_parallel is {stages}, {reason}; give another one, 1 where there are no stages"
-    if sequence > 1 and (reason := recipe.trunk.chunks_over(workers * sequence)):
+    if sequence > 1 and (reason := recipe.model.chunks_over(workers * sequence)):
         yield f"cluster.machine.sequence_parallel is {sequence}, {reason}; give another one, 1 where nothing is shared"
     if workers == 1:
         return
     given = f"cluster.machine.tensor_parallel is {workers}"
-    if reason := recipe.trunk.split_over(workers):
+    if reason := recipe.model.split_over(workers):
         yield f"{given}, {reason}; give another tensor_parallel, 1 where nothing is split"
     if not recipe.optim.takes_slices:
         yield (
             f"{given}, optim.kind {recipe.optim.kind} looks at whole tensors; set tensor_parallel 1, or use "
             f"{_kinds(Optim, 'takes_slices', True)}"
         )
-    if (rows := table_rows(recipe.data.vocab)) < workers:
+    if (rows := table_rows(recipe.data.tokenizer)) < workers:
         yield f"{given}, the token table has {rows} rows; lower tensor_parallel"
 
 
@@ -340,8 +355,8 @@ def _having_key(union: Any, key: str) -> str:
 
 def _offering(key: str) -> str:
     """The kinds of trunk of which some positions have this key."""
-    found = [each for each in typing.get_args(Trunk) if "positions" in annotations(each)]
-    offers = {each: options(annotations(each)["positions"]) for each in found}
+    found = [each for each in typing.get_args(Trunk) if "position_embedding" in annotations(each)]
+    offers = {each: options(annotations(each)["position_embedding"]) for each in found}
     return " or ".join(kind_of(each) for each in found if any(key in annotations(one) for one in offers[each]))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestration.config import facts, glossary
+from preprocessing import renamed
 
 Keys = tuple[str | int, ...]
 
@@ -104,12 +105,19 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
     for found in sorted(error.errors(), key=lambda found: found["type"] == "missing"):
         path = _path(data, found["loc"])
         match found["type"]:
+            case "unexpected_keyword_argument" if old := _renamed_key(data, path):
+                lines += old
+                excused |= {line.partition(" to ")[2].split(".")[0].split(" ")[0] for line in old}
+                excused.add(old[0].rpartition(" to ")[2].removesuffix(" in 0.2"))
             case "unexpected_keyword_argument":
                 line, meant = _unknown_key(root, data, path)
                 lines.append(line)
                 excused.add(meant)
-            case "missing" if _dotted(path) in excused:
-                pass  # the key is there, with a slip in it
+            case "missing" if _dotted(path) in excused or _plain(path) in excused:
+                pass  # the key is there, with a slip in it, or by its old name
+            case "union_tag_not_found" if old := _renamed_inside(data, path):
+                lines += old
+                excused |= {line.partition(" to ")[2].split(".")[0].split(" ")[0] for line in old}
             case "union_tag_not_found":
                 lines.append(_no_kind(root, data, path))
             case "union_tag_invalid":
@@ -127,6 +135,8 @@ def _say(dotted: str, found: Any) -> str:
     match found["type"]:
         case "missing":
             return f"{dotted} is missing"
+        case "literal_error" if now := renamed.new_value(re.sub(r"\.\d+(?=\.|$)", "", dotted), given):
+            return f"{dotted}={given} {renamed.SINCE.format(f'{dotted}={now}')}"
         case "literal_error":
             return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
         case "value_error":
@@ -141,10 +151,33 @@ def _say(dotted: str, found: Any) -> str:
             return f"{dotted} is {given!r}: {found['msg'][0].lower()}{found['msg'][1:]}"
 
 
+def _renamed_key(data: Any, path: Keys) -> list[str]:
+    """A line for each key of 0.1 at a path, or inside of it; [] if there is none."""
+    part = _value(data, path[:-1])
+    kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
+    lines = renamed.explain_key(_plain(path[:-1]), str(path[-1]), _value(data, path), kind)
+    return [line.replace(_plain(path), _dotted(path), 1) for line in lines]
+
+
+def _renamed_inside(data: Any, path: Keys) -> list[str]:
+    """The same for a part without a `kind` whose keys are all of 0.1: `objective: {choose: ..., rewrite: ...}`."""
+    part = _value(data, path)
+    return [line for key in (part if isinstance(part, dict) else ()) for line in _renamed_key(data, (*path, key))]
+
+
+def _plain(path: Keys) -> str:
+    """A dotted path without the numbers of lists."""
+    return ".".join(step for step in path if isinstance(step, str))
+
+
 def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
     parent, key = path[:-1], str(path[-1])
     part = chosen(annotation_at(root, data, parent), _value(data, parent))
     keys = list(annotations(part)) if part else []
+    others = _parts(annotation_at(root, data, parent)) if part else []
+    if having := [kind_of(other) for other in others if key in annotations(other)]:
+        kinds = f"kind {' or '.join(having)}, not of {kind_of(part)}" if part else ""
+        return f"{_dotted(path)} is a key of {_dotted(parent)} of {kinds}; its keys are {', '.join(keys)}", ""
     if key in glossary.BY_NAME:
         return _foreign(path, keys, key, "is not a key; here")
     if key in glossary.ABSENT:
@@ -180,6 +213,8 @@ def _unknown_kind(root: type, data: Any, path: Keys) -> str:
     members, given = _parts(annotation_at(root, data, path)), str(_value(data, path)["kind"])
     kinds = [kind_of(member) for member in members]
     where = f"{_dotted(path)}.kind"
+    if (now := renamed.new_value(_plain(path), given, "kind")) in kinds:
+        return f"{where}={given} {renamed.SINCE.format(f'{where}={now}')}"
     if forgotten := facts.unlisted(members, given):
         return f"{where} is {given!r}, but {forgotten}"
     meant = next((kind for kind in glossary.KINDS.get(given.lower(), ()) if kind in kinds), "")
@@ -198,8 +233,8 @@ def _at(dotted: str, message: str) -> str:
 
     >>> _at("phases.0", "phases.steps is 0, allowed is a number of steps from 1 up")
     'phases.0.steps is 0, allowed is a number of steps from 1 up'
-    >>> _at("trunk", "trunk.tables.kind is 'adaptive', allowed is plain where positions are learned")
-    "trunk.tables.kind is 'adaptive', allowed is plain where positions are learned"
+    >>> _at("model", "model.token_embedding.kind is 'adaptive', allowed is plain where positions are learned")
+    "model.token_embedding.kind is 'adaptive', allowed is plain where positions are learned"
     """
     said = re.fullmatch(r"(.+?) is (.*), allowed is (.*)", message)
     if not said or not dotted:

@@ -18,82 +18,102 @@ class Term:
     transformers: tuple[str, ...] = ()  # configurations, TrainingArguments, data collators
     megatron: tuple[str, ...] = ()  # arguments of Megatron-LM, fairseq and the reference scripts, without dashes
     note: str = ""  # where the values differ, and not only the names
-    formerly: tuple[str, ...] = ()  # names of earlier versions of Sesame
 
 
 TERMS: Final = (
     Term("data.corpus", "text", ("dataset_name", "train_file"), ("data_path", "input_file")),
-    Term("data.vocab", "tokenizer", ("tokenizer", "tokenizer_name"), ("tokenizer_model",)),
-    Term("data.vocab.kind", "tokenizer class", ("tokenizer_class",), ("tokenizer_type",)),
-    Term("data.vocab.size", "vocabulary size", ("vocab_size",), ("padded_vocab_size",)),
-    Term("data.vocab.lowercase", "lower-casing", ("do_lower_case",), ()),
-    Term("data.vocab.strip_accents", "text without accents", ("strip_accents",), ()),
-    Term("data.vocab.file", "vocabulary file", ("vocab_file", "tokenizer_file"), ("merge_file",)),
-    Term("data.segment", "packing", ("packing", "group_texts"), ()),
-    Term("data.segment.short", "share of short rows", ("short_seq_probability",), ("short_seq_prob",)),
-    Term("objective.choose", "masking", ("masking", "data_collator"), ()),
+    Term("data.tokenizer", "tokenizer", ("tokenizer", "tokenizer_name"), ("tokenizer_model",)),
+    Term("data.tokenizer.kind", "tokenizer class", ("tokenizer_class",), ("tokenizer_type",)),
+    Term("data.tokenizer.vocab_size", "vocabulary size", ("vocab_size",), ("padded_vocab_size",)),
+    Term("data.tokenizer.lowercase", "lower-casing", ("do_lower_case",), ()),
+    Term("data.tokenizer.strip_accents", "text without accents", ("strip_accents",), ()),
+    Term("data.tokenizer.path", "vocabulary file", ("vocab_file", "tokenizer_file"), ("merge_file",)),
+    Term("data.packing", "packing", ("packing", "group_texts"), ()),
+    Term("data.packing.short_seq_prob", "share of short rows", ("short_seq_probability",), ("short_seq_prob",)),
+    Term("masking", "masking", ("masking", "data_collator"), ()),
     Term(
-        "objective.choose.rate",
+        "masking.rate",
         "masking rate",
         ("mlm_probability", "mask_time_prob", "noise_density"),
         ("masked_lm_prob", "mask_prob"),
     ),
-    Term("objective.choose.most", "most masked tokens of a row", (), ("max_predictions_per_seq",)),
-    Term("objective.choose.mean", "mean span length", ("mean_noise_span_length", "mask_time_length"), ()),
-    Term("objective.rewrite", "corruption", ("corruption",), ()),
-    Term("objective.rewrite.mask", "share replaced by [MASK]", ("mask_replace_prob",)),
-    Term("objective.rewrite.swap", "share replaced by random tokens", ("random_replace_prob",), ("random_token_prob",)),
-    Term("objective.duplicates", "static masking, number of copies", (), ("dupe_factor",)),
-    Term("objective.losses", "losses", ("loss_type", "loss_function"), ("criterion",)),
-    Term("trunk", "model", ("model", "model_type", "config"), ("architecture",)),
-    Term("trunk.layers", "number of layers", ("num_hidden_layers", "n_layer", "n_layers"), ("num_layers",)),
-    Term("trunk.width", "hidden size", ("hidden_size", "n_embd", "d_model", "dim"), ("encoder_embed_dim",)),
-    Term("trunk.heads", "attention heads", ("num_attention_heads", "n_head", "num_heads"), ("attention_heads",)),
-    Term("trunk.head_width", "size of an attention head", ("d_kv", "head_dim", "d_head"), ("kv_channels",)),
-    Term("trunk.inner", "feed-forward size", ("intermediate_size", "n_inner", "d_ff", "d_inner"), ("ffn_hidden_size",)),
-    Term("trunk.embedding", "embedding size", ("embedding_size", "d_embed"), ()),
-    Term("trunk.activation", "activation", ("hidden_act", "activation_function", "dense_act_fn"), ("activation_fn",)),
-    Term("trunk.norm", "pre- or post-norm", ("do_layer_norm_before",), ("normalize_before",), "pre or post"),
-    Term("trunk.norm_eps", "epsilon of the norms", ("layer_norm_eps", "layer_norm_epsilon"), ("layernorm_epsilon",)),
-    Term("trunk.dropout", "dropout", ("hidden_dropout_prob", "resid_pdrop", "dropout_rate"), ("hidden_dropout",)),
-    Term("trunk.attention_dropout", "attention dropout", ("attention_probs_dropout_prob", "attn_pdrop"), ()),
-    Term("trunk.init_std", "deviation of the initial weights", ("initializer_range", "init_std"), ("init_method_std",)),
-    Term("trunk.segments", "token types", ("type_vocab_size",), ("num_tokentypes",)),
-    Term("trunk.positions", "position embeddings", ("position_embedding_type",), ("position_embeddings_type",)),
+    Term("masking.max_predictions_per_seq", "most masked tokens of a row", (), ("max_predictions_per_seq",)),
+    Term("masking.mean_noise_span_length", "mean span length", ("mean_noise_span_length", "mask_time_length"), ()),
+    Term("objective", "corruption", ("corruption",), ()),
+    Term("objective.mask_replace_prob", "share replaced by [MASK]", ("mask_replace_prob",)),
     Term(
-        "trunk.positions.max",
+        "objective.random_replace_prob",
+        "share replaced by random tokens",
+        ("random_replace_prob",),
+        ("random_token_prob",),
+    ),
+    Term("data.static_masks", "static masking, number of copies", (), ("dupe_factor",)),
+    Term("losses", "losses", ("loss_type", "loss_function"), ("criterion",)),
+    Term("model", "model", ("model", "model_type", "config"), ("architecture",)),
+    Term("model.num_hidden_layers", "number of layers", ("num_hidden_layers", "n_layer", "n_layers"), ("num_layers",)),
+    Term("model.hidden_size", "hidden size", ("hidden_size", "n_embd", "d_model", "dim"), ("encoder_embed_dim",)),
+    Term(
+        "model.num_attention_heads",
+        "attention heads",
+        ("num_attention_heads", "n_head", "num_heads"),
+        ("attention_heads",),
+    ),
+    Term("model.head_dim", "size of an attention head", ("d_kv", "head_dim", "d_head"), ("kv_channels",)),
+    Term(
+        "model.intermediate_size",
+        "feed-forward size",
+        ("intermediate_size", "n_inner", "d_ff", "d_inner"),
+        ("ffn_hidden_size",),
+    ),
+    Term("model.embedding_size", "embedding size", ("embedding_size", "d_embed"), ()),
+    Term("model.activation", "activation", ("hidden_act", "activation_function", "dense_act_fn"), ("activation_fn",)),
+    Term("model.norm_position", "pre- or post-norm", ("do_layer_norm_before",), ("normalize_before",), "pre or post"),
+    Term("model.norm_eps", "epsilon of the norms", ("layer_norm_eps", "layer_norm_epsilon"), ("layernorm_epsilon",)),
+    Term(
+        "model.hidden_dropout", "dropout", ("hidden_dropout_prob", "resid_pdrop", "dropout_rate"), ("hidden_dropout",)
+    ),
+    Term("model.attention_dropout", "attention dropout", ("attention_probs_dropout_prob", "attn_pdrop"), ()),
+    Term("model.init_std", "deviation of the initial weights", ("initializer_range", "init_std"), ("init_method_std",)),
+    Term("model.type_vocab_size", "token types", ("type_vocab_size",), ("num_tokentypes",)),
+    Term(
+        "model.position_embedding", "position embeddings", ("position_embedding_type",), ("position_embeddings_type",)
+    ),
+    Term(
+        "model.position_embedding.max_position_embeddings",
         "number of position embeddings",
         ("max_position_embeddings", "n_positions", "n_ctx"),
         ("max_positions",),
     ),
-    Term("trunk.positions.offset", "first row of the position embeddings", formerly=("position_offset",)),
-    Term("trunk.positions.init", "how the position embeddings begin", formerly=("position_init",)),
-    Term("trunk.positions.init_std", "deviation of the initial position embeddings"),
-    Term("trunk.positions.memory", "states of earlier tokens", ("mem_len",), formerly=("memory",)),
-    Term("trunk.positions.reuse", "tokens that the memory keeps", ("reuse_len",), formerly=("reuse",)),
-    Term("trunk.positions.clamp", "largest relative distance", ("clamp_len",), formerly=("clamp",)),
-    Term("trunk.positions.same_length", "same attention length for all tokens", ("same_length",)),
-    Term("trunk.positions.eval_memory", "memory in evaluations", formerly=("eval_memory",)),
-    Term("trunk.positions.eval_clamp", "largest distance in evaluations", formerly=("eval_clamp",)),
+    Term("model.position_embedding.offset", "first row of the position embeddings"),
+    Term("model.position_embedding.init_method", "how the position embeddings begin"),
+    Term("model.position_embedding.init_std", "deviation of the initial position embeddings"),
+    Term("model.position_embedding.mem_len", "states of earlier tokens", ("mem_len",)),
+    Term("model.position_embedding.reuse_len", "tokens that the memory keeps", ("reuse_len",)),
+    Term("model.position_embedding.clamp_len", "largest relative distance", ("clamp_len",)),
+    Term("model.position_embedding.same_length", "same attention length for all tokens", ("same_length",)),
+    Term("model.position_embedding.eval_mem_len", "memory in evaluations"),
+    Term("model.position_embedding.eval_clamp_len", "largest distance in evaluations"),
     Term(
-        "trunk.positions.buckets",
+        "model.position_embedding.num_buckets",
         "buckets of relative distances",
         ("relative_attention_num_buckets",),
-        formerly=("buckets",),
     ),
     Term(
-        "trunk.positions.max_distance",
+        "model.position_embedding.max_distance",
         "distance of the last bucket",
         ("relative_attention_max_distance",),
-        formerly=("max_distance",),
     ),
-    Term("trunk.positions.window.tokens", "banded attention in every second layer", formerly=("band",)),
-    Term("trunk.window.tokens", "sliding attention window", ("attention_window", "sliding_window"), ("window_size",)),
     Term(
-        "trunk.window.global_tokens", "tokens with global attention", ("global_attention",), (), "", ("global_tokens",)
+        "model.attention_window.size",
+        "sliding attention window",
+        ("attention_window", "sliding_window"),
+        ("window_size",),
     ),
-    Term("trunk.tables.cutoffs", "clusters of an adaptive softmax", ("cutoffs",), ("adaptive_softmax_cutoff",)),
-    Term("trunk.tables.shrink", "how much narrower each cluster is", ("div_val",), formerly=("shrink",)),
+    Term("model.attention_window.global_tokens", "tokens with global attention", ("global_attention",)),
+    Term(
+        "model.token_embedding.cutoffs", "clusters of an adaptive softmax", ("cutoffs",), ("adaptive_softmax_cutoff",)
+    ),
+    Term("model.token_embedding.div_val", "how much narrower each cluster is", ("div_val",)),
     Term("optim", "optimizer", ("optimizer",), ()),
     Term("optim.kind", "optimizer class", ("optim_type", "optimizer_type"), ("optimizer_name",)),
     Term("optim.peak", "learning rate", ("learning_rate",), ("lr",)),
@@ -167,40 +187,43 @@ TERMS: Final = (
 )
 
 BY_NAME: Final[Mapping[str, Term]] = {
-    name: term for term in TERMS for name in (*term.transformers, *term.megatron, *term.formerly)
+    name: term
+    for term in TERMS
+    for name in (*term.transformers, *term.megatron)
+    if name != term.key.rpartition(".")[2]  # the same word: nothing to answer
 }
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {  # what others call a part -> its `kind`, in whichever union has one
-    "mlm": ("masked_tokens", "cloze"),
-    "masked_lm": ("masked_tokens", "cloze"),
-    "clm": ("next_token", "shift"),
-    "lm": ("next_token", "shift"),
-    "causal_lm": ("next_token", "shift"),
+    "mlm": ("masked_tokens",),
+    "masked_lm": ("masked_tokens", "mlm"),
+    "clm": ("next_token", "causal_lm"),
+    "lm": ("next_token", "causal_lm"),
+    "causal_lm": ("next_token",),
     "seq2seq_lm": ("next_token",),
-    "plm": ("permute",),
-    "nsp": ("pair_label", "pair"),
-    "sop": ("pair_label", "pair"),
-    "next_sentence": ("pair_label", "pair"),
+    "plm": ("permutation_lm",),
+    "nsp": ("sentence_pair", "segment_pair"),
+    "sop": ("sentence_pair", "segment_pair"),
+    "next_sentence": ("sentence_pair", "segment_pair"),
     "sbo": ("span_boundary",),
-    "rtd": ("replaced",),
-    "electra": ("replaced", "twin"),
-    "wwm": ("words",),
-    "whole_word": ("words",),
-    "whole_words": ("words",),
-    "span": ("spans",),
-    "span_corruption": ("sentinel", "noise_spans"),
-    "gsg": ("gap_sentences",),
-    "infilling": ("noise",),
-    "text_infilling": ("noise",),
-    "full_sentences": ("packed",),
-    "doc_sentences": ("packed",),
+    "rtd": ("replaced_token_detection",),
+    "electra": ("replaced_token_detection", "generator_discriminator"),
+    "wwm": ("whole_word",),
+    "whole_words": ("whole_word",),
+    "span_corruption": ("random_spans",),
+    "gsg": ("gap_sentence_generation",),
+    "infilling": ("denoising",),
+    "text_infilling": ("denoising",),
+    "full_sentences": ("contiguous",),
+    "doc_sentences": ("contiguous",),
+    "packed": ("contiguous",),
     "bert": ("encoder",),
     "gpt": ("decoder",),
     "t5": ("encoder_decoder",),
     "seq2seq": ("encoder_decoder",),
     "xlnet": ("two_stream",),
     "adam": ("adamw",),
-    "bpe": ("byte_bpe",),
+    "bpe": ("byte_level_bpe",),
+    "bbpe": ("byte_level_bpe",),
     "sentencepiece": ("unigram",),
     "absolute": ("learned",),
     "sinus": ("sinusoidal",),
@@ -215,8 +238,8 @@ ABSENT: Final[Mapping[str, str]] = {  # names of others for which there is no ke
 def key_of(name: str) -> str:
     """The key that others call so, or "".
 
-    >>> key_of("lr"), key_of("hidden_size"), key_of("colour")
-    ('optim.peak', 'trunk.width', '')
+    >>> key_of("lr"), key_of("n_embd"), key_of("colour")
+    ('optim.peak', 'model.hidden_size', '')
     """
     return BY_NAME[name].key if name in BY_NAME else ""
 

@@ -77,10 +77,10 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
     """Put in, with their default values, the parts at a path that a document leaves out: a key inside can then be set.
 
     >>> from orchestration.config.recipe import Recipe
-    >>> document = {"trunk": {"kind": "encoder"}}
-    >>> _fill(document, ["trunk", "positions"], Recipe)
-    >>> document["trunk"]["positions"]
-    {'kind': 'learned', 'max': 512, 'offset': 0, 'init': 'normal', 'init_std': 0.0}
+    >>> document = {"model": {"kind": "encoder"}}
+    >>> _fill(document, ["model", "position_embedding"], Recipe)
+    >>> document["model"]["position_embedding"]
+    {'kind': 'learned', 'max_position_embeddings': 512, 'offset': 0, 'init_method': 'normal', 'init_std': 0.0}
     """
     part = error_messages.chosen(annotation, values)
     defaults = {field.name: field.default for field in dataclasses.fields(part)} if part else {}

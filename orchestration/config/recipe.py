@@ -26,7 +26,7 @@ from orchestration.gpus import gpus_here
 from pipeline.readers import Source, absolute
 from pipeline.spec import Beam, Corpus, Group
 from preprocessing import limits
-from preprocessing.choose import Choose
+from preprocessing.choose import Choose, Nothing
 from preprocessing.credentials import has_credential
 from preprocessing.errors import BadInput
 from preprocessing.rewrite import Rewrite
@@ -57,28 +57,14 @@ class Data:
     """The text, its vocabulary, and how it is packed into rows."""
 
     corpus: str  # a file of corpora/
-    vocab: Annotated[VocabSpec, BY_KIND]
-    segment: Annotated[Segment, BY_KIND]
-
-    shrinks: ClassVar[Shrinks] = {}
-
-
-@spec
-class Objective:
-    """What is masked and rewritten, and what is predicted."""
-
-    choose: Annotated[Choose, BY_KIND]
-    rewrite: Annotated[Rewrite, BY_KIND]
-    duplicates: int = 0  # k: static masking, k copies of each row, as in BERT's files; 0: dynamic masking
-    losses: tuple[Annotated[Loss, BY_KIND], ...]
+    tokenizer: Annotated[VocabSpec, BY_KIND]
+    packing: Annotated[Segment, BY_KIND]
+    static_masks: int = 0  # k: static masking, k copies of each row, as in BERT's files; 0: dynamic masking
 
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        require(self.duplicates >= 0, "objective.duplicates", self.duplicates, "a number from 0 up")
-        require(len(self.losses) > 0, "objective.losses", [], "one loss or more")
-        kinds = [loss.kind for loss in self.losses]
-        require(len(set(kinds)) == len(kinds), "objective.losses", kinds, "each kind at most once")
+        require(self.static_masks >= 0, "data.static_masks", self.static_masks, "a number from 0 up")
 
 
 @spec
@@ -88,8 +74,10 @@ class Recipe:
     name: str  # of the recipe, its file and its runs
     paper: str = ""  # the title, or what people call the system
     data: Data
-    objective: Objective
-    trunk: Annotated[Trunk, BY_KIND]
+    masking: Annotated[Choose, BY_KIND] = Nothing()
+    objective: Annotated[Rewrite, BY_KIND]
+    losses: tuple[Annotated[Loss, BY_KIND], ...]
+    model: Annotated[Trunk, BY_KIND]
     optim: Annotated[Optim, BY_KIND]
     phases: tuple[Phase, ...]
     evals: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
@@ -107,6 +95,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_name(self.name)
+        require(len(self.losses) > 0, "losses", [], "one loss or more")
+        kinds = [loss.kind for loss in self.losses]
+        require(len(set(kinds)) == len(kinds), "losses", kinds, "each kind at most once")
         require(len(self.phases) > 0, "phases", [], "one phase or more")
         count = self.expected.get("parameters", 1)
         require(type(count) is int and count > 0, "expected.parameters", count, "a whole number from 1 up")
@@ -131,13 +122,12 @@ class Recipe:
     @property
     def sampling(self) -> Sampling:
         """What its rows are, whatever their length."""
-        objective = self.objective
         return Sampling(
-            segment=self.data.segment,
-            choose=objective.choose,
-            rewrite=objective.rewrite,
+            packing=self.data.packing,
+            masking=self.masking,
+            objective=self.objective,
             seed=self.seed,
-            duplicates=objective.duplicates,
+            static_masks=self.data.static_masks,
         )
 
     @property
@@ -258,7 +248,7 @@ class Cluster:
 
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:
         """The prompts of a recipe whose net goes on from them; where no worker has all of it, none."""
-        writes = any(loss.kind == "next_token" for loss in recipe.objective.losses) and not recipe.trunk.reads_source
+        writes = any(loss.kind == "next_token" for loss in recipe.losses) and not recipe.model.reads_source
         return self.samples if writes and self._has_whole_nets else ()
 
     def intervals(self, recipe: Recipe) -> dict[str, int]:

@@ -20,9 +20,9 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
     """Put a scale over a document that is to be read as `root`; BadInput where there is no such scale.
 
     >>> from orchestration.config.recipe import Recipe
-    >>> document = {"trunk": {"kind": "decoder", "layers": 96}, "optim": {"kind": "lamb"}}
+    >>> document = {"model": {"kind": "decoder", "num_hidden_layers": 96}, "optim": {"kind": "lamb"}}
     >>> shrink(document, "tiny", Recipe)
-    >>> document["trunk"]["layers"], "bias_correction" in document["optim"]
+    >>> document["model"]["num_hidden_layers"], "bias_correction" in document["optim"]
     (2, False)
     """
     if scale not in SCALES:
@@ -41,10 +41,10 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
 
 def _phases(document: dict[str, Any], scale: str) -> list[dict[str, int]]:
     """The phases that the losses of a recipe say; [] where they say none, or rows go on from those before them."""
-    losses, segment = _value(document, "objective", "losses"), _value(document, "data", "segment")
+    losses, segment = document.get("losses"), _value(document, "data", "packing")
     kinds: list[Any] = [error_messages.chosen(Loss, loss) for loss in (losses if isinstance(losses, list) else ())]
     said = [kind.phases[scale] for kind in kinds if kind is not None and scale in kind.phases]
-    goes_on = getattr(error_messages.chosen(Segment, segment), "reuse", 0)
+    goes_on = getattr(error_messages.chosen(Segment, segment), "reuse_len", 0)
     return [dict(phase) for phase in said[-1]] if said and not goes_on else []
 
 
@@ -63,9 +63,11 @@ def _is_more(given: Any, most: Any) -> bool:
 def _demo(document: dict[str, Any]) -> str:
     """The text that is on every machine and has what the rows of a recipe want of a corpus."""
     wants: frozenset[str] = frozenset()
-    for union, place, key in ((Segment, "data", "segment"), (Choose, "objective", "choose")):
+    parts: tuple[tuple[Any, Any], ...]
+    parts = (Segment, _value(document, "data", "packing")), (Choose, document.get("masking"))
+    for union, values in parts:
         try:
-            wants |= part(union, document[place][key]).wants
+            wants |= part(union, values).wants
         except (KeyError, TypeError, ValueError):  # the loader says what is wrong with it
             continue
     return "demo_parallel" if "translations" in wants else "demo_phrases" if "phrases" in wants else "demo"

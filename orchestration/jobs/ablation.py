@@ -139,9 +139,9 @@ def equal_steps(recipe: Recipe, reference: Recipe, share: float) -> int:
 
 def flops(recipe: Recipe) -> float:
     """FLOPs of training; unlike `training_flops`, with what a second loss projects to the vocabulary too."""
-    others = [loss for loss in recipe.objective.losses if loss.names_tokens][1:]
-    table = table_rows(recipe.data.vocab) * recipe.trunk.table_width
-    chosen = recipe.objective.choose.predicted
+    others = [loss for loss in recipe.losses if loss.names_tokens][1:]
+    table = table_rows(recipe.data.tokenizer) * recipe.model.table_width
+    chosen = recipe.masking.predicted
     projected = 0.0
     for phase in recipe.phases:
         tokens = phase.batch * phase.length

@@ -64,7 +64,7 @@ def _score(folder: Path, run: Run, question: Question) -> Score:
             how = f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
             return Score(found.accuracy, how, found.scored)
         case "task":
-            corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).trunk.longest
+            corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).model.longest
             pool = made(question.of, corpus, min(LENGTH, longest), folder).pool
             budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
             outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]

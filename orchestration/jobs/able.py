@@ -17,7 +17,7 @@ def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
     if trunk is None:
         return
     a_net = with_article(trunk.kind)
-    predicts = not trunk.reads_source and (trunk.visibility == "causal" or trunk.hides_own_token)
+    predicts = not trunk.reads_source and (trunk.attention_mask == "causal" or trunk.hides_own_token)
     if task.task.way == "scored" and cast(ScoredTask, task.task).left_to_right and not predicts:
         raise BadInput(
             f"task {task.name}: {a_net} does not predict a text from left to right, so that it has no perplexity of "
@@ -38,4 +38,4 @@ def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
 def _trunk(subject: Subject) -> Trunk | None:
     """That of a run; None where that is not known."""
     run = stored(subject.folder) if (subject.folder / RUN).is_file() else {}
-    return part(Trunk, run["trunk"]) if "trunk" in run else None
+    return part(Trunk, run["model"]) if "model" in run else None

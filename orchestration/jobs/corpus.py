@@ -40,7 +40,7 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
 def _tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool) -> Manifest:
     folder = job.plan.corpus.folder
     report({"stage": "opening MLflow"})
-    metadata = corpus_metadata(job.corpus, job.recipe.data.vocab, job.command)
+    metadata = corpus_metadata(job.corpus, job.recipe.data.tokenizer, job.command)
     with corpus_run(tracking.place(job.out), folder, metadata) as run:
         _build(job, arguments, together(report, corpus_progress(run)))
         if with_card:
@@ -79,7 +79,7 @@ def _build(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
     text, vocab, shards, _ = job.plan
     if text.state != "done":
         if vocab.state != "done":
-            jobs.require_room(job.recipe.data.vocab, job.corpus)
+            jobs.require_room(job.recipe.data.tokenizer, job.corpus)
         jobs.read_text(job.corpus, text.folder, beam_args, report)
         if inputs_of(job.corpus) != text.causes["inputs"]:
             raise BadInput(
@@ -88,7 +88,7 @@ def _build(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
             )
         text.finish()
     if vocab.state != "done":
-        jobs.train_vocab(text.folder, job.recipe.data.vocab, vocab.folder, beam_args, report)
+        jobs.train_vocab(text.folder, job.recipe.data.tokenizer, vocab.folder, beam_args, report)
         vocab.finish()
     if shards.state != "done":
         jobs.encode(text.folder, vocab.folder, job.corpus, shards.folder, beam_args, report)

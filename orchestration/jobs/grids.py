@@ -41,7 +41,7 @@ def paper_of_run(run: Mapping[str, Any], name: str) -> str:
     """Whose grids a run of a published size takes, where its own paper has none; "" where its name says it."""
     if name in MINIATURES:
         return "miniatures"
-    return "gpt1" if run["trunk"]["kind"] == "decoder" else ""  # later ones were not fine-tuned on labels
+    return "gpt1" if run["model"]["kind"] == "decoder" else ""  # later ones were not fine-tuned on labels
 
 
 def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:

@@ -109,14 +109,14 @@ class Job:
         """The run that this job asks the workers for."""
         recipe = self.recipe
         return Run(
-            trunk=recipe.trunk,
-            losses=recipe.objective.losses,
+            model=recipe.model,
+            losses=recipe.losses,
             optim=recipe.optim,
             phases=recipe.phases,
             sampling=recipe.sampling,
             recipe_hash=recipe.hash,
             corpus=str(self.plan.corpus.folder.absolute()),
-            vocab_size=table_rows(recipe.data.vocab),
+            vocab_size=table_rows(recipe.data.tokenizer),
             start=recipe.start,
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
@@ -181,8 +181,8 @@ def open_job(flags: Flags) -> Job:
         raise BadInput(f"start is {recipe.start}: {why}; give one that `sesame export` or transformers made")
     start = str(Path(recipe.start).absolute()) if recipe.start else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
-    if corpus.clean.whitespace == "keep" and not _keeps_whitespace(recipe.data.vocab):
-        raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.vocab.kind)}")
+    if corpus.clean.whitespace == "keep" and not _keeps_whitespace(recipe.data.tokenizer):
+        raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.tokenizer.kind)}")
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
     return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line, own_text=own)
@@ -207,7 +207,7 @@ def _require_path(name: str, given: str) -> None:
 
 
 def _keeps_whitespace(spec: VocabSpec) -> bool:
-    return keeps_whitespace(vocab_of_file(spec)) if spec.file else spec.is_of_bytes
+    return keeps_whitespace(vocab_of_file(spec)) if spec.path else spec.is_of_bytes
 
 
 def inputs_of(corpus: Corpus) -> str:

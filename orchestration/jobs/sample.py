@@ -66,7 +66,7 @@ def sample(
         raise BadInput(f"sample --novelty: {folder} does not say what it was trained on; sample from a run of ours")
     net = net_of(folder)
     vocab, model = net.vocab, model_of(net, seed=0, machine=Machine())
-    start = _start(folder) if model.spec.trunk.reads_source else None
+    start = _start(folder) if model.spec.model.reads_source else None
     if masked:
         rows = _filled(model, vocab, prompts, masked, values, max_new, seed)
     else:

@@ -128,19 +128,19 @@ class Plan(NamedTuple):
 
 def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     """The stages of `recipe` on `corpus` under the folder `out`; `inputs` is the fingerprint of the text itself."""
-    spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.vocab))
+    spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.tokenizer))
     spec["clean"] = _plain(corpus.clean.causes)
     del spec["clean"]["max_rejects"]  # decides whether a text is made, not what is in it
     marks = {name: spec.pop(name) for name in ("sentences", "words")}  # these are found when text is encoded
     weights = {group["name"]: group.pop("weight") for group in spec["mixture"]}  # other weights, the same shards
     if not weights:
         del spec["mixture"]
-    of_text, of_vocab = part_code.digests(corpus), part_code.digests(recipe.data.vocab)
-    of_run = part_code.digests(recipe.sampling, recipe.objective.losses, recipe.trunk, recipe.optim)
+    of_text, of_vocab = part_code.digests(corpus), part_code.digests(recipe.data.tokenizer)
+    of_run = part_code.digests(recipe.sampling, recipe.losses, recipe.model, recipe.optim)
     text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
-    label, causes = f"{recipe.data.vocab.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
-    if recipe.data.vocab.file:  # another file may come to lie at the same path
-        causes["file"] = given(recipe.data.vocab).hash
+    label, causes = f"{recipe.data.tokenizer.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
+    if recipe.data.tokenizer.path:  # another file may come to lie at the same path
+        causes["file"] = given(recipe.data.tokenizer).hash
     pieces = Stage("vocab", out / "vocab", label, causes, of_vocab)
     causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
     shards = Stage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)

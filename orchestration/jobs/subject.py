@@ -102,7 +102,7 @@ def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
     """Whether a run has layers of the number and width of the recipe that it is named after, without a scale."""
     if name not in names("recipes"):
         return False
-    trunk, mine = load(name).trunk, run.get("trunk", {})
+    trunk, mine = load(name).model, run.get("model", {})
     return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "layers", "width"))
 
 
@@ -111,13 +111,17 @@ def _longest_row(run: Mapping[str, Any]) -> int:
     where that is not known, as after weights that the run began with.
 
     >>> phases = [{"length": 32, "steps": 9}, {"length": 128, "steps": 1}]
-    >>> of = lambda most: {"trunk": {"positions": {"kind": "learned", "max": most}}, "phases": phases}
+    >>> table = lambda most: {"kind": "learned", "max_position_embeddings": most}
+    >>> of = lambda most: {"model": {"position_embedding": table(most)}, "phases": phases}
     >>> _longest_row(of(512)), _longest_row(of(128)), _longest_row(of(512) | {"start": "bert"})
     (128, 0, 0)
     """
-    positions = run.get("trunk", {}).get("positions", {})
+    positions = run.get("model", {}).get("position_embedding", {})
     row = max((phase["length"] for phase in run.get("phases", ())), default=0)
-    has_more = positions.get("kind") == "learned" and positions.get("max", 0) - positions.get("offset", 0) > row
+    has_more = (
+        positions.get("kind") == "learned"
+        and positions.get("max_position_embeddings", 0) - positions.get("offset", 0) > row
+    )
     return row if has_more and not run.get("start") else 0
 
 

@@ -123,7 +123,7 @@ def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
 
     assert cell.corpus is not None
     net, tuning = _net(cell), cell.tuning
-    examples = made(task, cell.corpus, min(cell.length, net.spec.trunk.longest), cell.folder)
+    examples = made(task, cell.corpus, min(cell.length, net.spec.model.longest), cell.folder)
     if tuning is None:
         return fill_in(net, examples, cell.machine)
     budget = Budget(labels=cell.labels, steps=tuning.steps, batch=tuning.batch, peak=tuning.peak)

@@ -325,7 +325,7 @@ def finetune_one(
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
     given = weights if start == "pretrained" else None
-    examples = made(task, corpus, min(LENGTH, spec.trunk.longest), folder)
+    examples = made(task, corpus, min(LENGTH, spec.model.longest), folder)
     return finetune(spec, given, examples, budget, seed=seed, on_step=step_counter(count))
 
 

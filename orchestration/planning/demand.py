@@ -20,7 +20,7 @@ class Demand:
     @property
     def heads(self) -> int:
         """Weights of the heads."""
-        return sum(loss.weights(self.recipe.trunk, self.vocab_size) for loss in self.recipe.objective.losses)
+        return sum(loss.weights(self.recipe.model, self.vocab_size) for loss in self.recipe.losses)
 
     @property
     def parameters(self) -> int:
@@ -33,7 +33,7 @@ class Demand:
 
     def row_tokens(self, length: int) -> int:
         """Tokens that the loader counts for a row of this length: two texts where an encoder reads one of them."""
-        return 2 * length if self.recipe.objective.rewrite.two_sided else length
+        return 2 * length if self.recipe.objective.two_sided else length
 
     def micro_rows(self, micro_tokens: int, phase: Phase, replicas: int) -> int:
         """Rows of a micro-batch of a phase, at most, where so many replicas share its batch."""
@@ -41,7 +41,7 @@ class Demand:
 
     def work(self, rows: float, length: int) -> Work:
         """The work of so many rows, each of them full."""
-        choose, rewrite = self.recipe.objective.choose, self.recipe.objective.rewrite
+        choose, rewrite = self.recipe.masking, self.recipe.objective
         reads, writes = rewrite.shares(choose)
         predicted = 1.0 if rewrite.two_sided else choose.predicted
         tokens, source_tokens = writes * rows * length, reads * rows * length
@@ -56,17 +56,17 @@ class Demand:
 
     def flops(self, rows: float, length: int) -> float:
         """Of a forward and a backward pass over so many rows (training/meter.py)."""
-        return meter.flops(self.recipe.trunk, self.vocab_size, self.work(rows, length))
+        return meter.flops(self.recipe.model, self.vocab_size, self.work(rows, length))
 
     def flops_of_heads(self, rows: float, length: int) -> float:
         """Of those the comparison of states with the token table."""
         work = self.work(rows, length)
-        return self.flops(rows, length) - meter.flops(self.recipe.trunk, self.vocab_size, replace(work, targets=0))
+        return self.flops(rows, length) - meter.flops(self.recipe.model, self.vocab_size, replace(work, targets=0))
 
     def flops_of_pairs(self, rows: float, length: int) -> float:
         """Of those the products of queries, keys and values: half of the pairs where a mask hides what follows."""
-        trunk, total = self.recipe.trunk, 0.0
-        seen = 0.5 if trunk.visibility == "causal" and not trunk.reads_source else 1.0
+        trunk, total = self.recipe.model, 0.0
+        seen = 0.5 if trunk.attention_mask == "causal" and not trunk.reads_source else 1.0
         for stack in self.blocks(rows, length):
             passes = 3 if stack.backward else 1
             total += passes * 4 * stack.number * stack.heads_width * (seen * stack.pairs + stack.source_pairs)
@@ -79,7 +79,7 @@ class Demand:
 
     def blocks(self, rows: float, length: int) -> tuple[Blocks, ...]:
         """The stacks that so many rows go through."""
-        return self.recipe.trunk.blocks(self.work(rows, length))
+        return self.recipe.model.blocks(self.work(rows, length))
 
 
 def demand_of(recipe: Recipe) -> Demand:
@@ -88,6 +88,6 @@ def demand_of(recipe: Recipe) -> Demand:
     >>> demand_of(load("mt_nlg_530b")).parameters
     529600819200
     """
-    rows = table_rows(recipe.data.vocab)
-    heads = (Weights(others=loss.weights(recipe.trunk, rows)) for loss in recipe.objective.losses)
-    return Demand(recipe, rows, reduce(Weights.__add__, heads, recipe.trunk.weights(rows)))
+    rows = table_rows(recipe.data.tokenizer)
+    heads = (Weights(others=loss.weights(recipe.model, rows)) for loss in recipe.losses)
+    return Demand(recipe, rows, reduce(Weights.__add__, heads, recipe.model.weights(rows)))

@@ -35,9 +35,9 @@ class Measured:
     source: str = "loop"
 
 
-_NO_DROPOUT: Final = ("trunk.attention_dropout=0",)
+_NO_DROPOUT: Final = ("model.attention_dropout=0",)
 _LARGEST: Final = Layout(zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True)
-_WIDE: Final = ("trunk.layers=20", "trunk.width=4096", "trunk.heads=32")
+_WIDE: Final = ("model.num_hidden_layers=20", "model.hidden_size=4096", "model.num_attention_heads=32")
 _GPU: Final = "benchmarks/gpu.py"
 STEPS: Final[Sequence[Measured]] = (
     Measured("GPT-2 124M", "gpt2", Layout(rows=64), 1_024, 512, 3.33, gib=23.1),

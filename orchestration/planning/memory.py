@@ -136,7 +136,7 @@ def moments(demand: Demand, layout: Layout, length: int, stage: End = "first") -
 
     Linears of heads and tables of positions count as if they were never factored: a little too much.
     """
-    optim, trunk = demand.recipe.optim, demand.recipe.trunk
+    optim, trunk = demand.recipe.optim, demand.recipe.model
     own, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
     has_table = stage == "first" or layout.pipeline == 1
     table = demand.weights.tables / layout.tensor if has_table else 0.0
@@ -253,7 +253,7 @@ def persistent(demand: Demand, layout: Layout, length: int) -> float:
         sizes = [3 * stack.width * heads, stack.width * heads] * stack.attentions + [stack.width * inner] * 2
         linears += stack.number * sum(sizes)
         small += stack.number * sum(size for size in sizes if size <= layout.persistent)
-    if layout.persistent >= demand.recipe.trunk.width:
+    if layout.persistent >= demand.recipe.model.hidden_size:
         small += max(0.0, all_blocks - linears)
     own = sum(part.copies * (part.split / layout.tensor + part.whole) for part in layers)
     return small / all_blocks * own / layout.pipeline
@@ -283,7 +283,7 @@ def activations(
     mask = size if not cuda else 1
     tokens = sum(stack.tokens for stack in stacks)
     dropped = mask if any(stack.dropout for stack in stacks) else 0
-    embedded = tokens * demand.recipe.trunk.table_width * (size + dropped)
+    embedded = tokens * demand.recipe.model.table_width * (size + dropped)
     return total + embedded * at_once, passing
 
 
@@ -317,11 +317,13 @@ def logits(demand: Demand, layout: Layout, length: int) -> tuple[float, float, f
     """Bytes that the heads keep: of each target its features and their gradient, and where tokens are named a gradient
     of the table in float32; those of the logits that are there at once, a slice or all; and copies of the gradient of
     the table on its way back: times the gradient of the loss, and in the precision of the table."""
-    trunk, size = demand.recipe.trunk, layout.bytes_per_weight
+    trunk, size = demand.recipe.model, layout.bytes_per_weight
     work, total, slices, handed = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
-    for loss in demand.recipe.objective.losses:
+    for loss in demand.recipe.losses:
         targets = loss.targets(work)
-        total += 4 * targets * (max(trunk.width, trunk.table_width) if loss.names_tokens else trunk.width) * size
+        total += (
+            4 * targets * (max(trunk.hidden_size, trunk.table_width) if loss.names_tokens else trunk.hidden_size) * size
+        )
         if loss.names_tokens:
             answers = trunk.answers(demand.vocab_size) / layout.tensor
             if loss.kept_logits:

@@ -77,7 +77,7 @@ RUNS: Final[Sequence[Published]] = (
     ),
     Published(
         *("DistilBERT", "bert_base", "v100_16gb", _data(8, 32), 90, "arXiv:1910.01108, 3: 8 V100 of 16 GB, 90 hours"),
-        overrides=("trunk.layers=6", _steps(512, 4_096, 6_300), "optim.warmup=100"),
+        overrides=("model.num_hidden_layers=6", _steps(512, 4_096, 6_300), "optim.warmup=100"),
         note="three epochs of 4.4e9 tokens, as its code has it; not counted is the teacher, two thirds of the "
         "student's work; precision not said",
     ),
@@ -87,12 +87,12 @@ RUNS: Final[Sequence[Published]] = (
     ),
     Published(
         *("BERT base, Composer", "bert_base", "a100", _data(8, 256), 11.5, "mosaicml/examples, README: 8 A100"),
-        overrides=(_steps(128, 4_096, 70_000), "objective.choose.rate=0.3", "optim.warmup=1000"),
+        overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optim.warmup=1000"),
         note="the net of transformers, unfused, and its head on all tokens, not on masked ones alone",
     ),
     Published(
         *("MosaicBERT base", "bert_base", "a100", _data(8, 256), 11.5 / 3, "the same: roughly a third of the time"),
-        overrides=(_steps(128, 4_096, 70_000), "objective.choose.rate=0.3", "optim.warmup=1000"),
+        overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optim.warmup=1000"),
         scores_in_memory=False,
         note="a net with linear biases and gated units, and rows without padding; counted as BERT base",
     ),
@@ -111,7 +111,12 @@ RUNS: Final[Sequence[Published]] = (
     Published(
         *("GPT of 26 layers, nanochat", "gpt2", "h100", _data(8, 32), 3.04, "nanochat: 8 H100, 4.33e19 FLOPs, $73"),
         overrides=(
-            *("trunk.layers=26", "trunk.width=1664", "trunk.heads=13", "trunk.positions.max=2048"),
+            *(
+                "model.num_hidden_layers=26",
+                "model.hidden_size=1664",
+                "model.num_attention_heads=13",
+                "model.position_embedding.max_position_embeddings=2048",
+            ),
             *(_steps(2_048, 256, 13_350), "optim.warmup=100"),
         ),
         usd=73,
@@ -209,7 +214,7 @@ def compared(runs: Sequence[Published] = RUNS) -> Iterator[Compared]:
         yield Compared(
             run,
             demand.parameters,
-            recipe.trunk.layers,
+            recipe.model.num_hidden_layers,
             recipe.num_tokens,
             recipe.data.corpus,
             total / HOUR,

@@ -73,7 +73,7 @@ def fits(needed: Memory, device: Device) -> bool:
 
 def legal(layout: Layout, demand: Demand) -> str:
     """Why a layout cannot be, in words; "" where it can."""
-    trunk, batch = demand.recipe.trunk, min(phase.batch for phase in demand.recipe.phases)
+    trunk, batch = demand.recipe.model, min(phase.batch for phase in demand.recipe.phases)
     if layout.tensor > 1:
         if reason := trunk.split_over(layout.tensor):
             return f"tensor_parallel is {layout.tensor}, {reason}"
@@ -97,7 +97,11 @@ def layouts(demand: Demand, device: Device, devices: int, like: Layout) -> Itera
     Stages are alike: as many as divide the layers, with ZeRO 1 and small micro-batches, which leave them less time to
     wait. A CPU has nothing to offload to.
     """
-    batch, layers, gpu = min(phase.batch for phase in demand.recipe.phases), demand.recipe.trunk.layers, _is_gpu(device)
+    batch, layers, gpu = (
+        min(phase.batch for phase in demand.recipe.phases),
+        demand.recipe.model.num_hidden_layers,
+        _is_gpu(device),
+    )
     degrees = [degree for degree in (1, 2, 4, 8) if degree <= min(devices, device.per_node) and gpu] or [1]
     stages = [stages for stages in range(1, layers + 1) if layers % stages == 0 and gpu] or [1]
     for tensor, pipeline in product(degrees, stages if like.precision != "fp16" else [1]):

@@ -120,7 +120,7 @@ def _passed(demand: Demand, layout: Layout, tokens: float) -> float:
         return 0.0
     size = layout.bytes_per_weight
     tables = (size + 4) * demand.weights.tables / layout.tensor
-    return 2 * tokens * demand.recipe.trunk.width * size + tables
+    return 2 * tokens * demand.recipe.model.hidden_size * size + tables
 
 
 def _again(layout: Layout) -> float:
@@ -130,7 +130,7 @@ def _again(layout: Layout) -> float:
 
 def share_of_stage(demand: Demand, layout: Layout) -> float:
     """Of the layers, of the stage of a pipeline that has most."""
-    layers = demand.recipe.trunk.layers
+    layers = demand.recipe.model.num_hidden_layers
     return -(-layers // layout.pipeline) / layers
 
 
@@ -203,7 +203,7 @@ def seconds(
     if layout.pipeline > 1:  # states go down, gradients up; a stage waits for both
         far = device.link if layout.devices <= device.per_node else device.network
         tokens = sum(stack.tokens for stack in demand.blocks(rows, length))
-        passed = 2 * tokens * demand.recipe.trunk.width * size / far
+        passed = 2 * tokens * demand.recipe.model.hidden_size * size / far
         spread += (size + 4) * demand.weights.tables / layout.tensor / far  # the token table, and its gradient
     update = states / memory_speed + spread
     if layout.offload:
@@ -239,15 +239,15 @@ def _attention(stacks: Sequence[Blocks], layout: Layout, device: Device, code: O
 def _spread(stack: Blocks, demand: Demand, code: Overheads) -> float:
     """Elements that go through memory to spread the tokens of one block to rectangles and back: where rows are not
     full, as those of a running text are, and no kernel takes them as they are."""
-    is_full = demand.recipe.trunk.visibility == "causal"
+    is_full = demand.recipe.model.attention_mask == "causal"
     return 0.0 if is_full or not stack.attention_dropout else code.spreading * stack.tokens * stack.width
 
 
 def _heads(demand: Demand, layout: Layout, rows: float, length: int, device: Device, code: Overheads) -> float:
     """Seconds that the heads of a micro-batch take beside their products: logits through memory, the token table for
     each slice of them, and what starts a slice."""
-    trunk, work, speed, total = demand.recipe.trunk, demand.work(rows, length), device.bandwidth * MEMORY_REACH, 0.0
-    for loss in demand.recipe.objective.losses:
+    trunk, work, speed, total = demand.recipe.model, demand.work(rows, length), device.bandwidth * MEMORY_REACH, 0.0
+    for loss in demand.recipe.losses:
         if not loss.names_tokens:
             continue
         answers, targets = trunk.answers(demand.vocab_size) / layout.tensor, loss.targets(work)

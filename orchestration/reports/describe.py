@@ -6,7 +6,7 @@ from training.losses import LossContext
 
 def masking(recipe: Recipe) -> str:
     """What is masked, and how, shortly: the choice, or the rewrite where that one selects what is predicted."""
-    choose, rewrite = recipe.objective.choose, recipe.objective.rewrite
+    choose, rewrite = recipe.masking, recipe.objective
     return rewrite.describe() if rewrite.selects else choose.describe()
 
 
@@ -18,15 +18,15 @@ def losses(recipe: Recipe) -> list[str]:
     ['masked tokens', '50 x replaced tokens']
     """
     context = loss_context(recipe)
-    return [loss.describe(context) for loss in recipe.objective.losses]
+    return [loss.describe(context) for loss in recipe.losses]
 
 
 def loss_context(recipe: Recipe) -> LossContext:
     """What the words for a loss depend on beside the loss itself."""
     return LossContext(
-        label_says=recipe.data.segment.label_says,
-        target=recipe.objective.rewrite.target if recipe.trunk.reads_source else "",
-        permuted=recipe.trunk.hides_own_token,
+        label_says=recipe.data.packing.label_says,
+        target=recipe.objective.target if recipe.model.reads_source else "",
+        permuted=recipe.model.hides_own_token,
     )
 
 

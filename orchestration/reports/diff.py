@@ -11,8 +11,8 @@ from training.optim import cycles
 
 # What the sentences below cover by themselves; of a part they cover what its own words depend on (_in_words).
 COVERED: Final = ("name", "paper", "expected", "phases", "optim.peak", "optim.warmup", "data.corpus")
-COVERED_PARTS: Final = ("objective.losses", "objective.duplicates")
-PARTS: Final = ("data.vocab", "data.segment", "objective.choose", "objective.rewrite", "trunk", "optim")
+COVERED_PARTS: Final = ("losses", "data.static_masks")
+PARTS: Final = ("data.tokenizer", "data.packing", "masking", "objective", "model", "optim")
 
 
 def abstract(ours: Recipe, theirs: Recipe) -> list[str]:
@@ -90,19 +90,19 @@ def _words(part: Any) -> list[str]:
 
 def _objective_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     yield from _instead("trains on the text of", ours.data.corpus, theirs.data.corpus)
-    yield from _instead("reads", ours.data.vocab.describe(), theirs.data.vocab.describe())
-    yield from _instead("packing:", ours.data.segment.describe(), theirs.data.segment.describe())
+    yield from _instead("reads", ours.data.tokenizer.describe(), theirs.data.tokenizer.describe())
+    yield from _instead("packing:", ours.data.packing.describe(), theirs.data.packing.describe())
     before, after = describe.losses(ours), describe.losses(theirs)
     if set(before) & set(after):
         yield from (f"removes {loss}" for loss in before if loss not in after)
         yield from (f"adds {loss}" for loss in after if loss not in before)
     else:
         yield f"predicts {' + '.join(after)}, instead of {' + '.join(before)}"
-    if not theirs.objective.rewrite.selects:
-        yield from _instead("masks", ours.objective.choose.describe(), theirs.objective.choose.describe())
-    yield from _instead("rewrites:", ours.objective.rewrite.describe(), theirs.objective.rewrite.describe())
-    copies, now = ours.objective.duplicates, theirs.objective.duplicates
-    if copies and not now and theirs.objective.choose.emits:
+    if not theirs.objective.selects:
+        yield from _instead("masks", ours.masking.describe(), theirs.masking.describe())
+    yield from _instead("rewrites:", ours.objective.describe(), theirs.objective.describe())
+    copies, now = ours.data.static_masks, theirs.data.static_masks
+    if copies and not now and theirs.masking.emits:
         yield f"masks dynamically, instead of statically with {copies} copies"
     elif now and now != copies:
         instead = f"{copies} copies" if copies else "dynamically"
@@ -144,7 +144,7 @@ def _warm_ups(recipe: Recipe) -> str:
 
 
 def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
-    before, after = ours.trunk, theirs.trunk
+    before, after = ours.model, theirs.model
     if before.describe() == after.describe():
         yield f"keeps the architecture: {after.describe()}"
     else:

@@ -47,7 +47,7 @@ def net(recipe: Recipe) -> Node:
     from training.model import Model
 
     with torch.device("meta"):
-        model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), recipe.seed)
+        model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), recipe.seed)
     counted: set[int] = set()
     trunk = _node(recipe.name, [model.trunk], counted)
     heads = _node("heads", [model.heads], counted)
@@ -117,8 +117,8 @@ def oracle(recipe: Recipe) -> str:
     """What the net's logits and gradients are compared with: a class of transformers, or what stands in for one."""
     from training.model import ModelSpec
 
-    trunk, losses = recipe.trunk, recipe.objective.losses
-    spec = ModelSpec(trunk=trunk, losses=losses, vocab_size=table_rows(recipe.data.vocab))
+    trunk, losses = recipe.model, recipe.losses
+    spec = ModelSpec(model=trunk, losses=losses, vocab_size=table_rows(recipe.data.tokenizer))
     if name := _architecture(spec):
         return name
     if trunk.oracle:
@@ -132,7 +132,7 @@ def _architecture(spec: "ModelSpec") -> str:
     """The first class of transformers that computes the same; "" where there is none."""
     from training.formats import FORMATS
 
-    pad = max(0, spec.trunk.positions.offset - 1)
+    pad = max(0, spec.model.position_embedding.offset - 1)
     return next((name for one in FORMATS if (name := one.architecture(spec, pad))), "")
 
 
@@ -141,7 +141,7 @@ def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:
     return sorted(
         recipes,
         key=lambda one: (
-            one.trunk.family,
+            one.model.family,
             _year(one),
             one.paper.split()[0].strip(","),
             parameters(one),
@@ -155,10 +155,10 @@ def row(recipe: Recipe) -> dict[str, Any]:
     return {
         "paper": recipe.paper,
         "year": _year(recipe),
-        "packing": recipe.data.segment.describe(),
+        "packing": recipe.data.packing.describe(),
         "masking": describe.masking(recipe),
         "objective": " + ".join(describe.losses(recipe)),
-        "architecture": recipe.trunk.describe(),
+        "architecture": recipe.model.describe(),
         "parameters": parameters(recipe),
         "printed": recipe.expected.get("printed", ""),
     }

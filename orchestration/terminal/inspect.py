@@ -52,9 +52,9 @@ def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
     loader = open_loader(replace(run, machine=machine), rank=0, world=1)
     vocab = Vocab.load(Store.open(run.corpus, "train", verify=False).vocab_dir)
     rows = (row for batch in loader.at(step) for row in _rows(batch))
-    causal = run.trunk.visibility == "causal"
+    causal = run.model.attention_mask == "causal"
     found = [_sample(step, number, row, vocab, causal) for number, row in zip(range(num_rows), rows, strict=False)]
-    means = run.sampling.segment.label_means
+    means = run.sampling.packing.label_means
     return [one if one.pair_label is None else replace(one, pair_label_means=means[one.pair_label]) for one in found]
 
 

@@ -51,14 +51,14 @@ def recipe(one: Recipe) -> Tree:
     )
     data = tree.add("data")
     data.add(f"text of {one.data.corpus}")
-    data.add(one.data.vocab.describe())
-    data.add(f"packing: {one.data.segment.describe()}")
+    data.add(one.data.tokenizer.describe())
+    data.add(f"packing: {one.data.packing.describe()}")
     objective = tree.add("objective")
-    objective.add(f"masking: {one.objective.choose.describe()}; {one.objective.rewrite.describe()}")
-    if one.objective.duplicates:
-        objective.add(f"static masking, {one.objective.duplicates} copies")
+    objective.add(f"masking: {one.masking.describe()}; {one.objective.describe()}")
+    if one.data.static_masks:
+        objective.add(f"static masking, {one.data.static_masks} copies")
     objective.add(f"predicts {' + '.join(reports.losses(one))}")
-    below = tree.add(_counted(f"architecture: {one.trunk.describe()}", net.parameters, depth=1))
+    below = tree.add(_counted(f"architecture: {one.model.describe()}", net.parameters, depth=1))
     for part in net.parts:
         _add_node(below, part, depth=2)
     training = tree.add("training")

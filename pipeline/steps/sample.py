@@ -18,8 +18,8 @@ def require_room(spec: VocabSpec, corpus: Corpus) -> None:
     A sample does not prove that there is room: training a vocabulary asks again.
     """
     least = spec.least_size(documents(corpus))
-    if least > spec.size:
-        raise too_small(spec.size, least, of_sample=size_of(pieces_of(corpus.sources)) > SAMPLE_BYTES)
+    if least > spec.vocab_size:
+        raise too_small(spec.vocab_size, least, of_sample=size_of(pieces_of(corpus.sources)) > SAMPLE_BYTES)
 
 
 def documents(corpus: Corpus) -> Iterator[str]:

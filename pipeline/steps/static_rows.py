@@ -71,9 +71,9 @@ def materialise(
     static: Static, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
 ) -> dict[str, Any]:
     """Write all rows of `static` to `out` and return the values of rows.json; BadInput where there are none to make."""
-    copies = static.sampling.duplicates
+    copies = static.sampling.static_masks
     if copies < 1:
-        raise BadInput(f"objective.duplicates is {copies}, static rows need 1 or more; set objective.duplicates=10")
+        raise BadInput(f"data.static_masks is {copies}, static rows need 1 or more; set data.static_masks=10")
     out, static = Path(out).absolute(), replace(static, corpus=str(Path(static.corpus).absolute()))
     rows = _rows(static)
     if rows.store.groups:

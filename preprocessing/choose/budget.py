@@ -78,5 +78,5 @@ def number_runs(is_chosen_S: Bools) -> Ints:
 
 
 def check(rate: float, most: int) -> None:
-    require(0 < rate <= 1, "choose.rate", rate, "a share above 0, at most 1")
-    require(most >= 0, "choose.most", most, "a number of tokens from 1 up, or 0 for no cap")
+    require(0 < rate <= 1, "masking.rate", rate, "a share above 0, at most 1")
+    require(most >= 0, "masking.max_predictions_per_seq", most, "a number of tokens from 1 up, or 0 for no cap")

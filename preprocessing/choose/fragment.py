@@ -17,14 +17,14 @@ class Fragment:
     MASS-unsupNMT/src/trainer.py, whose runs may end with the end token of a sentence; here they end before it). It is
     several units where special tokens stand inside.
 
-    With `block` there is one in each so many tokens, as long as a share `rate` of these, rounded down, and anywhere in
-    them with the same probability (MASS for summarisation: masked_dataset.py in MASS-summarization, where blocks begin
-    behind the first token as well). A row that is too short for that has one run as without blocks.
+    With `block_size` there is one in each so many tokens, as long as a share `rate` of these, rounded down, and
+    anywhere in them with the same probability (MASS for summarisation: masked_dataset.py in MASS-summarization, where
+    blocks begin behind the first token as well). A row that is too short for that has one run as without blocks.
     """
 
     kind: Literal["fragment"] = "fragment"
     rate: float = 0.5
-    block: int = 0  # tokens; 0: the whole row
+    block_size: int = 0  # tokens; 0: the whole row
 
     needs: ClassVar[frozenset[str]] = frozenset({"special"})
     emits: ClassVar[frozenset[str]] = HITS
@@ -34,8 +34,13 @@ class Fragment:
     wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        require(0 < self.rate <= 1, "choose.rate", self.rate, "a share above 0, at most 1")
-        require(self.block >= 0, "choose.block", self.block, "a number of tokens from 1 up, or 0 for the whole row")
+        require(0 < self.rate <= 1, "masking.rate", self.rate, "a share above 0, at most 1")
+        require(
+            self.block_size >= 0,
+            "masking.block_size",
+            self.block_size,
+            "a number of tokens from 1 up, or 0 for the whole row",
+        )
 
     @property
     def predicted(self) -> float:
@@ -45,10 +50,12 @@ class Fragment:
         return most_runs(num_tokens, self.rate)
 
     def describe(self) -> str:
-        return f"{self.rate:.0%} of the tokens, in one run" + (f" of each {self.block:,}" if self.block else "")
+        return f"{self.rate:.0%} of the tokens, in one run" + (
+            f" of each {self.block_size:,}" if self.block_size else ""
+        )
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        if self.block and np.any(is_chosen_S := self._of_blocks(len(row["special"]), rng) & ~row["special"]):
+        if self.block_size and np.any(is_chosen_S := self._of_blocks(len(row["special"]), rng) & ~row["special"]):
             return number_runs(is_chosen_S)
         ordinary = np.flatnonzero(~row["special"])
         is_chosen_S = np.zeros(len(row["special"]), dtype=bool)
@@ -63,8 +70,8 @@ class Fragment:
 
     def _of_blocks(self, num_tokens: int, rng: np.random.Generator) -> Bools:
         """Which tokens are in the run of their block."""
-        begin_N = np.arange(1, num_tokens, self.block)
-        long_N = np.minimum(self.block, num_tokens - begin_N)
+        begin_N = np.arange(1, num_tokens, self.block_size)
+        long_N = np.minimum(self.block_size, num_tokens - begin_N)
         wanted_N = (self.rate * long_N).astype(np.int64)
         first_N = begin_N + (rng.random(len(begin_N)) * (long_N - wanted_N + 1)).astype(np.int64)
         inside_S = np.arange(1, num_tokens) - np.repeat(first_N, long_N)

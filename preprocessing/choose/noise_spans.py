@@ -19,9 +19,9 @@ class NoiseSpans:
     separator between documents is a token like any other here; T5's rows have none.
     """
 
-    kind: Literal["noise_spans"] = "noise_spans"
+    kind: Literal["random_spans"] = "random_spans"
     rate: float = 0.15
-    mean: float = 3.0  # tokens
+    mean_noise_span_length: float = 3.0  # tokens
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids"})
     emits: ClassVar[frozenset[str]] = HITS
@@ -30,8 +30,13 @@ class NoiseSpans:
     wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        require(0 < self.rate < 1, "choose.rate", self.rate, "a share between 0 and 1")
-        require(self.mean >= 1, "choose.mean", self.mean, "a number of tokens from 1 up")
+        require(0 < self.rate < 1, "masking.rate", self.rate, "a share between 0 and 1")
+        require(
+            self.mean_noise_span_length >= 1,
+            "masking.mean_noise_span_length",
+            self.mean_noise_span_length,
+            "a number of tokens from 1 up",
+        )
 
     @property
     def predicted(self) -> float:
@@ -39,18 +44,18 @@ class NoiseSpans:
 
     @property
     def span_mean(self) -> float:
-        return self.mean
+        return self.mean_noise_span_length
 
     def most_runs(self, num_tokens: int) -> int:
         return int(self({"ids": np.zeros(num_tokens)}, np.random.default_rng(0)).max(initial=0))  # any draw has as many
 
     def describe(self) -> str:
-        return f"{self.rate:.0%} of the tokens, in spans of {self.mean:g} on average"
+        return f"{self.rate:.0%} of the tokens, in spans of {self.mean_noise_span_length:g} on average"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         num_tokens = len(row["ids"])
         num_chosen = min(max(round(self.rate * num_tokens), 1), num_tokens - 1)
-        num_spans = min(max(1, round(num_chosen / self.mean)), num_chosen, num_tokens - num_chosen)
+        num_spans = min(max(1, round(num_chosen / self.mean_noise_span_length)), num_chosen, num_tokens - num_chosen)
         if num_spans == 0:
             return np.zeros(num_tokens, dtype=np.int32)
         long_2N = [_composition(total, num_spans, rng) for total in (num_chosen, num_tokens - num_chosen)]

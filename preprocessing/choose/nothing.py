@@ -12,7 +12,7 @@ from preprocessing.spec import Shrinks, spec
 class Nothing:
     """No token is chosen: left-to-right models predict every next token."""
 
-    kind: Literal["nothing"] = "nothing"
+    kind: Literal["none"] = "none"
 
     needs: ClassVar[frozenset[str]] = frozenset()
     emits: ClassVar[frozenset[str]] = frozenset()

@@ -12,13 +12,15 @@ from preprocessing.spec import Shrinks, require, spec
 
 @spec
 class Partial:
-    """One token in `of`, as n-grams of words, each in a context of `of` * n words (XLNet, arXiv:1906.08237, 3.1).
+    """One token in `group_size`, as n-grams of words, each in a context of `group_size` * n words (XLNet,
+    arXiv:1906.08237, 3.1).
 
     Half of the tokens are chosen in each half of the row, which an XLNet row has, the odd one in the first: 43 and 42
     of 512. Once around the ordinary words of a half, from one that is drawn uniformly: a number of words n from 1 to
-    `longest`, p(n) proportional to 1/n; an n-gram of them, anywhere in the next `of` * n words. What reaches over a
-    special token or from the end of the half to its beginning is cut there and is two n-grams. Where the round ends
-    first, tokens drawn uniformly make up for what is missing: one in a hundred, or in ten where words have four tokens.
+    `max_ngram`, p(n) proportional to 1/n; an n-gram of them, anywhere in the next `group_size` * n words. What reaches
+    over a special token or from the end of the half to its beginning is cut there and is two n-grams. Where the round
+    ends first, tokens drawn uniformly make up for what is missing: one in a hundred, or in ten where words have four
+    tokens.
 
     The paper speaks of spans of tokens, the reference (`_sample_mask` in data_utils.py) looks for words, as here.
     Mended against it: it takes n pieces all the same (it tests the first piece again and again), so that first
@@ -28,9 +30,9 @@ class Partial:
     special token is never chosen here; there it may be, and is not predicted.
     """
 
-    kind: Literal["partial"] = "partial"
-    of: int = 6
-    longest: int = 5
+    kind: Literal["partial_prediction"] = "partial_prediction"
+    group_size: int = 6
+    max_ngram: int = 5
 
     needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS
@@ -40,23 +42,23 @@ class Partial:
     wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        require(self.of >= 2, "choose.of", self.of, "a number of tokens from 2 up")
-        require(self.longest >= 1, "choose.longest", self.longest, "a number of words from 1 up")
+        require(self.group_size >= 2, "masking.group_size", self.group_size, "a number of tokens from 2 up")
+        require(self.max_ngram >= 1, "masking.max_ngram", self.max_ngram, "a number of words from 1 up")
 
     @property
     def predicted(self) -> float:
-        return 1 / self.of
+        return 1 / self.group_size
 
     def most_runs(self, num_tokens: int) -> int:
-        return most_runs(num_tokens, 1 / self.of)
+        return most_runs(num_tokens, 1 / self.group_size)
 
     def describe(self) -> str:
-        return f"one token in {self.of}, in n-grams of up to {self.longest}"
+        return f"one token in {self.group_size}, in n-grams of up to {self.max_ngram}"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         special_S, starts_S = row["special"], row["word_starts"]
         num_tokens = len(special_S)
-        middle, wanted = num_tokens // 2, num_tokens // self.of
+        middle, wanted = num_tokens // 2, num_tokens // self.group_size
         first_half_S = self._half(special_S[:middle], starts_S[:middle], wanted - wanted // 2, rng)
         second_half_S = self._half(special_S[middle:], starts_S[middle:], wanted // 2, rng)
         second_half_S[second_half_S > 0] += first_half_S.max(initial=0)
@@ -77,13 +79,13 @@ class Partial:
         """Which words of a half are chosen, `long` being the tokens of each; which begin an n-gram; tokens missing."""
         chosen, firsts, left, at = list[int](), list[int](), goal, 0
         begin = int(rng.random() * len(long))
-        lengths, places = ngram_lengths(self.longest, goal, rng).tolist(), rng.random(goal).tolist()
+        lengths, places = ngram_lengths(self.max_ngram, goal, rng).tolist(), rng.random(goal).tolist()
         for num_words, place in zip(lengths, places, strict=True):
             num_words = min(num_words, left)
-            first = at + int(place * ((self.of - 1) * num_words + 1))
+            first = at + int(place * ((self.group_size - 1) * num_words + 1))
             if not left or first + num_words > len(long):
                 break
-            at += self.of * num_words
+            at += self.group_size * num_words
             firsts.append((begin + first) % len(long))
             for word in range(begin + first, begin + first + num_words):
                 if long[word % len(long)] > left:

@@ -14,21 +14,21 @@ from preprocessing.spec import Shrinks, require, spec
 class Spans:
     """Runs of whole words with geometric lengths (SpanBERT, arXiv:1907.10529, 3.1); touching runs are one unit.
 
-    A length of 1 to `longest` words is drawn with p(l) proportional to p * (1 - p)^(l - 1), renormalised: mean 3.797
-    words, the paper's 3.8 (clipping long draws would give 4.463). A token that is not yet chosen is drawn uniformly;
-    the span begins where its word begins and ends early at a special token. The last span stops exactly at the budget,
-    be it inside a word: one cut in a row, as in the reference.
+    A length of 1 to `max_span_length` words is drawn with p(l) proportional to p * (1 - p)^(l - 1), renormalised: mean
+    3.797 words, the paper's 3.8 (clipping long draws would give 4.463). A token that is not yet chosen is drawn
+    uniformly; the span begins where its word begins and ends early at a special token. The last span stops exactly at
+    the budget, be it inside a word: one cut in a row, as in the reference.
 
-    A share `units` of the spans is a phrase of two words or more that is not chosen yet, where there is one (table 3,
-    named entities and noun phrases; the reference tries again with a phrase that it has masked already).
+    A share `phrase_prob` of the spans is a phrase of two words or more that is not chosen yet, where there is one
+    (table 3, named entities and noun phrases; the reference tries again with a phrase that it has masked already).
     """
 
-    kind: Literal["spans"] = "spans"
+    kind: Literal["span"] = "span"
     rate: float = 0.15
-    p: float = 0.2  # of the geometric distribution of lengths: the larger, the shorter
-    longest: int = 10
+    geometric_p: float = 0.2  # of the geometric distribution of lengths: the larger, the shorter
+    max_span_length: int = 10
     rounding: Rounding = "up"  # of the number of chosen tokens, as of kind tokens
-    units: float = 0.0
+    phrase_prob: float = 0.0
 
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS
@@ -37,14 +37,18 @@ class Spans:
 
     def __post_init__(self) -> None:
         check(self.rate, 0)
-        require(0 < self.p < 1, "choose.p", self.p, "a probability between 0 and 1")
-        require(self.longest >= 1, "choose.longest", self.longest, "a number of words from 1 up")
-        require(0 <= self.units <= 1, "choose.units", self.units, "a share of the spans, from 0 to 1")
+        require(0 < self.geometric_p < 1, "masking.geometric_p", self.geometric_p, "a probability between 0 and 1")
+        require(
+            self.max_span_length >= 1, "masking.max_span_length", self.max_span_length, "a number of words from 1 up"
+        )
+        require(
+            0 <= self.phrase_prob <= 1, "masking.phrase_prob", self.phrase_prob, "a share of the spans, from 0 to 1"
+        )
 
     @property
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
-        return frozenset({"special", "word_starts"} | ({"unit_starts"} if self.units else set()))
+        return frozenset({"special", "word_starts"} | ({"unit_starts"} if self.phrase_prob else set()))
 
     @property
     def predicted(self) -> float:
@@ -52,14 +56,14 @@ class Spans:
 
     @property
     def wants(self) -> frozenset[str]:
-        return frozenset({"phrases"} if self.units else ())
+        return frozenset({"phrases"} if self.phrase_prob else ())
 
     def most_runs(self, num_tokens: int) -> int:
         return most_runs(num_tokens, self.rate)
 
     def describe(self) -> str:
-        named = f", {self.units:.0%} of them in whole phrases" if self.units else ""
-        return f"{self.rate:.0%} of the tokens{named}, in spans of up to {self.longest} words"
+        named = f", {self.phrase_prob:.0%} of them in whole phrases" if self.phrase_prob else ""
+        return f"{self.rate:.0%} of the tokens{named}, in spans of up to {self.max_span_length} words"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         special_S, num_tokens = row["special"], len(row["ids"])
@@ -71,11 +75,13 @@ class Spans:
         ordinary = np.flatnonzero(~special_S)
         left = budget(row, self.rate, self.rounding, 0, rng)
         is_chosen_S = np.zeros(num_tokens, dtype=bool)
-        phrases = _phrases(row, rng) if self.units else []
+        phrases = _phrases(row, rng) if self.phrase_prob else []
         while left:
             anchors = ordinary[rng.integers(len(ordinary), size=left)].tolist()
-            for anchor, num_words in zip(anchors, span_lengths(self.p, self.longest, left, rng).tolist(), strict=True):
-                if phrases and rng.random() < self.units:
+            for anchor, num_words in zip(
+                anchors, span_lengths(self.geometric_p, self.max_span_length, left, rng).tolist(), strict=True
+            ):
+                if phrases and rng.random() < self.phrase_prob:
                     span_S = is_chosen_S[phrases.pop()]
                 elif is_chosen_S[anchor]:
                     continue

@@ -17,10 +17,10 @@ class Words:
     when every word that is left is longer than what is left of the budget.
     """
 
-    kind: Literal["words"] = "words"
+    kind: Literal["whole_word"] = "whole_word"
     rate: float = 0.15
     rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
-    most: int = 0
+    max_predictions_per_seq: int = 0
 
     needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS
@@ -30,14 +30,14 @@ class Words:
     wants: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        check(self.rate, self.most)
+        check(self.rate, self.max_predictions_per_seq)
 
     @property
     def predicted(self) -> float:
         return self.rate
 
     def most_runs(self, num_tokens: int) -> int:
-        return most_runs(num_tokens, self.rate, self.most)
+        return most_runs(num_tokens, self.rate, self.max_predictions_per_seq)
 
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in whole words"
@@ -45,7 +45,7 @@ class Words:
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         begin_W = np.flatnonzero(row["word_starts"])
         long_W = np.diff(begin_W, append=len(row["ids"]))
-        left = budget(row, self.rate, self.rounding, self.most, rng)
+        left = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
         order = rng.permutation(np.flatnonzero(~row["special"][begin_W]))
         is_chosen_W = np.zeros(len(begin_W), dtype=bool)
         while True:

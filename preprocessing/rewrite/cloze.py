@@ -16,17 +16,17 @@ from preprocessing.vocab import Frame, Vocab
 class Cloze:
     """Chosen tokens become [MASK], a random token, or stay; the label is the token that was there (BERT 3.1: 80/10/10).
 
-    `unit`: one draw for each token, or one for all tokens of a chosen unit (a span, as in SpanBERT).
-    `swap_from`: a random token is never a special one (ordinary, as in fairseq), or is any id (vocabulary, as in the
-    reference BERT), or is drawn from the tokens of the text, so that it is as frequent as there: those of the corpus
-    (corpus, as in the reference SpanBERT), or the row's own (row).
+    `replace_unit`: one draw for each token, or one for all tokens of a chosen unit (a span, as in SpanBERT).
+    `random_token_source`: a random token is never a special one (ordinary, as in fairseq), or is any id (vocabulary, as
+    in the reference BERT), or is drawn from the tokens of the text, so that it is as frequent as there: those of the
+    corpus (corpus, as in the reference SpanBERT), or the row's own (row).
     """
 
-    kind: Literal["cloze"] = "cloze"
-    mask: float = 0.8
-    swap: float = 0.1
-    unit: Literal["token", "span"] = "token"
-    swap_from: Literal["ordinary", "vocabulary", "row", "corpus"] = "ordinary"
+    kind: Literal["mlm"] = "mlm"
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    replace_unit: Literal["token", "span"] = "token"
+    random_token_source: Literal["non_special", "vocabulary", "row", "corpus"] = "non_special"
 
     emits: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)
@@ -36,29 +36,37 @@ class Cloze:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
     two_sided: ClassVar[bool] = False
-    attention: ClassVar[Attention] = "trunk"
+    attention: ClassVar[Attention] = "model"
     target: ClassVar[str] = ""
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        for name in ("mask", "swap"):
+        for name in ("mask_replace_prob", "random_replace_prob"):
             share = getattr(self, name)
-            require(0 <= share <= 1, f"rewrite.{name}", share, "a share from 0 to 1")
-        require(self.mask + self.swap <= 1 + 1e-9, "rewrite.mask + swap", self.mask + self.swap, "at most 1")
+            require(0 <= share <= 1, f"objective.{name}", share, "a share from 0 to 1")
+        require(
+            self.mask_replace_prob + self.random_replace_prob <= 1 + 1e-9,
+            "objective.mask_replace_prob + random_replace_prob",
+            self.mask_replace_prob + self.random_replace_prob,
+            "at most 1",
+        )
 
     @property
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
-        return frozenset({"ids", "special", "hits"} | ({"stream"} if self.swap_from == "corpus" else set()))
+        return frozenset({"ids", "special", "hits"} | ({"stream"} if self.random_token_source == "corpus" else set()))
 
     def describe(self) -> str:
-        return f"{self.describe_shares()}, drawn per {self.unit}"
+        return f"{self.describe_shares()}, drawn per {self.replace_unit}"
 
     def describe_shares(self) -> str:
         """How many of the chosen tokens are masked, swapped and kept."""
-        return f"{self.mask:.0%} masked, {self.swap:.0%} swapped, {abs(1 - self.mask - self.swap):.0%} kept"
+        return (
+            f"{self.mask_replace_prob:.0%} masked, {self.random_replace_prob:.0%} swapped, "
+            f"{abs(1 - self.mask_replace_prob - self.random_replace_prob):.0%} kept"
+        )
 
     def shares(self, choose: Choose) -> tuple[float, float]:
         return 0.0, 1.0
@@ -78,17 +86,21 @@ class Cloze:
         at_M = np.flatnonzero(hit_S)
         labels_S = np.full(len(ids_S), IGNORE, dtype=np.int32)
         labels_S[at_M] = ids_S[at_M]
-        draw_M = rng.random(len(at_M)) if self.unit == "token" else rng.random(hit_S.max(initial=0))[hit_S[at_M] - 1]
-        swap_at = at_M[(draw_M >= self.mask) & (draw_M < self.mask + self.swap)]
-        ids_S[at_M[draw_M < self.mask]] = vocab.mask
+        draw_M = (
+            rng.random(len(at_M)) if self.replace_unit == "token" else rng.random(hit_S.max(initial=0))[hit_S[at_M] - 1]
+        )
+        swap_at = at_M[
+            (draw_M >= self.mask_replace_prob) & (draw_M < self.mask_replace_prob + self.random_replace_prob)
+        ]
+        ids_S[at_M[draw_M < self.mask_replace_prob]] = vocab.mask
         ids_S[swap_at] = self._random_ids(len(swap_at), row, vocab, rng)
         made = row | {"ids": ids_S, "labels": labels_S}
         made.pop("stream", None)  # not of the row
         return made
 
     def _random_ids(self, count: int, row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
-        match self.swap_from:
-            case "ordinary":
+        match self.random_token_source:
+            case "non_special":
                 return ordinary_ids(count, vocab, rng)
             case "vocabulary":
                 return rng.integers(vocab.size, size=count)

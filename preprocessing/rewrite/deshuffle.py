@@ -24,7 +24,7 @@ class Deshuffle:
     ([11, 14, 13, 12, 3], [11, 12, 13, 14, 3])
     """
 
-    kind: Literal["deshuffle"] = "deshuffle"
+    kind: Literal["deshuffling"] = "deshuffling"
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
@@ -35,9 +35,9 @@ class Deshuffle:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
     two_sided: ClassVar[bool] = True
-    attention: ClassVar[Attention] = "trunk"
+    attention: ClassVar[Attention] = "model"
     target: ClassVar[str] = "the whole text"
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 

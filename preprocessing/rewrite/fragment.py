@@ -17,26 +17,26 @@ class Fragment:
     """The encoder reads the row with its chosen tokens masked as Cloze masks them. The decoder predicts these: before
     each it reads the token that stands before it in the row, with the position of that token (MASS 3.1).
 
-    With `hide` the decoder does not attend to the encoder's states at [MASK] (the reference's `enc_mask`, which its
-    code for summarisation does not have). With one chosen token this is masked language modelling; with the whole row
-    chosen it is a causal language model, since the encoder reads masks alone. The reference may predict the end token
-    of a sentence as well; here only ordinary tokens are chosen.
+    With `hide_masked_from_decoder` the decoder does not attend to the encoder's states at [MASK] (the reference's
+    `enc_mask`, which its code for summarisation does not have). With one chosen token this is masked language
+    modelling; with the whole row chosen it is a causal language model, since the encoder reads masks alone. The
+    reference may predict the end token of a sentence as well; here only ordinary tokens are chosen.
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
     >>> row = {"ids": np.array([2, 11, 12, 13, 14, 3]), "hits": np.array([0, 0, 1, 1, 0, 0])}
-    >>> made = Fragment(mask=1.0, swap=0.0)(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made = Fragment(mask_replace_prob=1.0, random_replace_prob=0.0)(row, Tiny, key(0, "masking").at(0, 0))
     >>> made["source_ids"].tolist(), made["source_seen"].astype(int).tolist()
     ([2, 11, 4, 4, 14, 3], [1, 1, 0, 0, 1, 1])
     >>> made["ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
     ([11, 12], [1, 2], [12, 13])
     """
 
-    kind: Literal["fragment"] = "fragment"
-    mask: float = 0.8
-    swap: float = 0.1
-    hide: bool = True
+    kind: Literal["masked_seq2seq"] = "masked_seq2seq"
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    hide_masked_from_decoder: bool = True
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
@@ -46,23 +46,29 @@ class Fragment:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
     two_sided: ClassVar[bool] = True
-    attention: ClassVar[Attention] = "trunk"
+    attention: ClassVar[Attention] = "model"
     target: ClassVar[str] = "the fragment"
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        Cloze(mask=self.mask, swap=self.swap)  # has the same limits
+        Cloze(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        )  # has the same limits
 
     @property
     def emits(self) -> frozenset[str]:
         """Columns of a row that are made."""
-        return frozenset({"labels", "positions", "source_ids"} | ({"source_seen"} if self.hide else set()))
+        return frozenset(
+            {"labels", "positions", "source_ids"} | ({"source_seen"} if self.hide_masked_from_decoder else set())
+        )
 
     def describe(self) -> str:
-        shares = Cloze(mask=self.mask, swap=self.swap).describe_shares()
-        visible = "" if self.hide else ", which reads the masks as well"
+        shares = Cloze(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        ).describe_shares()
+        visible = "" if self.hide_masked_from_decoder else ", which reads the masks as well"
         return f"masked for the encoder ({shares}), predicted by the decoder{visible}"
 
     def shares(self, choose: Choose) -> tuple[float, float]:
@@ -80,7 +86,9 @@ class Fragment:
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         row = row if row["hits"].any() else row | {"hits": _one(row, vocab, rng)}
-        masked = Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng)
+        masked = Cloze(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
+            row, vocab, rng
+        )
         ids_S, at_M = row["ids"], np.flatnonzero(row["hits"])
         before_M = np.maximum(at_M - 1, 0)
         ids_M = np.full(len(at_M), vocab.sep, dtype=np.int32)
@@ -92,7 +100,7 @@ class Fragment:
             "labels": ids_S[at_M].astype(np.int32),
             "source_ids": masked["ids"],
         }
-        if self.hide:
+        if self.hide_masked_from_decoder:
             made["source_seen"] = masked["ids"] != vocab.mask
         if "languages" in row:
             made |= {"languages": row["languages"][at_M], "source_languages": row["languages"]}

@@ -26,15 +26,15 @@ class GapSentences:
     ...     size, pad, sep, mask = 100, 0, 3, 4
     >>> row = {"ids": np.array([11, 12, 21, 22, 11, 12, 21]), "special": np.zeros(7, bool)}
     >>> row["sentence_starts"] = np.array([1, 0, 1, 0, 1, 0, 0], bool)
-    >>> made = GapSentences(rate=0.3)(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made = GapSentences(gap_sentences_ratio=0.3)(row, Tiny, key(0, "masking").at(0, 0))
     >>> made["source_ids"].tolist(), made["labels"].tolist()
     ([11, 12, 21, 22, 4, 3], [11, 12, 21, 3])
     """
 
-    kind: Literal["gap_sentences"] = "gap_sentences"
-    rate: float = 0.3  # of the sentences of a row (gap sentences ratio)
-    select: Literal["principal", "random", "lead"] = "principal"  # those that say most of the rest, any, the first
-    keep: float = 0.0  # of the gap sentences, which the source has too: the large net learns to copy (6.2)
+    kind: Literal["gap_sentence_generation"] = "gap_sentence_generation"
+    gap_sentences_ratio: float = 0.3  # of the sentences of a row (gap sentences ratio)
+    selection: Literal["principal", "random", "lead"] = "principal"  # those that say most of the rest, any, the first
+    keep_ratio: float = 0.0  # of the gap sentences, which the source has too: the large net learns to copy (6.2)
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "sentence_starts"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
@@ -45,25 +45,37 @@ class GapSentences:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
     two_sided: ClassVar[bool] = True
-    attention: ClassVar[Attention] = "trunk"
+    attention: ClassVar[Attention] = "model"
     target: ClassVar[str] = "the gap sentences"
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = (
         "a row of one sentence is predicted from [MASK] alone: documents of one sentence teach the net no gap sentences"
     )
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        require(0 < self.rate < 1, "rewrite.rate", self.rate, "a share of the sentences between 0 and 1")
-        require(0 <= self.keep <= 1, "rewrite.keep", self.keep, "a share of the gap sentences from 0 to 1")
+        require(
+            0 < self.gap_sentences_ratio < 1,
+            "objective.gap_sentences_ratio",
+            self.gap_sentences_ratio,
+            "a share of the sentences between 0 and 1",
+        )
+        require(
+            0 <= self.keep_ratio <= 1,
+            "objective.keep_ratio",
+            self.keep_ratio,
+            "a share of the gap sentences from 0 to 1",
+        )
 
     def describe(self) -> str:
-        which = {"principal": "those that say most of the rest", "random": "any", "lead": "the first ones"}[self.select]
-        kept = f", {self.keep:.0%} of them kept in the source" if self.keep else ""
-        return f"{self.rate:.0%} of the sentences masked, {which}, and predicted{kept}"
+        which = {"principal": "those that say most of the rest", "random": "any", "lead": "the first ones"}[
+            self.selection
+        ]
+        kept = f", {self.keep_ratio:.0%} of them kept in the source" if self.keep_ratio else ""
+        return f"{self.gap_sentences_ratio:.0%} of the sentences masked, {which}, and predicted{kept}"
 
     def shares(self, choose: Choose) -> tuple[float, float]:
-        return 1 - self.rate * (1 - self.keep), self.rate
+        return 1 - self.gap_sentences_ratio * (1 - self.keep_ratio), self.gap_sentences_ratio
 
     def raw_length(self, length: int, choose: Choose) -> int:
         """Tokens of a row of which neither side, its end included, is longer than `length`."""
@@ -82,7 +94,7 @@ class GapSentences:
         num_sentences = int(sentence_S[-1]) + 1 if len(ids_S) else 0
         is_gap_N = np.zeros(num_sentences, dtype=bool)
         is_gap_N[self._selected(ids_S, sentence_S, num_sentences, rng)] = True
-        is_masked_N = is_gap_N & (rng.random(num_sentences) >= self.keep)
+        is_masked_N = is_gap_N & (rng.random(num_sentences) >= self.keep_ratio)
         is_gap_S, is_masked_S = is_gap_N[sentence_S], is_masked_N[sentence_S]
         is_first_S = np.diff(sentence_S, prepend=-1) > 0
         masked_S = ids_S.copy()
@@ -92,8 +104,8 @@ class GapSentences:
 
     def _selected(self, ids_S: Ints, sentence_S: Ints, num: int, rng: np.random.Generator) -> Ints:
         """Numbers of the gap sentences."""
-        wanted = min(max(1, round(self.rate * num)), max(1, num - 1))
-        match self.select:
+        wanted = min(max(1, round(self.gap_sentences_ratio * num)), max(1, num - 1))
+        match self.selection:
             case "principal":
                 return np.argsort(-rouge_1(ids_S, sentence_S, num), kind="stable")[:wanted]
             case "random":

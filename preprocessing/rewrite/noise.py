@@ -13,14 +13,14 @@ from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Frame, Vocab
 
-Edit = Literal["permute", "mask", "delete", "infill", "rotate"]
-_COVERING: Final = ("mask", "delete", "infill")
+Edit = Literal["sentence_permutation", "token_masking", "token_deletion", "text_infilling", "document_rotation"]
+_COVERING: Final = ("token_masking", "token_deletion", "text_infilling")
 _DESCRIBED: Final[dict[Edit, str]] = {
-    "permute": "sentences shuffled",
-    "mask": "{rate:.0%} of the tokens masked",
-    "delete": "{rate:.0%} of the tokens deleted",
-    "infill": "{rate:.0%} of the words infilled in spans of {mean:g}",
-    "rotate": "tokens rotated",
+    "sentence_permutation": "sentences shuffled",
+    "token_masking": "{rate:.0%} of the tokens masked",
+    "token_deletion": "{rate:.0%} of the tokens deleted",
+    "text_infilling": "{rate:.0%} of the words infilled in spans of {mean:g}",
+    "document_rotation": "tokens rotated",
 }
 
 
@@ -28,36 +28,39 @@ _DESCRIBED: Final[dict[Edit, str]] = {
 class Noise:
     """One of BART's five noises or several, always in the order of `Edit`, as in fairseq's denoising_dataset.py.
 
-    permute: the sentences of each document change places, a share `permuted` of them.
-    mask: a share `rate` of the tokens, rounded up, becomes [MASK]; delete: it is left out.
-    infill: runs of whole words become one [MASK] each. Their lengths are drawn from Poisson(`mean`) until they sum up
-    to a share `rate` of the words, rounded up, and the last is cut to fit. A run of length 0 puts a [MASK] between two
-    tokens. The others begin at different words, drawn uniformly, and end early at a special token; a run that begins
-    inside another one becomes a part of it, so that somewhat less than `rate` is masked.
-    rotate: the row begins with another token, drawn uniformly, and what was before it follows at the end.
+    sentence_permutation: the sentences of each document change places, a share `permute_sentence_ratio` of them.
+    token_masking: a share `mask_ratio` of the tokens, rounded up, becomes [MASK]; token_deletion: it is left out.
+    text_infilling: runs of whole words become one [MASK] each. Their lengths are drawn from Poisson(`poisson_lambda`)
+    until they sum up to a share `mask_ratio` of the words, rounded up, and the last is cut to fit. A run of length 0
+    puts a [MASK] between two tokens. The others begin at different words, drawn uniformly, and end early at a special
+    token; a run that begins inside another one becomes a part of it, so that somewhat less than `mask_ratio` is masked.
+    document_rotation: the row begins with another token, drawn uniformly, and what was before it follows at the end.
 
-    A token that a mask stands for becomes a random one with probability `mask_random` instead. A special token inside
-    of the row (a separator) stays where it is but for rotate, and the first and the last one of a row always stay. A
-    noised row is never longer than it was.
+    A token that a mask stands for becomes a random one with probability `random_replace_prob` instead. A special token
+    inside of the row (a separator) stays where it is except in document_rotation, and the first and the last one of a
+    row always stay. A noised row is never longer than it was.
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
     >>> special_S = np.array([True, False, False, False, False, False, False, True])
     >>> row = {"ids": np.array([2, 11, 12, 13, 14, 15, 16, 3]), "special": special_S, "word_starts": np.ones(8, bool)}
-    >>> made = Noise(edits=("infill",), rate=0.5)(row, Tiny, key(0, "masking").at(0, 2))
+    >>> made = Noise(noise_types=("text_infilling",), mask_ratio=0.5)(row, Tiny, key(0, "masking").at(0, 2))
     >>> made["source_ids"].tolist()
     [2, 4, 12, 4, 15, 16, 3]
     >>> made["ids"].tolist(), made["labels"].tolist()
     ([3, 2, 11, 12, 13, 14, 15, 16], [2, 11, 12, 13, 14, 15, 16, 3])
     """
 
-    kind: Literal["noise"] = "noise"
-    edits: tuple[Edit, ...] = ("permute", "infill")  # the noises, one or several; each is described above
-    rate: float = 0.3
-    mean: float = 3.0
-    mask_random: float = 0.0
-    permuted: float = 1.0
+    kind: Literal["denoising"] = "denoising"
+    noise_types: tuple[Edit, ...] = (
+        "sentence_permutation",
+        "text_infilling",
+    )  # the noises, one or several; each is described above
+    mask_ratio: float = 0.3
+    poisson_lambda: float = 3.0
+    random_replace_prob: float = 0.0
+    permute_sentence_ratio: float = 1.0
 
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
@@ -67,30 +70,39 @@ class Noise:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
     two_sided: ClassVar[bool] = True
-    attention: ClassVar[Attention] = "trunk"
+    attention: ClassVar[Attention] = "model"
     target: ClassVar[str] = "the whole text"
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        once = 0 < len(self.edits) == len(set(self.edits))
-        require(once, "rewrite.edits", self.edits, f"one or several of {', '.join(get_args(Edit))}, each once")
-        one = sum(edit in _COVERING for edit in self.edits) <= 1
-        require(one, "rewrite.edits", self.edits, "one of mask, delete and infill at most")
-        require(0 < self.rate <= 1, "rewrite.rate", self.rate, "a share above 0, at most 1")
-        require(self.mean > 0, "rewrite.mean", self.mean, "a positive number of words")
-        for name in ("mask_random", "permuted"):
-            require(0 <= getattr(self, name) <= 1, f"rewrite.{name}", getattr(self, name), "a share from 0 to 1")
+        once = 0 < len(self.noise_types) == len(set(self.noise_types))
+        require(
+            once, "objective.noise_types", self.noise_types, f"one or several of {', '.join(get_args(Edit))}, each once"
+        )
+        one = sum(edit in _COVERING for edit in self.noise_types) <= 1
+        require(
+            one,
+            "objective.noise_types",
+            self.noise_types,
+            "at most one of token_masking, token_deletion and text_infilling",
+        )
+        require(0 < self.mask_ratio <= 1, "objective.mask_ratio", self.mask_ratio, "a share above 0, at most 1")
+        require(self.poisson_lambda > 0, "objective.poisson_lambda", self.poisson_lambda, "a positive number of words")
+        for name in ("random_replace_prob", "permute_sentence_ratio"):
+            require(0 <= getattr(self, name) <= 1, f"objective.{name}", getattr(self, name), "a share from 0 to 1")
 
     @property
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
-        extra = {"permute": "sentence_starts", "infill": "word_starts"}
-        return frozenset({"ids", "special"} | {extra[edit] for edit in self.edits if edit in extra})
+        extra = {"sentence_permutation": "sentence_starts", "text_infilling": "word_starts"}
+        return frozenset({"ids", "special"} | {extra[edit] for edit in self.noise_types if edit in extra})
 
     def describe(self) -> str:
-        noise = ", ".join(_DESCRIBED[edit].format(rate=self.rate, mean=self.mean) for edit in self.edits)
+        noise = ", ".join(
+            _DESCRIBED[edit].format(rate=self.mask_ratio, mean=self.poisson_lambda) for edit in self.noise_types
+        )
         return f"text with {noise} is read, the text is predicted"
 
     def shares(self, choose: Choose) -> tuple[float, float]:
@@ -108,24 +120,24 @@ class Noise:
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         ids_U, special_S = row["ids"], row["special"]
-        starts_S = row["word_starts"] if "infill" in self.edits else None
-        if "permute" in self.edits:
-            order_S = _sentence_order(special_S, row["sentence_starts"], self.permuted, rng)
+        starts_S = row["word_starts"] if "text_infilling" in self.noise_types else None
+        if "sentence_permutation" in self.noise_types:
+            order_S = _sentence_order(special_S, row["sentence_starts"], self.permute_sentence_ratio, rng)
             ids_U = ids_U[order_S]  # special tokens stay in place
             starts_S = None if starts_S is None else starts_S[order_S]
         if starts_S is not None:
             ids_U = self._infill(ids_U, special_S, starts_S, vocab, rng)
-        elif "mask" in self.edits or "delete" in self.edits:
+        elif "token_masking" in self.noise_types or "token_deletion" in self.noise_types:
             ordinary = np.flatnonzero(~special_S)
-            at_M = rng.permutation(ordinary)[: ceil(self.rate * len(ordinary) - 1e-9)]
-            if "delete" in self.edits:
+            at_M = rng.permutation(ordinary)[: ceil(self.mask_ratio * len(ordinary) - 1e-9)]
+            if "token_deletion" in self.noise_types:
                 at_M = at_M[: len(ids_U) - 1]  # an encoder reads one token at least
-            if "mask" in self.edits:
+            if "token_masking" in self.noise_types:
                 ids_U = ids_U.copy()
                 ids_U[at_M] = self._masks(len(at_M), vocab, rng)
             else:
                 ids_U = np.delete(ids_U, at_M)
-        if "rotate" in self.edits:
+        if "document_rotation" in self.noise_types:
             first, stop = _body(ids_U, special_S)
             if stop > first:
                 ids_U = ids_U.copy()
@@ -138,7 +150,7 @@ class Noise:
         begin_W1 = np.append(starts_S.nonzero()[0], num_tokens)
         special_W = special_S[begin_W1[:-1]]
         words = (~special_W).nonzero()[0]
-        length_N = infill_lengths(self.mean, ceil(self.rate * len(words) - 1e-9), rng)
+        length_N = infill_lengths(self.poisson_lambda, ceil(self.mask_ratio * len(words) - 1e-9), rng)
         long_N = length_N[length_N > 0]
         first_N = words[rng.permutation(len(words))[: len(long_N)]]
         walls = np.append(special_W.nonzero()[0], len(special_W))
@@ -165,10 +177,10 @@ class Noise:
         return longer
 
     def _masks(self, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
-        """What stands in place of the text: [MASK], or with probability `mask_random` a random token."""
+        """What stands in place of the text: [MASK], or with probability `random_replace_prob` a random token."""
         mask_N = np.full(count, vocab.mask, dtype=np.int64)
-        if self.mask_random:
-            random_at = (rng.random(count) < self.mask_random).nonzero()[0]
+        if self.random_replace_prob:
+            random_at = (rng.random(count) < self.random_replace_prob).nonzero()[0]
             mask_N[random_at] = ordinary_ids(len(random_at), vocab, rng)
         return mask_N
 

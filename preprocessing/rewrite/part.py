@@ -9,7 +9,7 @@ from preprocessing.schema import Row
 from preprocessing.spec import Shrinks
 from preprocessing.vocab import Frame, Vocab
 
-Attention = Literal["trunk", "rows", "queries"]
+Attention = Literal["model", "rows", "queries"]
 
 
 class Rewriting(Protocol):
@@ -56,7 +56,7 @@ class Rewriting(Protocol):
         """What a decoder predicts from a source, in words ("the whole text"); "" where there is no source."""
 
     @property
-    def block(self) -> int:
+    def perm_size(self) -> int:
         """Tokens of a block within which it works; 0 where it has no blocks."""
 
     def describe(self) -> str:

@@ -13,7 +13,7 @@ from preprocessing.vocab import Frame, Vocab
 
 @spec
 class Permute:
-    """The attention mask of a random order of the tokens of each `block`, in which the chosen ones are predicted.
+    """The attention mask of a random order of the tokens of each `perm_size`, in which the chosen ones are predicted.
 
     The rule of the reference (`_local_perm` in data_utils.py): the tokens of a block draw a permutation, an index each.
     Ordinary tokens that are not predicted get the index -1 instead. Token i does not attend to token j of its block if
@@ -34,15 +34,15 @@ class Permute:
     >>> from preprocessing.rng import key
     >>> special_S = np.array([False, False, False, False, False, True])
     >>> row = {"ids": np.arange(11, 17), "special": special_S, "hits": np.array([0, 1, 0, 2, 0, 0])}
-    >>> made = Permute(block=3)(row, None, key(0, "masking").at(0, 0))
+    >>> made = Permute(perm_size=3)(row, None, key(0, "masking").at(0, 0))
     >>> made["rank"].tolist(), made["reach"].tolist()
     ([0, 1, 0, 5, 4, 7], [0, 0, 0, 4, 4, 7])
     >>> made["labels"].tolist()
     [-100, 12, -100, 14, -100, -100]
     """
 
-    kind: Literal["permute"] = "permute"
-    block: int = 256
+    kind: Literal["permutation_lm"] = "permutation_lm"
+    perm_size: int = 256
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
@@ -56,13 +56,13 @@ class Permute:
     attention: ClassVar[Attention] = "queries"
     target: ClassVar[str] = ""
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {"tiny": {"block": 32}, "small": {"block": 64}}
+    shrinks: ClassVar[Shrinks] = {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
 
     def __post_init__(self) -> None:
-        require(self.block >= 1, "rewrite.block", self.block, "a number of tokens from 1 up")
+        require(self.perm_size >= 1, "objective.perm_size", self.perm_size, "a number of tokens from 1 up")
 
     def describe(self) -> str:
-        return f"attention mask of a random order of prediction in each {self.block:,} tokens"
+        return f"attention mask of a random order of prediction in each {self.perm_size:,} tokens"
 
     def shares(self, choose: Choose) -> tuple[float, float]:
         return 0.0, 1.0
@@ -80,11 +80,11 @@ class Permute:
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         is_target_S = row["hits"] > 0
         place_S = np.arange(len(is_target_S))
-        block_S = place_S // self.block
+        block_S = place_S // self.perm_size
         drawn_S = np.empty_like(place_S)  # a permutation of the row that keeps blocks together
         drawn_S[np.argsort(block_S + rng.random(len(place_S)))] = place_S
         is_ordered_S = is_target_S | row["special"]
-        rank_S = block_S + np.where(is_ordered_S, drawn_S + 1, block_S * self.block)
+        rank_S = block_S + np.where(is_ordered_S, drawn_S + 1, block_S * self.perm_size)
         return row | {
             "labels": np.where(is_target_S, row["ids"], IGNORE).astype(np.int32),
             "rank": rank_S.astype(np.int32),

@@ -24,7 +24,7 @@ class Prefix:
     ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
     """
 
-    kind: Literal["prefix"] = "prefix"
+    kind: Literal["prefix_lm"] = "prefix_lm"
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
@@ -35,9 +35,9 @@ class Prefix:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
     two_sided: ClassVar[bool] = True
-    attention: ClassVar[Attention] = "trunk"
+    attention: ClassVar[Attention] = "model"
     target: ClassVar[str] = "the rest of the text"
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 

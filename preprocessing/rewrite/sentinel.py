@@ -1,9 +1,9 @@
 """Text to text (T5, arXiv:1910.10683, 3.1 and 3.3): spans behind sentinels, prefixes, shuffled text.
 
-Both sides end with the end token (`sep`), and the decoder starts with padding. Table 3 of the paper, row by row:
-prefix LM is Prefix; BERT-style is Sentinel(answer=all, collapse=False, swap=.1) over single tokens; deshuffling is
-Deshuffle; MASS-style is BERT-style without swap; "replace spans" is Sentinel over single tokens, "drop tokens" the same
-with collapse=False; "random spans" is Sentinel over noise_spans.
+Both sides end with the end token (`sep`), and the decoder starts with padding. Table 3 of the paper, row by row: prefix
+LM is Prefix; BERT-style is Sentinel(targets=all, collapse_spans=False, random_replace_prob=.1) over single tokens;
+deshuffling is Deshuffle; MASS-style is BERT-style without swap; "replace spans" is Sentinel over single tokens, "drop
+tokens" the same with collapse=False; "random spans" is Sentinel over noise_spans.
 """
 
 from typing import ClassVar, Literal
@@ -25,10 +25,11 @@ class Sentinel:
     """Each run of chosen tokens becomes one sentinel, and is predicted behind this sentinel: the first is the last id
     of the vocabulary, the next the one before it, and so on (T5 3.1.4).
 
-    Without `collapse` the runs are left out, and the tokens alone are predicted. `answer` all: the whole row is
-    predicted, and without `collapse` each chosen token becomes the first sentinel, or with probability `swap` a random
-    token. Where the chosen runs begin behind an unchosen token and end the row, as noise_spans makes them, ids are
-    those of the reference; elsewhere its targets begin without a sentinel, or end with one more.
+    Without `collapse_spans` the runs are left out, and the tokens alone are predicted. `targets` all: the whole row is
+    predicted, and without `collapse_spans` each chosen token becomes the first sentinel, or with probability
+    `random_replace_prob` a random token. Where the chosen runs begin behind an unchosen token and end the row, as
+    noise_spans makes them, ids are those of the reference; elsewhere its targets begin without a sentinel, or end with
+    one more.
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
@@ -39,10 +40,10 @@ class Sentinel:
     ([11, 99, 14, 15, 98, 3], [99, 12, 13, 98, 16, 3], [0, 99, 12, 13, 98, 16])
     """
 
-    kind: Literal["sentinel"] = "sentinel"
-    answer: Literal["spans", "all"] = "spans"
-    collapse: bool = True
-    swap: float = 0.0
+    kind: Literal["span_corruption"] = "span_corruption"
+    targets: Literal["spans", "all"] = "spans"
+    collapse_spans: bool = True
+    random_replace_prob: float = 0.0
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
@@ -52,37 +53,47 @@ class Sentinel:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
     two_sided: ClassVar[bool] = True
-    attention: ClassVar[Attention] = "trunk"
-    block: ClassVar[int] = 0
+    attention: ClassVar[Attention] = "model"
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        require(0 <= self.swap <= 1, "rewrite.swap", self.swap, "a share from 0 to 1")
-        in_place = self.answer == "all" and not self.collapse
-        require(in_place or not self.swap, "rewrite.swap", self.swap, "0 but with answer all and collapse no")
+        require(
+            0 <= self.random_replace_prob <= 1,
+            "objective.random_replace_prob",
+            self.random_replace_prob,
+            "a share from 0 to 1",
+        )
+        in_place = self.targets == "all" and not self.collapse_spans
+        require(
+            in_place or not self.random_replace_prob,
+            "objective.random_replace_prob",
+            self.random_replace_prob,
+            "0 unless targets is all and collapse_spans is false",
+        )
 
     @property
     def specials(self) -> tuple[str, ...]:
         """Special tokens that the vocabulary must have."""
-        drops = self.answer == "spans" and not self.collapse
+        drops = self.targets == "spans" and not self.collapse_spans
         return ("pad", "sep") if drops else ("pad", "sep", "sentinel")
 
     @property
     def target(self) -> str:
-        return "masked spans" if self.answer == "spans" else "the whole text"
+        return "masked spans" if self.targets == "spans" else "the whole text"
 
     def describe(self) -> str:
-        if self.collapse:
-            answer = "predicted behind it" if self.answer == "spans" else "and the text is predicted"
+        if self.collapse_spans:
+            answer = "predicted behind it" if self.targets == "spans" else "and the text is predicted"
             return f"each masked span is one sentinel, {answer}"
-        if self.answer == "spans":
+        if self.targets == "spans":
             return "masked tokens are left out, and predicted"
-        swapped = f", {self.swap:.0%} of them another token" if self.swap else ""
+        swapped = f", {self.random_replace_prob:.0%} of them another token" if self.random_replace_prob else ""
         return f"each masked token is a sentinel{swapped}, and the text is predicted"
 
     def shares(self, choose: Choose) -> tuple[float, float]:
-        if self.answer == "all":
+        if self.targets == "all":
             return 1.0, 1.0
         if not choose.span_mean:
             return 1.0, choose.predicted
@@ -96,7 +107,7 @@ class Sentinel:
         >>> [Sentinel().raw_length(length, NoiseSpans()) for length in (512, 256, 128, 64)]
         [568, 284, 141, 70]
         """
-        if not choose.span_mean or self.answer == "all":
+        if not choose.span_mean or self.targets == "all":
             return length - 1  # one for the end; how many spans there will be is not known
         raw = length - 1
         while max(self._lengths(raw + 1, choose)) <= length:
@@ -106,13 +117,13 @@ class Sentinel:
     def _lengths(self, num_tokens: int, choose: Choose) -> tuple[int, int]:
         """Lengths of source and answer of a row, their ends included."""
         hit_S = choose({"ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
-        noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse else 0
+        noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse_spans else 0
         return num_tokens - noise + sentinels + 1, noise + sentinels + 1
 
     def most_sentinels(self, num_tokens: int, choose: Choose) -> int:
         if "sentinel" not in self.specials:
             return 0
-        return choose.most_runs(num_tokens) if self.collapse else 1
+        return choose.most_runs(num_tokens) if self.collapse_spans else 1
 
     def frame(self, frame: Frame) -> Frame:
         return frame.ended()
@@ -121,17 +132,17 @@ class Sentinel:
         ids_S, is_hit_S = row["ids"], row["hits"] > 0
         first_S = is_hit_S.copy()  # of its run
         first_S[1:] &= ~is_hit_S[:-1]
-        if self.answer == "spans" and not self.collapse:
+        if self.targets == "spans" and not self.collapse_spans:
             source_U, answer_S = ids_S[~is_hit_S], ids_S[is_hit_S]
-        elif self.collapse:
+        elif self.collapse_spans:
             sentinel_N = self._sentinels(int(first_S.sum()), vocab)
             source_U = _collapsed(ids_S, is_hit_S, first_S, sentinel_N)
-            answer_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.answer == "spans" else ids_S
+            answer_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
         else:
             source_U, answer_S = ids_S.copy(), ids_S
             source_U[is_hit_S] = vocab.size - 1
-            if self.swap:
-                swap_at = np.flatnonzero(is_hit_S & (rng.random(len(ids_S)) < self.swap))
+            if self.random_replace_prob:
+                swap_at = np.flatnonzero(is_hit_S & (rng.random(len(ids_S)) < self.random_replace_prob))
                 source_U[swap_at] = ordinary_ids(len(swap_at), vocab, rng)
         return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)
 
@@ -139,7 +150,7 @@ class Sentinel:
         if count > vocab.sentinels:
             raise BadInput(
                 f"a row has {count} chosen spans and the vocabulary {vocab.sentinels} sentinels; "
-                "ask for more in data.vocab.sentinels, or for longer spans"
+                "ask for more in data.tokenizer.extra_ids, or for longer spans"
             )
         return vocab.size - 1 - np.arange(count, dtype=np.int32)
 

@@ -15,7 +15,7 @@ from preprocessing.vocab import ENDED, PLAIN, Frame, Vocab
 class Shift:
     """Each token predicts the next one (GPT); a row of n + 1 tokens gives n targets."""
 
-    kind: Literal["shift"] = "shift"
+    kind: Literal["causal_lm"] = "causal_lm"
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -26,9 +26,9 @@ class Shift:
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
     two_sided: ClassVar[bool] = False
-    attention: ClassVar[Attention] = "trunk"
+    attention: ClassVar[Attention] = "model"
     target: ClassVar[str] = ""
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 

@@ -11,12 +11,12 @@ from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Frame, Vocab
 
-Mode = Literal["full", "sequence", "left", "right"]
+Mode = Literal["bidirectional", "seq2seq", "left_to_right", "right_to_left"]
 _SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second segment, as in the released code
-    "full": (0, 1),
-    "left": (2, 2),
-    "right": (3, 3),
-    "sequence": (4, 5),
+    "bidirectional": (0, 1),
+    "left_to_right": (2, 2),
+    "right_to_left": (3, 3),
+    "seq2seq": (4, 5),
 }
 
 
@@ -30,8 +30,9 @@ class Unified:
     net learns to stop. Segments are numbered by mode, six in all; the label of a pair is predicted in mode full alone.
 
     A pair of which the second segment is not the next one (label 1) is always read in full: its target would have
-    another source, or its text would change in the middle. `share` of the segment should be half of `full`: then half
-    of the rows in mode full are such pairs, and the other modes have their shares of all rows.
+    another source, or its text would change in the middle. `share` of the segment should be half of
+    `bidirectional_prob`: then half of the rows in mode full are such pairs, and the other modes have their shares of
+    all rows.
 
     >>> from preprocessing.rng import key
     >>> class Tiny:
@@ -39,18 +40,19 @@ class Unified:
     >>> special_S = np.array([True, False, True, False, True])
     >>> row = {"ids": np.array([2, 11, 3, 12, 3]), "special": special_S, "hits": np.array([0, 0, 0, 1, 0])}
     >>> row |= {"segments": np.array([0, 0, 0, 1, 1])}
-    >>> made = Unified(full=0, sequence=1, left=0, right=0)(row, Tiny, key(0, "masking").at(0, 0))
+    >>> forward = Unified(bidirectional_prob=0, seq2seq_prob=1, left_to_right_prob=0, right_to_left_prob=0)
+    >>> made = forward(row, Tiny, key(0, "masking").at(0, 0))
     >>> made["rank"].tolist(), made["reach"].tolist(), made["segments"].tolist()
     ([0, 0, 0, 3, 4], [0, 0, 0, 3, 4], [4, 4, 4, 5, 5])
     """
 
-    kind: Literal["unified"] = "unified"
-    full: float = 1 / 3  # share of the rows, in which each token attends to each
-    sequence: float = 1 / 3  # share of the rows, whose second segment is predicted from the first
-    left: float = 1 / 6  # share of the rows, read from left to right
-    right: float = 1 / 6  # share of the rows, read from right to left
-    mask: float = 0.8
-    swap: float = 0.1
+    kind: Literal["unified_lm"] = "unified_lm"
+    bidirectional_prob: float = 1 / 3  # share of the rows, in which each token attends to each
+    seq2seq_prob: float = 1 / 3  # share of the rows, whose second segment is predicted from the first
+    left_to_right_prob: float = 1 / 6  # share of the rows, read from left to right
+    right_to_left_prob: float = 1 / 6  # share of the rows, read from right to left
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
 
     needs: ClassVar[frozenset[str]] = frozenset({"ids", "segments", "special", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
@@ -63,21 +65,31 @@ class Unified:
     two_sided: ClassVar[bool] = False
     attention: ClassVar[Attention] = "rows"
     target: ClassVar[str] = ""
-    block: ClassVar[int] = 0
+    perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        Cloze(mask=self.mask, swap=self.swap)  # has the same limits
-        shares = [getattr(self, mode) for mode in get_args(Mode)]
+        Cloze(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        )  # has the same limits
+        shares = [getattr(self, f"{mode}_prob") for mode in get_args(Mode)]
         require(min(shares) >= 0, "rewrite", shares, "no negative share")
-        require(abs(sum(shares) - 1) < 1e-6, "rewrite.full + sequence + left + right", sum(shares), "1")
+        require(
+            abs(sum(shares) - 1) < 1e-6,
+            "objective.bidirectional_prob + seq2seq_prob + left_to_right_prob + right_to_left_prob",
+            sum(shares),
+            "1",
+        )
 
     def describe(self) -> str:
-        shares = Cloze(mask=self.mask, swap=self.swap).describe_shares()
+        shares = Cloze(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        ).describe_shares()
         return (
-            f"{self.full:.0%} bidirectional, {self.sequence:.0%} sequence-to-sequence, {self.left:.0%} left-to-right, "
-            f"{self.right:.0%} right-to-left; {shares}"
+            f"{self.bidirectional_prob:.0%} bidirectional, {self.seq2seq_prob:.0%} sequence-to-sequence, "
+            f"{self.left_to_right_prob:.0%} left-to-right, "
+            f"{self.right_to_left_prob:.0%} right-to-left; {shares}"
         )
 
     def shares(self, choose: Choose) -> tuple[float, float]:
@@ -95,39 +107,44 @@ class Unified:
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         mode = self._mode(rng.random(), row.get("pair_label"))
-        if mode == "sequence":
+        if mode == "seq2seq":
             row = row | {"hits": _with_end(row, rng)}
         rank_S = _rank(mode, row["segments"])
         segment_S = np.array(_SEGMENTS[mode], dtype=np.int8)[row["segments"]]
         masks: Row = {"rank": rank_S, "reach": rank_S, "segments": segment_S}
-        if "pair_label" in row and mode != "full":
+        if "pair_label" in row and mode != "bidirectional":
             masks["pair_label"] = np.array(IGNORE, dtype=np.int8)
-        return Cloze(mask=self.mask, swap=self.swap)(row, vocab, rng) | masks
+        return (
+            Cloze(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
+                row, vocab, rng
+            )
+            | masks
+        )
 
     def _mode(self, draw: float, label: Ints | None) -> Mode:
-        """The mode in whose share of the line from 0 to 1 `draw` lies; half of `full` is left to label 1."""
+        """The mode in whose share of the line from 0 to 1 `draw` lies; label 1 has half of the bidirectional one."""
         if label == 1:
-            return "full"
-        taken = 0.0 if label is None else self.full / 2
+            return "bidirectional"
+        taken = 0.0 if label is None else self.bidirectional_prob / 2
         draw = taken + draw * (1 - taken)
         for mode in get_args(Mode):
-            draw -= getattr(self, mode)
+            draw -= getattr(self, f"{mode}_prob")
             if draw < 0:
                 return mode
-        return "full"  # the shares may sum up to a little less than 1
+        return "bidirectional"  # the shares may sum up to a little less than 1
 
 
 def _rank(mode: Mode, segment_S: Ints) -> Ints:
     """The rank of each token, which is also its reach: it attends to what has the same rank or a lower one."""
     place_S = np.arange(len(segment_S), dtype=np.int32)
     match mode:
-        case "full":
+        case "bidirectional":
             return np.zeros_like(place_S)
-        case "left":
+        case "left_to_right":
             return place_S
-        case "right":
+        case "right_to_left":
             return place_S[::-1].copy()
-        case "sequence":
+        case "seq2seq":
             return np.where(segment_S, place_S, 0).astype(np.int32)
 
 

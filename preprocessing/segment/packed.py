@@ -16,25 +16,25 @@ class Packed:
     """Rows filled to the brim from documents in order.
 
     `tokens` (GPT-2): documents, each with a separator behind it, cut every `length` tokens; the last row may be short.
-    Without `separators` nothing stands between them (T5, `reduce_concat_tokens` in t5/data/preprocessors.py).
+    Without `add_separators` nothing stands between them (T5, `reduce_concat_tokens` in t5/data/preprocessors.py).
     `sentences` (RoBERTa 4.2, FULL-SENTENCES): `<s> whole sentences </s>`, with one more `</s>` between two documents.
     Without `cross_documents` no row holds two documents. A sentence that is longer than a row is cut, or dropped, and
     the row before it ends there (SpanBERT's BlockDataset, which also loses what stands before a last long sentence).
     Positions here count the separators too: the one behind document d has a place on the line.
     """
 
-    kind: Literal["packed"] = "packed"
-    fill: Literal["sentences", "tokens"]  # whole sentences between <s> and </s>, or tokens up to the last place
+    kind: Literal["contiguous"] = "contiguous"
+    unit: Literal["sentence", "token"]  # whole sentences between <s> and </s>, or tokens up to the last place
     cross_documents: bool = True
-    long: Literal["cut", "drop"] = "cut"  # of `sentences`
-    separators: bool = True
+    overlong: Literal["truncate", "drop"] = "truncate"  # of `sentence`
+    add_separators: bool = True
 
     emits: ClassVar[Columns] = EMITTED
     can_emit: ClassVar[Columns] = EMITTED
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
     segments: ClassVar[int] = 1
-    reuse: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
@@ -44,46 +44,51 @@ class Packed:
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        require(self.separators or self.fill == "tokens", "segment.separators", self.separators, "true with sentences")
+        require(
+            self.add_separators or self.unit == "token",
+            "packing.add_separators",
+            self.add_separators,
+            "true with unit sentence",
+        )
 
     @property
     def specials(self) -> tuple[str, ...]:
         """Special tokens that the vocabulary must have."""
-        return ("cls", "sep") if self.fill == "sentences" else ("sep",) if self.separators else ()
+        return ("cls", "sep") if self.unit == "sentence" else ("sep",) if self.add_separators else ()
 
     @property
     def least(self) -> int:
-        return 3 if self.fill == "sentences" else 1
+        return 3 if self.unit == "sentence" else 1
 
     @property
     def frame(self) -> Frame:
-        if self.fill == "sentences":
+        if self.unit == "sentence":
             return Frame("cls A sep", "cls A sep B sep")
-        return ENDED if self.separators else PLAIN
+        return ENDED if self.add_separators else PLAIN
 
     def describe(self) -> str:
-        if self.fill == "tokens":
+        if self.unit == "token":
             return "running text packed end to end" + ("" if self.cross_documents else ", one document a row")
         where = "across" if self.cross_documents else "inside"
-        return f"full sentences packed {where} documents" + ", none longer than a row" * (self.long == "drop")
+        return f"full sentences packed {where} documents" + ", none longer than a row" * (self.overlong == "drop")
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
         """Rows of at most length + lookahead tokens, together every token that is not dropped; draws nothing."""
-        separator_at_N = separators(shard) if self.separators else shard.offset_N1[:0]
+        separator_at_N = separators(shard) if self.add_separators else shard.offset_N1[:0]
         counts = {"documents": len(shard.offset_N1) - 1}
-        if self.fill == "tokens":
-            bound_N1 = np.append(0, separator_at_N + 1) if self.separators else shard.offset_N1
+        if self.unit == "token":
+            bound_N1 = np.append(0, separator_at_N + 1) if self.add_separators else shard.offset_N1
             begin_N, end_N = bound_N1[:-1], bound_N1[1:]
             if self.cross_documents:
                 begin_N, end_N = begin_N[:1], end_N[-1:]
             start_R, stop_R = windows(begin_N, end_N, length, lookahead)
         else:
             room, start_M = length + lookahead - 2, shard.sentence_at_M
-            if self.long == "cut":
+            if self.overlong == "truncate":
                 start_M = _cut_long(start_M, int(shard.offset_N1[-1]), room)
                 counts |= {"cuts_in_sentences": len(start_M) - len(shard.sentence_at_M)}
             start_R, stop_R, num_dropped = self._fill(start_M, shard.offset_N1, room)
-            if self.long == "drop":
+            if self.overlong == "drop":
                 counts |= {"dropped_sentences": num_dropped}
         counts |= {"rows": len(start_R)}
         return Plan(
@@ -117,10 +122,10 @@ class Packed:
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
         """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan."""
         special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
-        if self.fill == "sentences":
+        if self.unit == "sentence":
             special_S = np.pad(special_S, 1, constant_values=True)  # <s> in front, </s> behind
         row = row_of(special_S, [part], shard, vocab, wanted)
-        if self.fill == "sentences":
+        if self.unit == "sentence":
             row["ids"][0] = vocab.cls
         return row
 

@@ -12,18 +12,18 @@ from preprocessing.shards import Shard
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.vocab import Frame, Vocab
 
-Negative = Literal["random", "swap", "none", "dialogue"]
+Negative = Literal["random", "swapped", "none", "dialogue"]
 
 _TURNS: Final = 3  # query, response, query or the like
 _LABEL_SAYS: Final[dict[Negative, str]] = {
     "random": "next sentence prediction",
-    "swap": "sentence order prediction",
+    "swapped": "sentence order prediction",
     "dialogue": "real or made-up response",
     "none": "",
 }
 _LABEL_MEANS: Final[dict[Negative, tuple[str, str]]] = {
     "random": ("The second segment follows the first.", "The second segment does not follow the first."),
-    "swap": ("The segments are in their order.", "The segments are swapped."),
+    "swapped": ("The segments are in their order.", "The segments are swapped."),
     "dialogue": ("The response is the real one.", "The response is made up."),
     "none": ("", ""),
 }
@@ -33,101 +33,106 @@ _LABEL_MEANS: Final[dict[Negative, tuple[str, str]]] = {
 class Pair:
     """`[CLS] A [SEP] B [SEP]`, as BERT's create_pretraining_data.py builds it (arXiv:1810.04805, 3.1 and appendix A.2).
 
-    Per document a target length: the row's, or with probability `short` a shorter one. Sentences are taken up to the
-    target and split at random into A and B. `random`: with probability `share`, B comes from another document (label 1)
-    and the sentences behind A are put back. `swap` (ALBERT 3.1): with probability `share`, A and B change places (label
-    1). With `unit` sentence, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
+    Per document a target length: the row's, or with probability `short_seq_prob` a shorter one. Sentences are taken up
+    to the target and split at random into A and B. `random`: with probability `negative_prob`, B comes from another
+    document (label 1) and the sentences behind A are put back. `swap` (ALBERT 3.1): with probability `negative_prob`, A
+    and B change places (label 1). With `unit` sentence, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
 
     `none` (ELECTRA's build_pretraining_dataset.py): B goes on where A ends, at about half of the row, and there is no
-    label; a share `single` of the rows has no B, and here `short` is a share of the rows. `dialogue` (ERNIE,
-    arXiv:1904.09223, 4.2.3): the sentences of a document are turns, A is some of them, B the reply, or with probability
-    `share` a turn of another document (label 1).
+    label; a share `single_segment_prob` of the rows has no B, and here `short_seq_prob` is a share of the rows.
+    `dialogue` (ERNIE, arXiv:1904.09223, 4.2.3): the sentences of a document are turns, A is some of them, B the reply,
+    or with probability `negative_prob` a turn of another document (label 1).
 
     Mended against the reference: a chunk has at least two sentences (a last lone one joins the chunk before), so that
     the label is a fair coin, not 57 % ones, and the partner is never the same document. A document of one sentence is
     only ever a partner, with `unit` sentence a last lone sentence too. ELECTRA's A and B do not interleave.
     """
 
-    kind: Literal["pair"] = "pair"
-    negative: Negative  # what a false second segment is: of another document, the two swapped; none: there is none
-    share: float = 0.5  # of the rows, that are labelled 1
-    short: float = 0.1
+    kind: Literal["segment_pair"] = "segment_pair"
+    negatives: Negative  # what a false second segment is: of another document, the two swapped; none: there is none
+    negative_prob: float = 0.5  # of the rows, that are labelled 1
+    short_seq_prob: float = 0.1
     unit: Literal["segment", "sentence"] = "segment"
-    separators: Literal[1, 2] = 1  # between A and B: RoBERTa has two
-    single: float = 0.0  # share of the rows without B; of negative `none`
+    num_separators: Literal[1, 2] = 1  # between A and B: RoBERTa has two
+    single_segment_prob: float = 0.0  # share of the rows without B; of negative `none`
 
     can_emit: ClassVar[Columns] = EMITTED | {"pair_label"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
     fresh: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
     segments: ClassVar[int] = 2
-    reuse: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     wants: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        for name in ("share", "short", "single"):
-            require(0 <= getattr(self, name) <= 1, f"segment.{name}", getattr(self, name), "a share from 0 to 1")
-        require(self.single == 0 or self.negative == "none", "segment.single", self.single, "0 unless negative is none")
-        by_sentence = self.unit == "segment" or self.negative in ("random", "swap")
-        require(by_sentence, "segment.unit", self.unit, f"segment where negative is {self.negative}")
+        for name in ("negative_prob", "short_seq_prob", "single_segment_prob"):
+            require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a share from 0 to 1")
+        require(
+            self.single_segment_prob == 0 or self.negatives == "none",
+            "packing.single_segment_prob",
+            self.single_segment_prob,
+            "0 unless negatives is none",
+        )
+        by_sentence = self.unit == "segment" or self.negatives in ("random", "swapped")
+        require(by_sentence, "packing.unit", self.unit, f"segment where negatives is {self.negatives}")
 
     @property
     def emits(self) -> Columns:
-        return EMITTED if self.negative == "none" else EMITTED | {"pair_label"}
+        return EMITTED if self.negatives == "none" else EMITTED | {"pair_label"}
 
     @property
     def partners(self) -> bool:
-        return self.negative in ("random", "dialogue")
+        return self.negatives in ("random", "dialogue")
 
     @property
     def label_says(self) -> str:
-        return _LABEL_SAYS[self.negative]
+        return _LABEL_SAYS[self.negatives]
 
     @property
     def label_means(self) -> tuple[str, str]:
-        return _LABEL_MEANS[self.negative]
+        return _LABEL_MEANS[self.negatives]
 
     @property
     def least(self) -> int:
-        return 4 + self.separators
+        return 4 + self.num_separators
 
     @property
     def frame(self) -> Frame:
-        return Frame("cls A sep", f"cls A {' '.join(['sep'] * self.separators)} B:1 sep:1")
+        return Frame("cls A sep", f"cls A {' '.join(['sep'] * self.num_separators)} B:1 sep:1")
 
     def describe(self) -> str:
         return {
-            "random": f"pairs of {self.unit}s, {self.share:.0%} random next sentence (NSP)",
-            "swap": f"pairs of {self.unit}s, {self.share:.0%} swapped (SOP)",
-            "dialogue": f"queries and responses, {self.share:.0%} made up",
+            "random": f"pairs of {self.unit}s, {self.negative_prob:.0%} random next sentence (NSP)",
+            "swapped": f"pairs of {self.unit}s, {self.negative_prob:.0%} swapped (SOP)",
+            "dialogue": f"queries and responses, {self.negative_prob:.0%} made up",
             "none": "pairs of segments, the second following the first",
-        }[self.negative]
+        }[self.negatives]
 
     def plan(self, shard: Shard | Pool, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
         """Pairs of at most length + lookahead tokens; BadInput where a lone document needs a random partner.
 
         Of a pool (pool.py) the rows are those of its first shard, and their partners from all of its documents.
         """
-        room = length + lookahead - 2 - self.separators
+        room = length + lookahead - 2 - self.num_separators
         bounds_N1 = np.searchsorted(
             shard.sentence_at_M, shard.offset_N1
         )  # document d: sentences [bounds[d], bounds[d + 1])
         at_M1 = np.append(shard.sentence_at_M, shard.offset_N1[-1])
-        if self.negative == "none":
+        if self.negatives == "none":
             return self._plan_contiguous(at_M1, bounds_N1, room, rng)
         own = shard.own if isinstance(shard, Pool) else len(bounds_N1) - 1
         num_sentences_N = np.diff(bounds_N1)[:own]
         if self.partners and len(bounds_N1) == 2:
             raise BadInput(
-                f"{shard.path}: has one document only, and segment.negative {self.negative} needs a partner for it: "
-                "give more text, a larger share to this split, or set segment.negative=swap"
+                f"{shard.path}: has one document only, and packing.negatives {self.negatives} needs a partner for it: "
+                "give more text, a larger share to this split, or set packing.negatives=swapped"
             )
         found = (
             self._dialogues(bounds_N1, own, rng)
-            if self.negative == "dialogue"
+            if self.negatives == "dialogue"
             else self._chunks(at_M1, bounds_N1, own, room, rng)
         )
         chunk_3R, partner_2R, label_R = found
@@ -141,7 +146,7 @@ class Pair:
         start_RP = np.stack([first_R, middle_R], axis=1)
         stop_RP = np.stack([middle_R, last_R], axis=1)
         negative_R = label_R == 1
-        if self.negative == "swap":
+        if self.negatives == "swapped":
             start_RP[negative_R] = start_RP[negative_R, ::-1]
             stop_RP[negative_R] = stop_RP[negative_R, ::-1]
         else:
@@ -157,7 +162,7 @@ class Pair:
         Chunks are those of the first `own` documents, which all go in step: round t draws the t-th chunk of every one
         that still has sentences.
         """
-        is_short_N = rng.random(own) < self.short
+        is_short_N = rng.random(own) < self.short_seq_prob
         target_N = np.where(is_short_N, rng.integers(2, room, size=own, endpoint=True), room)
         if self.unit == "sentence":
             target_N[:] = 1  # the second sentence fills it, whatever the first is
@@ -171,9 +176,9 @@ class Pair:
             if self.unit == "segment":
                 last = np.where(end - last == 1, end, last)  # a last lone sentence joins
             middle = first + 1 + (split * (last - first - 1)).astype(np.int64)
-            label = (coin < self.share).astype(np.int64)
+            label = (coin < self.negative_prob).astype(np.int64)
             partner_first = partner_last = first
-            if self.negative == "random":
+            if self.negatives == "random":
                 if self.unit == "segment":
                     middle = np.where((label == 1) & (end - middle == 1), end, middle)  # here it joins A
                 last = np.where(label == 1, middle, last)  # the rest of the chunk is put back
@@ -200,30 +205,32 @@ class Pair:
         return (
             np.stack([first_R, last_R - 1, last_R]),
             np.stack([partner_R, partner_R + 1]),
-            (coin_R < self.share).astype(np.int8),
+            (coin_R < self.negative_prob).astype(np.int8),
         )
 
     def _plan_contiguous(self, at_M1: Ints, bounds_N1: Ints, room: int, rng: np.random.Generator) -> Plan:
         """Rows of `none`: sentences up to a target, A up to about half of it, the rest cut off at the row's end."""
-        most = room + 2 + self.separators  # the target counts what the row may hold, special tokens and all
+        most = room + 2 + self.num_separators  # the target counts what the row may hold, special tokens and all
         document = np.arange(len(bounds_N1) - 1)
         first = bounds_N1[document]
         rounds = [np.zeros((3, 0), dtype=np.int64)]
         while document.size:
             is_single, is_short, how_short, coin = rng.random((4, document.size))
-            target = np.where(is_short < self.short, 5 + (how_short * (most - 4)).astype(np.int64), most)
+            target = np.where(is_short < self.short_seq_prob, 5 + (how_short * (most - 4)).astype(np.int64), most)
             end = bounds_N1[document + 1]
             last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 1, end)
             half = (target - 3) // 2
             middle = np.maximum(np.searchsorted(at_M1, at_M1[first] + half) - 1, first + 1)  # A stays below the half
             overflows = (at_M1[middle] - at_M1[first] < half) & (coin < 0.5)  # but for a sentence that reaches over it
-            middle = np.where(is_single < self.single, last, np.minimum(middle + overflows, last))
+            middle = np.where(is_single < self.single_segment_prob, last, np.minimum(middle + overflows, last))
             rounds.append(np.stack([first, middle, last]))
             unfinished = last < end
             document, first = document[unfinished], last[unfinished]
         found_3R = np.concatenate(rounds, axis=1)
         start_R, middle_R, last_R = at_M1[found_3R[:, np.argsort(found_3R[0])]]
-        stop_a_R = np.minimum(middle_R, start_R + room + self.separators)  # a row without B has no separator between
+        stop_a_R = np.minimum(
+            middle_R, start_R + room + self.num_separators
+        )  # a row without B has no separator between
         stop_b_R = np.minimum(last_R, np.maximum(middle_R, middle_R + room - (stop_a_R - start_R)))
         return Plan(
             start_RP=compact(np.stack([start_R, middle_R], axis=1)),
@@ -240,14 +247,14 @@ class Pair:
         """Columns ids, segments, special, word_starts and, but for `none`, pair_label of the i-th row of the plan."""
         (start_a, start_b), (stop_a, stop_b) = plan.start_RP[i].tolist(), plan.stop_RP[i].tolist()
         middle, long_b = stop_a - start_a + 1, stop_b - start_b
-        between = self.separators if long_b else 0
+        between = self.num_separators if long_b else 0
         special_S = np.zeros(middle + between + long_b + 1, dtype=bool)
         special_S[[0, -1]] = True
         special_S[middle : middle + between] = True
         row = row_of(special_S, [(start_a, stop_a), (start_b, stop_b)], shard, vocab, wanted)
         row["ids"][0] = vocab.cls
         row["segments"][middle + max(between, 1) :] = 1  # the separators behind A belong to A
-        return row if self.negative == "none" else row | {"pair_label": plan.pair_label_R[i]}
+        return row if self.negatives == "none" else row | {"pair_label": plan.pair_label_R[i]}
 
 
 def _partners(document: Ints, bounds_N1: Ints, other: Floats, where: Floats) -> tuple[Ints, Ints]:

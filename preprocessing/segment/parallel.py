@@ -27,12 +27,13 @@ class _Texts(NamedTuple):
 
 @spec
 class Parallel:
-    """Rows in one language (XLM 3.3, MLM), and translations (3.4, TLM) that hold a share `pairs` of the tokens.
+    """Rows in one language (XLM 3.3, MLM), and translations (3.4, TLM) that hold a share `translation_ratio` of the
+    tokens.
 
     A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it: as the text goes on, or
     with `order: shuffled` in any order, a new one each epoch, as the lines of the authors' files are (`shuf` in their
-    get-data-wiki.sh; `sentences: lines` in the corpus file makes each line a sentence here). A translation is
-    `</s> x </s> </s> y </s>`, where languages switch and, with `restart`, positions begin again; of more than two sides
+    get-data-wiki.sh; `sentences: lines` in the corpus file makes each line a sentence here). A translation is `</s> x
+    </s> </s> y </s>`, where languages switch and, with `reset_positions`, positions begin again; of more than two sides
     two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as well.
 
     The share is one of tokens, not of rows, since a batch is one mean over all of its targets, a fixed share of the
@@ -48,10 +49,12 @@ class Parallel:
     """
 
     kind: Literal["parallel"] = "parallel"
-    pairs: float = 0.5
-    restart: bool = True
-    order: Literal["text", "shuffled"] = "text"  # of the sentences of a language, within a shard
-    alpha: float = 0.7  # languages are sampled with q proportional to p^alpha; 1: as the text has them
+    translation_ratio: float = 0.5
+    reset_positions: bool = True
+    sentence_order: Literal["text", "shuffled"] = "text"  # of the sentences of a language, within a shard
+    language_sampling_alpha: float = (
+        0.7  # languages are sampled with q proportional to p^alpha; 1: as the text has them
+    )
     languages: tuple[str, ...] = ()  # in the order of their numbers; none named: one, or as many as there are sides
 
     can_emit: ClassVar[Columns] = EMITTED | {"languages", "positions"}
@@ -59,7 +62,7 @@ class Parallel:
     fresh: ClassVar[bool] = True  # other rows are repeated in every epoch
     ordered: ClassVar[bool] = False
     segments: ClassVar[int] = 1
-    reuse: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
     both_ways: ClassVar[bool] = False
@@ -67,10 +70,10 @@ class Parallel:
     shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # as many as the text has
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "alpha"):
-            require(0 <= getattr(self, name) <= 1, f"segment.{name}", getattr(self, name), "a share from 0 to 1")
+        for name in ("translation_ratio", "language_sampling_alpha"):
+            require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a share from 0 to 1")
         known = len(set(self.languages)) == len(self.languages) <= _MOST
-        require(known, "segment.languages", self.languages, f"up to {_MOST} names, each once")
+        require(known, "packing.languages", self.languages, f"up to {_MOST} names, each once")
 
     @property
     def emits(self) -> Columns:
@@ -78,36 +81,45 @@ class Parallel:
 
     @property
     def wants(self) -> frozenset[str]:
-        return frozenset({"translations"} if self.pairs else ())
+        return frozenset({"translations"} if self.translation_ratio else ())
 
     @property
     def least(self) -> int:
-        return 7 if self.pairs else 2
+        return 7 if self.translation_ratio else 2
 
     @property
     def frame(self) -> Frame:
         return Frame("sep A sep", "sep A sep sep B sep")
 
     def describe(self) -> str:
-        one = "running text of one language a row" if self.order == "text" else "shuffled lines of one language a row"
-        return f"{one}, or ({self.pairs:.0%} of the tokens) a sentence and its translation" if self.pairs else one
+        one = (
+            "running text of one language a row"
+            if self.sentence_order == "text"
+            else "shuffled lines of one language a row"
+        )
+        return (
+            f"{one}, or ({self.translation_ratio:.0%} of the tokens) a sentence and its translation"
+            if self.translation_ratio
+            else one
+        )
 
     @property
     def _has_positions(self) -> bool:
-        return self.pairs > 0 and self.restart
+        return self.translation_ratio > 0 and self.reset_positions
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
         """Rows of at most length + lookahead tokens; BadInput where a language, or sides for pairs, are not known."""
-        if self.pairs and not shard.has_units:
+        if self.translation_ratio and not shard.has_units:
             raise BadInput(
-                f"{shard.path}: has no translations, which segment.pairs {self.pairs} needs: read sources of kind "
-                "parallel with `units: given` in the corpus file, or set segment.pairs=0"
+                f"{shard.path}: has no translations, which packing.translation_ratio {self.translation_ratio} needs: "
+                f"read sources of kind "
+                "parallel with `units: given` in the corpus file, or set packing.translation_ratio=0"
             )
         texts = self._texts(shard, rng)
-        separator_at_N, text_at_N, bound_L1 = _line(texts, shard, rng if self.order == "shuffled" else None)
+        separator_at_N, text_at_N, bound_L1 = _line(texts, shard, rng if self.sentence_order == "shuffled" else None)
         start_R, stop_R = windows(bound_L1[:-1], bound_L1[1:], length - 1, lookahead)
         language_R = np.searchsorted(bound_L1, start_R, side="right") - 1
-        side_2R = texts.pair_2R if self.pairs else texts.pair_2R[:, :0]
+        side_2R = texts.pair_2R if self.translation_ratio else texts.pair_2R[:, :0]
         long_R = (texts.end_X - texts.begin_X)[side_2R].sum(axis=0) + 4
         fits_R = long_R <= length + lookahead
         side_R2 = side_2R[:, fits_R].T
@@ -137,15 +149,25 @@ class Parallel:
         )
 
     def _shares(self, rows: tuple[Ints, Ints], pairs: tuple[Ints, Ints], rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Numbers of the rows in one language and of the translations, each as often as `alpha` and `pairs` say.
+        """Numbers of the rows in one language and of the translations, each as often as `language_sampling_alpha` and
+        `translation_ratio` say.
 
         Of both are given the languages, and the lengths with all special tokens: the budget of a row counts them too.
         """
         (language_R, long_row_R), (languages_R2, long_pair_R) = rows, pairs
-        row_R = _sampled(language_R, self.alpha, rng) if self.pairs < 1 else np.zeros(0, dtype=np.int64)
-        pair_R = _sampled(languages_R2 @ np.array([_MOST + 1, 1]), self.alpha, rng)
+        row_R = (
+            _sampled(language_R, self.language_sampling_alpha, rng)
+            if self.translation_ratio < 1
+            else np.zeros(0, dtype=np.int64)
+        )
+        pair_R = _sampled(languages_R2 @ np.array([_MOST + 1, 1]), self.language_sampling_alpha, rng)
         if len(row_R) and len(pair_R):
-            times = long_row_R[row_R].sum() / long_pair_R[pair_R].sum() * self.pairs / (1 - self.pairs)
+            times = (
+                long_row_R[row_R].sum()
+                / long_pair_R[pair_R].sum()
+                * self.translation_ratio
+                / (1 - self.translation_ratio)
+            )
             row_R = _repeated(row_R, round(len(row_R) * max(1, 1 / times)), rng)
             pair_R = _repeated(pair_R, round(len(pair_R) * max(1, times)), rng)
         return row_R, pair_R
@@ -192,7 +214,7 @@ class Parallel:
             if numbers is None:
                 raise BadInput(
                     f"{shard.path}: source {shard.sources[source]!r} does not say its language: name a file or folder "
-                    f"after one of segment.languages {list(self.languages)}, or name more languages there"
+                    f"after one of packing.languages {list(self.languages)}, or name more languages there"
                 )
             found[kind_N.reshape(-1) == kind, : len(numbers)] = numbers
         return found

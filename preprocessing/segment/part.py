@@ -38,7 +38,7 @@ class Segmentation(Protocol):
         """Roles of the special tokens that it puts into rows."""
 
     @property
-    def reuse(self) -> int:
+    def reuse_len(self) -> int:
         """Tokens at the start of a row that the row before has as well; 0 where rows share none."""
 
     @property

@@ -20,7 +20,7 @@ class Sentence:
     document: the source of the text names it, as for Parallel.
     """
 
-    kind: Literal["sentence"] = "sentence"
+    kind: Literal["single_sentence"] = "single_sentence"
     languages: tuple[str, ...] = ()  # in the order of their numbers; none named: rows do not say theirs
 
     can_emit: ClassVar[Columns] = EMITTED | {"languages"}
@@ -28,7 +28,7 @@ class Sentence:
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
     segments: ClassVar[int] = 1
-    reuse: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
@@ -56,7 +56,7 @@ class Sentence:
 
     @property
     def _parallel(self) -> Parallel:
-        return Parallel(pairs=0, languages=self.languages)
+        return Parallel(translation_ratio=0, languages=self.languages)
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> Plan:
         """Rows of at most length + lookahead tokens; draws nothing. BadInput where a language is not known."""

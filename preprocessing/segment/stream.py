@@ -41,7 +41,7 @@ class Stream:
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = True
     segments: ClassVar[int] = 1
-    reuse: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
@@ -83,12 +83,13 @@ class Stream:
 
 @spec
 class StreamPair:
-    """`reuse` tokens of a stream, then `A <sep> B <sep> <cls>` (XLNet, arXiv:1906.08237, 2.5, as its data_utils.py).
+    """`reuse_len` tokens of a stream, then `A <sep> B <sep> <cls>` (XLNet, arXiv:1906.08237, 2.5, as its
+    data_utils.py).
 
     A begins where the reused stretch ends and stops behind a sentence; B is what follows, or with probability 1/2, or
     where A is one sentence without an end in sight, what stands somewhere else. Both are cut on the right. The next row
-    of a stream begins `reuse` tokens further on: a memory keeps the states of the reused stretch and of nothing else.
-    Segments are 0 for the reused stretch and A, 1 for B, 2 for <cls>. Whether B follows is not predicted.
+    of a stream begins `reuse_len` tokens further on: a memory keeps the states of the reused stretch and of nothing
+    else. Segments are 0 for the reused stretch and A, 1 for B, 2 for <cls>. Whether B follows is not predicted.
 
     Both ways, half of the rows of a batch read the text from its end (3.1; `bi_data` there): all of it is turned around
     but for the separators and <cls>, which stand where they always do. Their `positions` count down, which tells a
@@ -96,8 +97,8 @@ class StreamPair:
     """
 
     kind: Literal["stream_pair"] = "stream_pair"
-    reuse: int = 256  # tokens
-    ways: Literal["both", "forward"] = "both"  # both: half of the rows are read from the end
+    reuse_len: int = 256  # tokens
+    directions: Literal["both", "forward"] = "both"  # both: half of the rows are read from the end
 
     can_emit: ClassVar[Columns] = EMITTED | {"positions"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
@@ -109,10 +110,10 @@ class StreamPair:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     wants: ClassVar[frozenset[str]] = frozenset()
     partners: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = {"tiny": {"reuse": 32}, "small": {"reuse": 64}}
+    shrinks: ClassVar[Shrinks] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
 
     def __post_init__(self) -> None:
-        require(self.reuse >= 1, "segment.reuse", self.reuse, "a number of tokens from 1 up")
+        require(self.reuse_len >= 1, "packing.reuse_len", self.reuse_len, "a number of tokens from 1 up")
 
     @property
     def emits(self) -> Columns:
@@ -120,11 +121,11 @@ class StreamPair:
 
     @property
     def both_ways(self) -> bool:
-        return self.ways == "both"
+        return self.directions == "both"
 
     @property
     def least(self) -> int:
-        return self.reuse + 5  # a token of either segment, and three special ones
+        return self.reuse_len + 5  # a token of either segment, and three special ones
 
     @property
     def frame(self) -> Frame:
@@ -132,24 +133,26 @@ class StreamPair:
 
     def describe(self) -> str:
         from_end = ", half of them read from the end" if self.both_ways else ""
-        return f"{self.reuse:,} tokens of a stream that goes on, then a pair of segments{from_end}"
+        return f"{self.reuse_len:,} tokens of a stream that goes on, then a pair of segments{from_end}"
 
     def plan(
         self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = False
     ) -> Plan:
         """Rows of exactly length + lookahead tokens; BadInput where these leave no room for a pair."""
-        room = length + lookahead - self.reuse - 3
+        room = length + lookahead - self.reuse_len - 3
         if length + lookahead < self.least:
-            raise BadInput(f"segment.reuse is {self.reuse}, a row of {length} tokens has no room for a pair behind it")
+            raise BadInput(
+                f"packing.reuse_len is {self.reuse_len}, a row of {length} tokens has no room for a pair behind it"
+            )
         separator_at_N, sentence_at_M = separators(shard), sentences_on_line(shard)
         places = len(separator_at_N) + int(shard.offset_N1[-1])
-        num_rows = max(0, (places - room - 1) // self.reuse)
-        begin_R = self.reuse * np.arange(1, num_rows + 1)
+        num_rows = max(0, (places - room - 1) // self.reuse_len)
+        begin_R = self.reuse_len * np.arange(1, num_rows + 1)
         bound_M1 = np.append(sentence_at_M, places)
         if backward:
             bound_M1 = places - bound_M1[::-1]  # of sentences, on the line as it is read from its end
         start_RP, stop_RP, is_random_R = _pairs(begin_R, bound_M1, room, rng)
-        start_RP = np.column_stack([begin_R - self.reuse, start_RP])
+        start_RP = np.column_stack([begin_R - self.reuse_len, start_RP])
         stop_RP = np.column_stack([begin_R, stop_RP])
         if backward:
             start_RP, stop_RP = places - stop_RP, places - start_RP

@@ -36,47 +36,56 @@ _LONG_WORD: Final = re.compile(  # as GPT-2's pattern has words: of letters, of 
 class ByteBPE:
     """GPT-2's vocabulary over bytes, to which no text is unknown; RoBERTa's has other special tokens."""
 
-    kind: Literal["byte_bpe"] = "byte_bpe"
-    size: int = 50257
-    specials: Layout = "gpt2"  # whose special tokens: GPT-2's one, or RoBERTa's
-    rows: int = 0  # as for WordPiece
-    file: str = ""  # tokenizer.json, or a folder with it, vocab.json + merges.txt or encoder.json + vocab.bpe
+    kind: Literal["byte_level_bpe"] = "byte_level_bpe"
+    vocab_size: int = 50257
+    special_tokens: Layout = "gpt2"  # whose special tokens: GPT-2's one, or RoBERTa's
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # tokenizer.json, or a folder with it, vocab.json + merges.txt or encoder.json + vocab.bpe
 
-    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS["roberta"], "specials 'roberta'") | {"sep": ""}
-    order: ClassVar[str] = "training"
-    sentinels: ClassVar[int] = 0
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS["roberta"], "special_tokens 'roberta'") | {"sep": ""}
+    token_order: ClassVar[str] = "training"
+    extra_ids: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
-    alpha: ClassVar[float] = 1.0
+    language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = True
     sample_mb: ClassVar[int] = SAMPLE_MB
-    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
 
     def __post_init__(self) -> None:
-        require_sizes(self, least=_NUM_BYTES + len(self.special_roles - {"sentinel"}) + self.sentinels)
+        require_sizes(self, least=_NUM_BYTES + len(self.special_roles - {"sentinel"}) + self.extra_ids)
 
     @property
     def special_roles(self) -> frozenset[str]:
-        return frozenset(SPECIALS[self.specials])
+        return frozenset(SPECIALS[self.special_tokens])
 
     def describe(self) -> str:
-        return f"{self.size:,} byte-level BPE pieces{described_table(self)}"
+        return f"{self.vocab_size:,} byte-level BPE pieces{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
-        if self.file:
-            return from_file(self.file, self._read)
-        return Made(SPECIALS[self.specials], _files(_train(texts, self.size, self.specials), self.specials))
+        if self.path:
+            return from_file(self.path, self._read)
+        return Made(
+            SPECIALS[self.special_tokens],
+            _files(_train(texts, self.vocab_size, self.special_tokens), self.special_tokens),
+        )
 
     def _read(self, path: Path) -> Made:
         """The special tokens of a tokenizer.json are its own; beside fairseq's dict.txt, its pieces get RoBERTa's."""
         found = tokenizer_json.find(path)
         is_fairseq = (
-            self.specials == "roberta" and (path if path.is_dir() else path.parent).joinpath(DICTIONARY).exists()
+            self.special_tokens == "roberta" and (path if path.is_dir() else path.parent).joinpath(DICTIONARY).exists()
         )
         if found and not is_fairseq:
             made = tokenizer_json.read(found, self)
             return made._replace(files=made.files | _companions(_of_json(found)))
-        return Made(SPECIALS[self.specials], _files(_read(path, self.size, self.specials), self.specials))
+        return Made(
+            SPECIALS[self.special_tokens],
+            _files(_read(path, self.vocab_size, self.special_tokens), self.special_tokens),
+        )
 
     def least_size(self, texts: Iterable[str]) -> int:
         return 0
@@ -102,7 +111,7 @@ class Pieces(NamedTuple):
 
 
 def _train(texts: Iterable[str], size: int, layout: Layout) -> Pieces:
-    """At most `size` pieces; every byte is one, so no text is unknown."""
+    """At most `vocab_size` pieces; every byte is one, so no text is unknown."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -136,7 +145,7 @@ def _read(path: Path, size: int, layout: Layout) -> Pieces:
     """Pieces of a tokenizer.json, or of a folder with vocab.json + merges.txt or encoder.json + vocab.bpe.
 
     Where the layout is RoBERTa's and the files are GPT-2's, the pieces get RoBERTa's specials and, where fairseq's
-    dict.txt lies beside them, its order up to `size` pieces: the published ids.
+    dict.txt lies beside them, its order up to `vocab_size` pieces: the published ids.
     """
     pairs = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
     names = next((pair for pair in pairs if (path / pair[0]).exists()), None)

@@ -16,16 +16,16 @@ class EndedBPE:
     """The vocabulary of OpenAI's GPT (40,478 pieces) as its tokenizer.json has it: the last piece of a word ends so."""
 
     kind: Literal["ended_bpe"] = "ended_bpe"
-    size: int = 40478
-    rows: int = 0  # as for WordPiece
-    file: str = ""  # tokenizer.json, or a folder with it
+    vocab_size: int = 40478
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # tokenizer.json, or a folder with it
 
     roles: ClassVar[Mapping[str, str]] = {}
     special_roles: ClassVar[frozenset[str]] = frozenset()
-    order: ClassVar[str] = "training"
-    sentinels: ClassVar[int] = 0
+    token_order: ClassVar[str] = "training"
+    extra_ids: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
-    alpha: ClassVar[float] = 1.0
+    language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = SAMPLE_MB
@@ -35,11 +35,11 @@ class EndedBPE:
         require_sizes(self)
 
     def describe(self) -> str:
-        return f"{self.size:,} BPE pieces that end words{described_table(self)}"
+        return f"{self.vocab_size:,} BPE pieces that end words{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
-        assert self.file, "this kind is read, not trained"
-        return from_file(self.file, lambda path: tokenizer_json.read(tokenizer_json.find(path) or Path(path), self))
+        assert self.path, "this kind is read, not trained"
+        return from_file(self.path, lambda path: tokenizer_json.read(tokenizer_json.find(path) or Path(path), self))
 
     def least_size(self, texts: Iterable[str]) -> int:
         return 0

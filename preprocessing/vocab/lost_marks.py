@@ -28,7 +28,7 @@ def without_whitespace(kind: str) -> str:
     kinds = " or ".join(name for name, each in KINDS.items() if each.is_of_bytes)
     return (
         f"clean.whitespace is 'keep', and a vocabulary of kind {kind} reads runs of white space as one blank; take one "
-        f"of kind {kinds} (data.vocab.kind), or leave clean.whitespace out"
+        f"of kind {kinds} (data.tokenizer.kind), or leave clean.whitespace out"
     )
 
 
@@ -46,7 +46,7 @@ def stripped(texts: Iterable[str], vocab: Vocab) -> str:
     key = KINDS[vocab.kind].strips_marks
     return (
         f"the vocabulary takes off the accents and vowel signs of {lost / characters:.1%} of the characters, and reads "
-        f"{example}; {f'data.vocab.{key}=false' if key else 'another vocabulary'} keeps them"
+        f"{example}; {f'data.tokenizer.{key}=false' if key else 'another vocabulary'} keeps them"
     )
 
 

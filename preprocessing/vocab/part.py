@@ -60,23 +60,23 @@ class VocabKind(Protocol):
         """Its name in a recipe and in specials.json."""
 
     @property
-    def size(self) -> int:
+    def vocab_size(self) -> int:
         """Pieces, at most."""
 
     @property
-    def rows(self) -> int:
-        """Rows of the net's table, where it is filled up beyond `size`; 0: one for each piece."""
+    def padded_vocab_size(self) -> int:
+        """Rows of the net's table, where it is filled up beyond `vocab_size`; 0: one for each piece."""
 
     @property
-    def file(self) -> str:
+    def path(self) -> str:
         """Path of a vocabulary to load, a folder or a file; "": train one."""
 
     @property
-    def order(self) -> str:
+    def token_order(self) -> str:
         """How a trained one numbers its pieces: "training" (as found) or "frequency" (frequent ones first)."""
 
     @property
-    def sentinels(self) -> int:
+    def extra_ids(self) -> int:
         """How many of its last pieces stand for a span of text."""
 
     @property
@@ -84,7 +84,7 @@ class VocabKind(Protocol):
         """Languages that its texts are sampled by; empty where they are not."""
 
     @property
-    def alpha(self) -> float:
+    def language_sampling_alpha(self) -> float:
         """Exponent of that sampling: q proportional to p^alpha."""
 
     @property
@@ -95,7 +95,7 @@ class VocabKind(Protocol):
         """Its size and kind in one line: "30,522 lower-cased word pieces"."""
 
     def make(self, texts: Iterable[str]) -> Made:
-        """Train on whole documents, or read `file`. BadInput where neither gives such a vocabulary."""
+        """Train on whole documents, or read `path`. BadInput where neither gives such a vocabulary."""
 
     def least_size(self, texts: Iterable[str]) -> int:
         """How many pieces the characters of these texts need, special ones included; 0 where any number does."""
@@ -116,28 +116,34 @@ class VocabKind(Protocol):
 def require_sizes(spec: VocabKind, least: int = 1) -> None:
     """ValueError unless size, rows and sentinels of a vocabulary are possible together.
 
-    `size` has room for the special tokens and an ordinary one, and is `least` or more.
+    `vocab_size` has room for the special tokens and an ordinary one, and is `least` or more.
     """
-    size = spec.size
-    require(size > 0, "vocab.size", size, f"a whole number from {least} up")
-    fits = 0 <= spec.sentinels < size
-    require(fits, "vocab.sentinels", spec.sentinels, f"a number from 0 up, below vocab.size ({size})")
-    least = max(least, len(spec.special_roles - {"sentinel"}) + spec.sentinels + 1)
-    require(size >= least, "vocab.size", size, f"a whole number from {least} up")
-    enough = spec.rows == 0 or spec.rows >= size
-    require(enough, "vocab.rows", spec.rows, f"0 (as many as pieces), or vocab.size ({size}) or more")
+    size = spec.vocab_size
+    require(size > 0, "tokenizer.vocab_size", size, f"a whole number from {least} up")
+    fits = 0 <= spec.extra_ids < size
+    require(fits, "tokenizer.extra_ids", spec.extra_ids, f"a number from 0 up, below tokenizer.vocab_size ({size})")
+    least = max(least, len(spec.special_roles - {"sentinel"}) + spec.extra_ids + 1)
+    require(size >= least, "tokenizer.vocab_size", size, f"a whole number from {least} up")
+    enough = spec.padded_vocab_size == 0 or spec.padded_vocab_size >= size
+    require(
+        enough,
+        "tokenizer.padded_vocab_size",
+        spec.padded_vocab_size,
+        f"0 (as many as pieces), or tokenizer.vocab_size ({size}) or more",
+    )
 
 
 def too_small(size: int, least: int, of_sample: bool = False) -> BadInput:
     """The error for a vocabulary with fewer pieces than the characters of a text need, or those of a sample of it.
 
     >>> print(too_small(4096, 7015))
-    vocab.size is 4096, the characters of this text alone need 7015; write data.vocab.size=8192
+    tokenizer.vocab_size is 4096, the characters of this text alone need 7015; write data.tokenizer.vocab_size=8192
     """
     text = "a sample of this text" if of_sample else "this text"
     enough = _roomy(least * 5 // 3 if of_sample else least)  # 50 MB of Chinese have 1.6 times as many as 2 MB
     return BadInput(
-        f"vocab.size is {size}, the characters of {text} alone need {least}; write data.vocab.size={enough}"
+        f"tokenizer.vocab_size is {size}, the characters of {text} alone need {least}; write "
+        f"data.tokenizer.vocab_size={enough}"
     )
 
 
@@ -152,7 +158,7 @@ def _roomy(least: int) -> int:
 
 def described_table(spec: VocabKind) -> str:
     """The end of a description: ", in a table of 32,128 rows" where the table is larger than the vocabulary, or ""."""
-    return f", in a table of {spec.rows:,} rows" if spec.rows > spec.size else ""
+    return f", in a table of {spec.padded_vocab_size:,} rows" if spec.padded_vocab_size > spec.vocab_size else ""
 
 
 def from_file(file: str, read: Callable[..., T], *settings: object) -> T:
@@ -166,8 +172,8 @@ def from_file(file: str, read: Callable[..., T], *settings: object) -> T:
     except BadInput:
         raise
     except OSError as error:
-        raise BadInput(f"vocab.file: {error.filename}: {error.strerror}; name a vocabulary that exists") from None
+        raise BadInput(f"tokenizer.path: {error.filename}: {error.strerror}; name a vocabulary that exists") from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise BadInput(
-            f"vocab.file: {file}: cannot be read as this kind of vocabulary; change the kind or the file"
+            f"tokenizer.path: {file}: cannot be read as this kind of vocabulary; change the kind or the file"
         ) from None

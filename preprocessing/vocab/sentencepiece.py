@@ -40,7 +40,7 @@ _TOO_LARGE: Final = re.compile(r"too high \(\d+\)\. Please set it to a value <= 
 _THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
 _LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece.Type
-_ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "sentinels 100"}  # T5 has 100
+_ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "extra_ids 100"}  # T5 has 100
 
 
 @spec
@@ -51,37 +51,40 @@ class Unigram:
     """
 
     kind: Literal["unigram"] = "unigram"
-    size: int = 32000
+    vocab_size: int = 32000
     lowercase: bool = False  # case is folded, accents stay: sentencepiece's nmt_nfkc_cf
-    sentinels: int = 0  # of these, the last ones: what stands for a span of text (T5 has 100)
-    rows: int = 0  # as for WordPiece
-    file: str = ""  # spiece.model, tokenizer.json, or a folder with one of them
+    extra_ids: int = 0  # of these, the last ones: what stands for a span of text (T5 has 100)
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # spiece.model, tokenizer.json, or a folder with one of them
 
     strip_accents: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, str]] = _ROLES
-    order: ClassVar[str] = "training"
+    token_order: ClassVar[str] = "training"
     languages: ClassVar[tuple[str, ...]] = ()
-    alpha: ClassVar[float] = 1.0
+    language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = 25  # its trainer takes 20 bytes for each
-    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
 
     def __post_init__(self) -> None:
         require_sizes(self)
 
     @property
     def special_roles(self) -> frozenset[str]:
-        return _special_roles(self.sentinels)
+        return _special_roles(self.extra_ids)
 
     def describe(self) -> str:
-        return f"{self.size:,} {'lower-cased ' * self.lowercase}unigram pieces{described_table(self)}"
+        return f"{self.vocab_size:,} {'lower-cased ' * self.lowercase}unigram pieces{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, "unigram", texts)
 
     def least_size(self, texts: Iterable[str]) -> int:
-        return 0 if self.file else _least_size(texts, self.lowercase, self.strip_accents) + self.sentinels
+        return 0 if self.path else _least_size(texts, self.lowercase, self.strip_accents) + self.extra_ids
 
     @staticmethod
     def reads(scheme: Scheme) -> bool:
@@ -106,45 +109,50 @@ class SentencePieceBPE:
     """
 
     kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"
-    size: int = 32000
+    vocab_size: int = 32000
     lowercase: bool = False  # as for Unigram
     strip_accents: bool = False  # all that stands above or below letters goes, of every script (XLM's authors)
-    sentinels: int = 0  # as for Unigram
-    alpha: float = 1.0  # 1: languages in proportion to their text
+    extra_ids: int = 0  # as for Unigram
+    language_sampling_alpha: float = 1.0  # 1: languages in proportion to their text
     languages: tuple[str, ...] = ()  # none named: there is one
-    rows: int = 0  # as for WordPiece
-    file: str = ""  # as for Unigram
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # as for Unigram
 
     roles: ClassVar[Mapping[str, str]] = _ROLES
-    order: ClassVar[str] = "training"
+    token_order: ClassVar[str] = "training"
     strips_marks: ClassVar[str] = "strip_accents"
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = SAMPLE_MB
     shrinks: ClassVar[Shrinks] = {
-        "tiny": {"size": 4_096, "rows": 0, "languages": []},
-        "small": {"size": 16_384, "rows": 0, "languages": []},
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0, "languages": []},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0, "languages": []},
     }
 
     def __post_init__(self) -> None:
         require_sizes(self)
-        require(0 <= self.alpha <= 1, "vocab.alpha", self.alpha, "a share from 0 to 1")
+        require(
+            0 <= self.language_sampling_alpha <= 1,
+            "tokenizer.language_sampling_alpha",
+            self.language_sampling_alpha,
+            "a share from 0 to 1",
+        )
 
     @property
     def special_roles(self) -> frozenset[str]:
-        return _special_roles(self.sentinels)
+        return _special_roles(self.extra_ids)
 
     def describe(self) -> str:
-        sampled = self.languages and self.alpha < 1
-        drawn = f", trained on {len(self.languages)} languages by p^{self.alpha:g}" if sampled else ""
+        sampled = self.languages and self.language_sampling_alpha < 1
+        drawn = f", trained on {len(self.languages)} languages by p^{self.language_sampling_alpha:g}" if sampled else ""
         lower = "lower-cased " * self.lowercase
         bare = " without accents" * self.strip_accents
-        return f"{self.size:,} {lower}BPE pieces of sentencepiece{bare}{drawn}{described_table(self)}"
+        return f"{self.vocab_size:,} {lower}BPE pieces of sentencepiece{bare}{drawn}{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, "bpe", texts)
 
     def least_size(self, texts: Iterable[str]) -> int:
-        return 0 if self.file else _least_size(texts, self.lowercase, self.strip_accents) + self.sentinels
+        return 0 if self.path else _least_size(texts, self.lowercase, self.strip_accents) + self.extra_ids
 
     @staticmethod
     def reads(scheme: Scheme) -> bool:
@@ -166,9 +174,9 @@ def _special_roles(num_sentinels: int) -> frozenset[str]:
 
 
 def _make(spec: Unigram | SentencePieceBPE, model_type: Model, texts: Iterable[str]) -> Made:
-    if spec.file:
-        return from_file(spec.file, _read, spec, model_type)
-    return _made(_train(texts, spec, model_type), spec.sentinels)
+    if spec.path:
+        return from_file(spec.path, _read, spec, model_type)
+    return _made(_train(texts, spec, model_type), spec.extra_ids)
 
 
 def _made(model: bytes, num_sentinels: int) -> Made:
@@ -178,7 +186,7 @@ def _made(model: bytes, num_sentinels: int) -> Made:
 
 def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: Model) -> bytes:
     """A model with exactly as many pieces as asked for, specials first; BadInput where the text gives no such model."""
-    model, size = io.BytesIO(), spec.size - spec.sentinels
+    model, size = io.BytesIO(), spec.vocab_size - spec.extra_ids
     pad, unk, *others = (names[0] for names in NAMES.values())
     lines: Iterable[str] = (line for text in texts for line in _lines(text))
     wanted = {"lowercase": spec.lowercase, "strip_accents": spec.strip_accents}
@@ -203,7 +211,7 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _refusal(str(error), spec.size, spec.sentinels) from None
+        raise _refusal(str(error), spec.vocab_size, spec.extra_ids) from None
     return model.getvalue() + (folding.normaliser(**wanted) if spec.strip_accents else b"")
 
 
@@ -232,10 +240,13 @@ def _refusal(error: str, size: int, num_sentinels: int) -> BadInput:
     if found := _TOO_LARGE.search(reason):
         most = int(found[1]) + num_sentinels
         return BadInput(
-            f"vocab.size is {size}, this text gives at most {most} pieces; write data.vocab.size={most}, or give "
+            f"tokenizer.vocab_size is {size}, this text gives at most {most} pieces; write "
+            f"data.tokenizer.vocab_size={most}, or give "
             "more text"
         )
-    return BadInput(f"vocab.size is {size}, this text gives no such model ({reason}); change it or give more text")
+    return BadInput(
+        f"tokenizer.vocab_size is {size}, this text gives no such model ({reason}); change it or give more text"
+    )
 
 
 def _least_size(texts: Iterable[str], lowercase: bool, strip_accents: bool) -> int:
@@ -255,18 +266,18 @@ def _read(path: Path, spec: Unigram | SentencePieceBPE, model_type: Model) -> Ma
     ALBERT's published model does not fold: its authors' script does it beforehand.
     """
     if found := tokenizer_json.find(path):
-        made = tokenizer_json.require_case(tokenizer_json.read(found, spec), spec.file, spec.lowercase)
+        made = tokenizer_json.require_case(tokenizer_json.read(found, spec), spec.path, spec.lowercase)
         about = json.loads(made.files[tokenizer_json.NAME])
         if _is_ours(about):
-            same = _made(_from_json(about), spec.sentinels)
+            same = _made(_from_json(about), spec.extra_ids)
             return same if same.names == made.names else made
-        _require_sentinels(Tokenizer.from_buffer(made.files[tokenizer_json.NAME]), spec.sentinels)
+        _require_sentinels(Tokenizer.from_buffer(made.files[tokenizer_json.NAME]), spec.extra_ids)
         return made
     content = _read_model(tokenizer_json.inside(path, *_MODELS), model_type)
     if spec.lowercase or spec.strip_accents:
         wanted = folding.normaliser(lowercase=spec.lowercase, strip_accents=spec.strip_accents)
         content += wanted if _charsmap(content) != _charsmap(wanted) else b""  # of a field, the last one holds
-    return _made(content, spec.sentinels)
+    return _made(content, spec.extra_ids)
 
 
 def _read_model(path: Path, model_type: Model) -> bytes:
@@ -274,10 +285,10 @@ def _read_model(path: Path, model_type: Model) -> bytes:
     try:
         SentencePieceProcessor().LoadFromSerializedProto(content)
     except RuntimeError:
-        raise BadInput(f"vocab.file: {path}: is no sentencepiece model; change the kind or the file") from None
+        raise BadInput(f"tokenizer.path: {path}: is no sentencepiece model; change the kind or the file") from None
     if is_bpe(content) != (model_type == "bpe"):
         kind = "sentencepiece_bpe" if is_bpe(content) else "unigram"
-        raise BadInput(f"vocab.file: {path}: is a model for vocab.kind {kind}; change the kind or the file")
+        raise BadInput(f"tokenizer.path: {path}: is a model for tokenizer.kind {kind}; change the kind or the file")
     return content
 
 
@@ -346,7 +357,9 @@ def _require_sentinels(tokenizer: Tokenizer, count: int) -> None:
     """BadInput unless the last pieces are the sentinels."""
     known = tokenizer.get_vocab()
     if [known.get(name) for name in _sentinels(count)] != [len(known) - 1 - n for n in range(count)]:
-        raise BadInput("vocab.file: has fewer sentinels, or not at its end; set vocab.sentinels to as many as it has")
+        raise BadInput(
+            "tokenizer.path: has fewer sentinels, or not at its end; set tokenizer.extra_ids to as many as it has"
+        )
 
 
 def _sentinels(count: int) -> list[str]:

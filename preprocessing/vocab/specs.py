@@ -23,7 +23,7 @@ def _has_every_fact(spec: Read) -> VocabKind:
 def table_rows(spec: VocabSpec) -> int:
     """Rows of the token table of a net that reads this vocabulary.
 
-    >>> table_rows(Unigram(size=32_100, rows=32_128)), table_rows(Unigram(size=30_000))
+    >>> table_rows(Unigram(vocab_size=32_100, padded_vocab_size=32_128)), table_rows(Unigram(vocab_size=30_000))
     (32128, 30000)
     """
-    return spec.rows or spec.size
+    return spec.padded_vocab_size or spec.vocab_size

@@ -48,7 +48,7 @@ def inside(path: Path, *names: str) -> Path:
     found = next((path / name for name in names if (path / name).is_file()), None)
     if found is None:
         wanted = " and no ".join(dict.fromkeys((NAME, *names)))
-        raise BadInput(f"vocab.file: {path}: has no {wanted}; name another folder or a file")
+        raise BadInput(f"tokenizer.path: {path}: has no {wanted}; name another folder or a file")
     return found
 
 
@@ -58,7 +58,8 @@ class OtherScheme(BadInput):
     def __init__(self, path: Path, scheme: Scheme) -> None:
         self.path, self.scheme = path, scheme
         super().__init__(
-            f"vocab.file: {path}: is {scheme.model} with {scheme.marks}, of which no kind of Sesame tells where words "
+            f"tokenizer.path: {path}: is {scheme.model} with {scheme.marks}, of which no kind of Sesame tells where "
+            f"words "
             "begin; name a WordPiece, byte-level BPE, Unigram or Metaspace BPE vocabulary"
         )
 
@@ -113,8 +114,8 @@ def require_case(made: Made, file: str, lowercase: bool) -> Made:
     lowers = lowers_case(made.files[NAME])
     if lowers != lowercase:
         raise BadInput(
-            f"vocab.file: {file}: {'lower-cases' if lowers else 'keeps the case of'} text, vocab.lowercase is "
-            f"{str(lowercase).lower()}; write data.vocab.lowercase={str(lowers).lower()}"
+            f"tokenizer.path: {file}: {'lower-cases' if lowers else 'keeps the case of'} text, tokenizer.lowercase is "
+            f"{str(lowercase).lower()}; write data.tokenizer.lowercase={str(lowers).lower()}"
         )
     return made
 
@@ -131,7 +132,9 @@ def _roles(tokenizer: Tokenizer, about: Mapping[str, Any], path: Path) -> dict[s
     """Role -> token. A token has one role: where the end of text is also padding or the unknown, it is that end."""
     said, ids = _said(path, about), tokenizer.get_vocab()
     if missing := next((f"{key} {token}" for key, token in said.items() if token not in ids), ""):
-        raise BadInput(f"vocab.file: {path}: has no piece for {missing}; add it there, or correct the files beside it")
+        raise BadInput(
+            f"tokenizer.path: {path}: has no piece for {missing}; add it there, or correct the files beside it"
+        )
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
     found: dict[str, str] = {}
     for role, keys in _KEYS.items():

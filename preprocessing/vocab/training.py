@@ -31,8 +31,8 @@ def _made(spec: VocabSpec, texts: Iterable[str]) -> Made:
     except OtherScheme as other:
         found = next((kind_of(kind) for kind in get_args(VocabSpec) if kind.reads(other.scheme)), "")
         mismatch = (
-            f"vocab.file: {other.path}: is {other.scheme.model} of kind {found}, vocab.kind is {spec.kind}; "
-            f"write data.vocab.kind={found}, or name another file"
+            f"tokenizer.path: {other.path}: is {other.scheme.model} of kind {found}, tokenizer.kind is {spec.kind}; "
+            f"write data.tokenizer.kind={found}, or name another file"
         )
         raise BadInput(mismatch if found else str(other)) from None
 
@@ -46,12 +46,12 @@ def fits(vocab: Vocab, spec: VocabSpec) -> None:
     """BadInput unless `vocab` is of the kind that `spec` asks for and has no more pieces than it asks for."""
     if vocab.kind != spec.kind:
         raise BadInput(
-            f"vocab.kind is {spec.kind}, the vocabulary given is {vocab.kind}; change the kind or the corpus"
+            f"tokenizer.kind is {spec.kind}, the vocabulary given is {vocab.kind}; change the kind or the corpus"
         )
-    if vocab.size > spec.size:
+    if vocab.size > spec.vocab_size:
         raise BadInput(
-            f"vocab.size is {spec.size}, the vocabulary given has {vocab.size} pieces; "
-            f"write data.vocab.size={vocab.size}"
+            f"tokenizer.vocab_size is {spec.vocab_size}, the vocabulary given has {vocab.size} pieces; "
+            f"write data.tokenizer.vocab_size={vocab.size}"
         )
 
 
@@ -61,12 +61,12 @@ def _assemble(spec: VocabSpec, made: Made) -> Vocab:
     ids = tokenizer.get_vocab()
     given = tokenizer.get_vocab_size(with_added_tokens=False)
     if missing := [name for name in made.names.values() if ids[name] >= given and not made.complete]:
-        raise BadInput(f"vocab.file: {spec.file}: has no {', '.join(missing)}; name a file that has")
+        raise BadInput(f"tokenizer.path: {spec.path}: has no {', '.join(missing)}; name a file that has")
     if sorted(ids.values()) != list(range(len(ids))):
-        raise BadInput(f"vocab.file: {spec.file}: has a piece twice, or leaves out an id; name another file")
+        raise BadInput(f"tokenizer.path: {spec.path}: has a piece twice, or leaves out an id; name another file")
     special = {role: ids[made.names[role]] if role in made.names else None for role in ROLES}
-    vocab = Vocab.of(spec.kind, len(ids), special, spec.sentinels, made.files)
+    vocab = Vocab.of(spec.kind, len(ids), special, spec.extra_ids, made.files)
     if vocab.unk is None and vocab.words_that_are_special:
         names = ", ".join(vocab.piece(id) for id in sorted(vocab.words_that_are_special))
-        raise BadInput(f"vocab.file: {spec.file}: takes {names} in a text for the special token; name another file")
+        raise BadInput(f"tokenizer.path: {spec.path}: takes {names} in a text for the special token; name another file")
     return vocab

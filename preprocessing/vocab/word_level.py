@@ -11,7 +11,7 @@ from preprocessing.spec import Shrinks, spec
 from preprocessing.vocab.byte_bpe import LINE_ENDS, WHITE
 from preprocessing.vocab.part import SAMPLE_MB, Made, Scheme, described_table, from_file, require_sizes
 
-Unit = Literal["words", "bytes"]
+Unit = Literal["word_level", "bytes"]
 SPECIALS: Final = {"unk": "<unk>", "sep": "</s>"}
 _LEAST: Final = len(SPECIALS) + 1
 
@@ -20,30 +20,33 @@ _LEAST: Final = len(SPECIALS) + 1
 class WholeWords:
     """Whole words, split at white space: for text that is tokenised already (Transformer-XL, arXiv:1901.02860)."""
 
-    kind: Literal["words"] = "words"
-    size: int = 267735
-    rows: int = 0  # as for WordPiece
-    file: str = ""  # vocab.txt
+    kind: Literal["word_level"] = "word_level"
+    vocab_size: int = 267735
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # vocab.txt
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
     special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
-    order: ClassVar[str] = "frequency"
-    sentinels: ClassVar[int] = 0
+    token_order: ClassVar[str] = "frequency"
+    extra_ids: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
-    alpha: ClassVar[float] = 1.0
+    language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = 1 << 20  # all: its trainer counts, and rare words are most of its pieces
     shrinks: ClassVar[Shrinks] = {
-        "tiny": {"size": 16_384, "rows": 0},  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
-        "small": {"size": 16_384, "rows": 0},
+        "tiny": {
+            "vocab_size": 16_384,
+            "padded_vocab_size": 0,
+        },  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }
 
     def __post_init__(self) -> None:
         require_sizes(self, least=_LEAST)
 
     def describe(self) -> str:
-        return f"{self.size:,} whole words{described_table(self)}"
+        return f"{self.vocab_size:,} whole words{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, texts)
@@ -69,26 +72,29 @@ class SingleBytes:
     """The bytes of UTF-8, those that the text has, one by one (Transformer-XL on enwik8)."""
 
     kind: Literal["bytes"] = "bytes"
-    size: int = 258
-    rows: int = 0  # as for WordPiece
-    file: str = ""  # vocab.txt
+    vocab_size: int = 258
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # vocab.txt
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
     special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
-    order: ClassVar[str] = "frequency"
-    sentinels: ClassVar[int] = 0
+    token_order: ClassVar[str] = "frequency"
+    extra_ids: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
-    alpha: ClassVar[float] = 1.0
+    language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = True
     sample_mb: ClassVar[int] = SAMPLE_MB
-    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
 
     def __post_init__(self) -> None:
         require_sizes(self, least=_LEAST)
 
     def describe(self) -> str:
-        return f"single bytes, {self.size:,} of them{described_table(self)}"
+        return f"single bytes, {self.vocab_size:,} of them{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
         return _make(self, texts)
@@ -110,12 +116,12 @@ class SingleBytes:
 
 
 def _make(spec: WholeWords | SingleBytes, texts: Iterable[str]) -> Made:
-    ids = from_file(spec.file, _read) if spec.file else _train(texts, spec.size, spec.kind)
+    ids = from_file(spec.path, _read) if spec.path else _train(texts, spec.vocab_size, spec.kind)
     return Made(SPECIALS, _files(ids, spec.kind))
 
 
 def _train(texts: Iterable[str], size: int, unit: Unit) -> dict[str, int]:
-    """Ids of at most `size` pieces, specials first, then by falling frequency; equal ones by code point."""
+    """Ids of at most `vocab_size` pieces, specials first, then by falling frequency; equal ones by code point."""
     tokenizer = _tokenizer({}, unit)
     trainer = trainers.WordLevelTrainer(vocab_size=size, min_frequency=0, special_tokens=[], show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)

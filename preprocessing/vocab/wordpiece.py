@@ -32,49 +32,54 @@ class WordPiece:
     """
 
     kind: Literal["wordpiece"] = "wordpiece"
-    size: int = 30522
+    vocab_size: int = 30522
     lowercase: bool = True
-    order: Literal["training", "frequency"] = "training"  # of the pieces: as learned, or by how often the text has them
-    rows: int = 0  # of the net's table, where it is filled up beyond `size`; 0: one for each piece
-    file: str = ""  # vocab.txt, tokenizer.json, or a folder with one of them; empty: train one
+    token_order: Literal["training", "frequency"] = (
+        "training"  # of the pieces: as learned, or by how often the text has them
+    )
+    padded_vocab_size: int = 0  # of the net's table, where it is filled up beyond `vocab_size`; 0: one for each piece
+    path: str = ""  # vocab.txt, tokenizer.json, or a folder with one of them; empty: train one
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
     special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
-    sentinels: ClassVar[int] = 0
+    extra_ids: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
-    alpha: ClassVar[float] = 1.0
+    language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = "lowercase"
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = SAMPLE_MB
-    shrinks: ClassVar[Shrinks] = {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
 
     def __post_init__(self) -> None:
         require_sizes(self)
 
     def describe(self) -> str:
-        return f"{self.size:,} {'lower-cased' if self.lowercase else 'cased'} word pieces{described_table(self)}"
+        return f"{self.vocab_size:,} {'lower-cased' if self.lowercase else 'cased'} word pieces{described_table(self)}"
 
     def make(self, texts: Iterable[str]) -> Made:
-        if self.file:
-            return from_file(self.file, self._read)
+        if self.path:
+            return from_file(self.path, self._read)
         return Made(SPECIALS, _files(self._trained(_without_long_words(texts, self.lowercase)), self.lowercase))
 
     def _read(self, path: Path) -> Made:
         if found := tokenizer_json.find(path):
-            made = tokenizer_json.require_case(tokenizer_json.read(found, self), self.file, self.lowercase)
+            made = tokenizer_json.require_case(tokenizer_json.read(found, self), self.path, self.lowercase)
             ids = Tokenizer.from_buffer(made.files[tokenizer_json.NAME]).get_vocab(with_added_tokens=False)
             return made._replace(files=made.files | {"vocab.txt": _lines(ids)})
         return Made(SPECIALS, _files(_ids(tokenizer_json.inside(path, "vocab.txt")), self.lowercase))
 
     def _trained(self, texts: Sequence[str]) -> dict[str, int]:
-        ids = _train(texts, self.size, self.lowercase)
-        return _by_frequency(ids, texts, self.lowercase) if self.order == "frequency" else ids
+        ids = _train(texts, self.vocab_size, self.lowercase)
+        return _by_frequency(ids, texts, self.lowercase) if self.token_order == "frequency" else ids
 
     def least_size(self, texts: Iterable[str]) -> int:
-        if self.file:
+        if self.path:
             return 0
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
-        return len(_first(_alphabet(_without_long_words(texts, self.lowercase), self.size, tokenizer), tokenizer))
+        return len(_first(_alphabet(_without_long_words(texts, self.lowercase), self.vocab_size, tokenizer), tokenizer))
 
     @staticmethod
     def reads(scheme: Scheme) -> bool:
@@ -103,7 +108,7 @@ def _without_long_words(texts: Iterable[str], lowercase: bool) -> list[str]:
 
 
 def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
-    """Ids of at most `size` pieces, specials first; BadInput where the characters of the text alone are more.
+    """Ids of at most `vocab_size` pieces, specials first; BadInput where the characters of the text alone are more.
 
     The library's trainer breaks ties by the ids of pieces and numbers the alphabet in the order of a hash table, which
     differs from run to run. So the alphabet is counted and sorted here, and handed over in order, piece by piece.

@@ -11,7 +11,7 @@ def test_the_deepest_gpt_that_a_plan_gives_room() -> None:
     room = gpu.TINY.memory
     small, _ = gpu.deepest(gpu.TINY, room)
     larger, needed = gpu.deepest(gpu.TINY, room + 8e6)
-    assert small.trunk.layers < larger.trunk.layers
+    assert small.model.num_hidden_layers < larger.model.num_hidden_layers
     assert needed.peak <= room + 8e6
 
 

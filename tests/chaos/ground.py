@@ -20,7 +20,14 @@ from training.run import CHECKPOINTS
 STEPS: Final = 40
 SAVE_EVERY: Final = 8
 RECIPE: Final = (  # two layers that are narrow but deep inside: a checkpoint takes a while, a step does not
-    *("bert_base", "--scale", "tiny", "data.vocab.size=400", "trunk.inner=8192", "optim.warmup=4"),
+    *(
+        "bert_base",
+        "--scale",
+        "tiny",
+        "data.tokenizer.vocab_size=400",
+        "model.intermediate_size=8192",
+        "optim.warmup=4",
+    ),
     f"phases=[{{length: 32, batch: 8, steps: {STEPS}}}]",
 )
 CLUSTER: Final = (

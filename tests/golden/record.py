@@ -32,7 +32,7 @@ RECIPES = ("bert_base", "gpt2", "roberta_base")
 FAMILY = "family"  # the file with all of them
 STEPS = 20
 SHRUNK = (
-    "data.vocab.size=600",
+    "data.tokenizer.vocab_size=600",
     "optim.warmup=5",
     'phases=[{"length": 48, "batch": 16, "steps": 20}]',
 )
@@ -90,7 +90,7 @@ def losses_of(name: str) -> list[float]:
         scores = engine.forward(batch)
         total = sum(
             loss.weight * scores[loss.kind].loss / max(1, scores[loss.kind].count)  # no pair may be asked for its label
-            for loss in one.objective.losses
+            for loss in one.losses
         )
         engine.backward(total)
         engine.step(schedule.rate(one.optim, step, STEPS))
@@ -104,7 +104,7 @@ def alike(names: list[str]) -> dict[str, str]:
     found = {}
     for name in names:
         science = family.recipe(name, "tiny").science
-        key = digest(science | {"data": science["data"]["segment"]})
+        key = digest(science | {"data": [science["data"]["packing"], science["data"]["static_masks"]]})
         found[name] = first.setdefault(key, name)
     return found
 

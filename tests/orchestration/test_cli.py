@@ -82,13 +82,14 @@ BAD = {
     "cluster.machine.precision=bf16",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "
     "phases.0.steps=9",
-    "check gpt2 data.vocab.size=1": "override data.vocab.size=1: data.vocab.size is 1, allowed is a whole number from "
-    "257 up",
+    "check gpt2 data.tokenizer.vocab_size=1": "override data.tokenizer.vocab_size=1: "
+    "data.tokenizer.vocab_size is 1, allowed is a whole number from 257 up",
     "check gpt2 --scale huge": "--scale is 'huge', allowed are tiny, small",
     "check gpt2 data.corpus=dmo": f"dmo is not one of the corpora {CORPORA} and not a .yaml file; did you mean demo?",
     "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
-    "check bert_base trunk.segments=1": "bert_base: data.segment: pair marks 2 segments, trunk encoder tells 1 "
-    "apart; use trunk kind encoder or two_stream or twin with segments 2",
+    "check bert_base model.type_vocab_size=1": "bert_base: data.packing: segment_pair marks 2 segments, "
+    "model encoder tells 1 apart; use model kind encoder or two_stream or generator_discriminator with type_vocab_size "
+    "2",
     "plan gpt2 --budget 5usd --deadline 1d": "plan: --budget and --deadline are both given; ask for one of "
     "them at a time",
     "plan gpt2 --table": NO_MORE,
@@ -116,8 +117,10 @@ BAD = {
     "from 0 to a million",
     "check gpt2 cluster.hang_minutes=.inf": "override cluster.hang_minutes=.inf: hang_minutes is inf, allowed is a "
     "number of minutes from 0 (never) up",
-    f"check gpt2 trunk.layers={10**30}": "override trunk.layers, line 1: a number of 31 digits is not read here",
-    f"check gpt2 trunk.layers={'9' * 5000}": "override trunk.layers, line 1: a number of 5000 digits is not read here",
+    f"check gpt2 model.num_hidden_layers={10**30}": "override model.num_hidden_layers, line 1: "
+    "a number of 31 digits is not read here",
+    f"check gpt2 model.num_hidden_layers={'9' * 5000}": "override model.num_hidden_layers, line 1: "
+    "a number of 5000 digits is not read here",
     "check gpt2 name=../../evil": "override name=../../evil: name is '../../evil', allowed is a word of letters, "
     "digits, _ . + and -, a letter or digit first, 100 at most",
     "ui --port 65536": "Invalid value for '--port': allowed is a number up to 65535",
@@ -136,7 +139,7 @@ def test_what_was_typed_wrong_is_said_in_one_line_with_exit_code_2(capsys, words
     assert refused(capsys, *words.split()) == (2, BAD[words])
 
 
-@pytest.mark.parametrize("given", ["optim.peak=" + "x" * 1_000_000, "trunk.layers=[" + "1," * 10_000 + "]"])
+@pytest.mark.parametrize("given", ["optim.peak=" + "x" * 1_000_000, "model.num_hidden_layers=[" + "1," * 10_000 + "]"])
 def test_a_line_is_short_however_much_was_given(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Five megabytes of a name were repeated whole."""
     code, line = refused(capsys, "check", "bert_base", given)
@@ -329,7 +332,10 @@ def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
     elif cluster == "2240xa100":
         assert main(["check", "mt_nlg_530b", "--on", cluster]) == 0
         assert main(["check", "bert_base", "--on", cluster]) == 2
-        assert "trunk.layers is 12, allowed is at least one for each of the 35 stages" in capsys.readouterr().err
+        assert (
+            "model.num_hidden_layers is 12, allowed is at least one for each of the 35 stages"
+            in capsys.readouterr().err
+        )
     else:
         assert main(["check", "bert_base", "--on", cluster]) == 0
         assert f"of cluster {cluster} " in capsys.readouterr().out
@@ -536,7 +542,7 @@ def test_keys_answers_people_and_programs(capsys):
     assert part["keys"][0] == {"name": "peak", "type": "number", "default": "", "means": "learning rate"}
     assert main(["keys", "phases.0.steps"]) == 0
     assert "training steps" in capsys.readouterr().out
-    assert main(["keys", "choose.nothing"]) == 0
+    assert main(["keys", "masking.none"]) == 0
     assert "no keys" in capsys.readouterr().out
     assert main(["keys"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 140
@@ -576,7 +582,13 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
         "sources: [{kind: text, path: north.txt, unit: line}, {kind: text, path: south.txt, unit: line}]\n"
     )
     job_flags = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out")]
-    job_flags += ["data.vocab.size=200", "phases.0.steps=6", "phases.0.batch=8", "optim.warmup=2", "cluster.workers=1"]
+    job_flags += [
+        "data.tokenizer.vocab_size=200",
+        "phases.0.steps=6",
+        "phases.0.batch=8",
+        "optim.warmup=2",
+        "cluster.workers=1",
+    ]
     small = ["--seeds", "1", "--labels", "8", "--progress", "none"]
 
     assert main(["run", *job_flags, *small, "--json"]) == 0

@@ -18,7 +18,7 @@ FLAGS = ("--scale", "tiny", "evals=[]", "phases.0.steps=210")
 UNFINISHED = (".tmp-*", ".*.unfinished", ".mlflow-*")
 KB = 1024
 VERBS = {  # the words of each, with TO for a folder to write to
-    "corpus": "corpus bert_tiny data.vocab.size=600",
+    "corpus": "corpus bert_tiny data.tokenizer.vocab_size=600",
     "corpus_again_with_a_card": "corpus bert_tiny --card",
     "corpus_rows": "corpus bert_tiny --rows",
     "train": "train gpt2 seed=3",

@@ -30,12 +30,12 @@ OVERRIDES: Final = {
     # The mini-world has no sentinels. Not its ReLU: a number of 1e-8 that rounds to the other side of 0 switches a
     # neuron on, and Adafactor makes a step of full size of its gradient, however small (seen: one of 160 neurons, 1e-4)
     "T5": [
-        "trunk.activation=gelu",
-        "objective.choose={kind: nothing}",
-        "objective.rewrite={kind: noise, edits: [infill]}",
+        "model.activation=gelu",
+        "masking={kind: none}",
+        "objective={kind: denoising, noise_types: [text_infilling]}",
     ],
-    "ALBERT": ["trunk.embedding=16"],
-    "ELECTRA": ["trunk.embedding=16", "trunk.generator=0.5", "trunk.heads=8"],
+    "ALBERT": ["model.embedding_size=16"],
+    "ELECTRA": ["model.embedding_size=16", "model.generator_size_ratio=0.5", "model.num_attention_heads=8"],
 }
 OPTIMISERS: Final[dict[str, Optim]] = {
     "AdamW": AdamW(peak=1e-2, warmup=2),
@@ -83,8 +83,8 @@ def run(cell: Cell, corpus: Path, folder: Path) -> Run:
     return mini_run(
         corpus,
         folder / cell.name,
-        trunk=wanted.trunk,
-        losses=wanted.objective.losses,
+        trunk=wanted.model,
+        losses=wanted.losses,
         optim=wanted.optim,
         phases=wanted.phases,
         sampling=wanted.sampling,

@@ -33,7 +33,7 @@ def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
     folder = Path(out)
     with patch.object(sources, "SPLIT_BYTES", int(split_kb) << 10):
         read_text(corpus, folder / "text", beam_args)
-    train_vocab(folder / "text", WordPiece(size=200), folder / "vocab", HERE)
+    train_vocab(folder / "text", WordPiece(vocab_size=200), folder / "vocab", HERE)
     return encode(folder / "text", folder / "vocab", corpus, folder / "corpus", beam_args)
 
 

@@ -82,7 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     source.write_bytes(json_lines([{"text": story(number)} for number in range(60)]))
     corpus = Corpus(name="stories", sources=(Jsonl(path=str(source)),), validation=0.1, test=0.1)
     texts = read_text(corpus, folder / "text", HERE)
-    train_vocab(folder / "text", WordPiece(size=200), folder / "vocab")
+    train_vocab(folder / "text", WordPiece(vocab_size=200), folder / "vocab")
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
     return Made(folder, list(texts.documents(0, len(texts.plan_N))))
 

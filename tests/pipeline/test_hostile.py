@@ -163,7 +163,7 @@ def test_the_ledger_balances_to_the_byte_and_agrees_with_the_rejects(read: Read)
 
 
 def test_the_sound_documents_become_the_same_shards(read: Read) -> None:
-    train_vocab(read.folder / "clean", WordPiece(size=200), read.folder / "vocab")
+    train_vocab(read.folder / "clean", WordPiece(vocab_size=200), read.folder / "vocab")
     made = dict[str, dict[str, bytes]]()
     for name in ("clean", "hostile"):
         out = read.folder / f"{name}-corpus"

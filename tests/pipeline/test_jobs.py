@@ -23,7 +23,7 @@ from preprocessing.vocab import ByteBPE, SentencePieceBPE, Vocab, VocabSpec, Wor
 from tests.pipeline.conftest import story
 from tests.pipeline.formats import web_record
 
-SMALL = WordPiece(size=200)
+SMALL = WordPiece(vocab_size=200)
 TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 HERE = ("--direct_running_mode=in_memory",)
 HELD_OUT = {"validation": 0.1, "test": 0.1}
@@ -59,7 +59,7 @@ def stories(write_jsonl: Callable[..., Path]) -> Path:
 
 @pytest.mark.usefixtures("many_parts")
 def test_the_text_of_each_document_comes_back_from_the_shards(stories: Path, tmp_path: Path) -> None:
-    build(corpus_of(stories), tmp_path, vocab=ByteBPE(size=300))
+    build(corpus_of(stories), tmp_path, vocab=ByteBPE(vocab_size=300))
     vocab = Vocab.load(tmp_path / "corpus" / "vocab")
     shards = [
         shard for split in ("train", "validation", "test") for shard in Store.open(tmp_path / "corpus", split).shards
@@ -248,7 +248,7 @@ class TestResume:
 
     def test_another_vocabulary_replaces_the_shards(self, stories: Path, tmp_path: Path) -> None:
         first = build(corpus_of(stories), tmp_path)
-        second = build(corpus_of(stories), tmp_path, vocab=replace(SMALL, size=60))
+        second = build(corpus_of(stories), tmp_path, vocab=replace(SMALL, vocab_size=60))
         assert first.vocab["hash"] != second.vocab["hash"]
         assert Store.open(tmp_path / "corpus", "train").manifest == second
 
@@ -307,13 +307,13 @@ def test_a_rare_language_has_its_share_by_alpha_in_what_a_vocabulary_is_trained_
         return seen.copy()
 
     monkeypatch.setattr("pipeline.jobs.train", recorded)
-    found = sampled("one", SentencePieceBPE(alpha=0.5, languages=("en", "fr")))
+    found = sampled("one", SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr")))
     assert sorted(set(found)) == sorted({*english, *french})
     assert [found.count(text) for text in english] == [1] * 100
     times = (len("".join(english)) / len("".join(french))) ** 0.5  # about five: 1/5 : 1 is the root of 1/25 : 1
     assert {found.count(text) for text in french} <= {int(times), int(times) + 1}
-    assert sampled("two", SentencePieceBPE(alpha=0.5, languages=("en", "fr"))) == found
-    for in_proportion in (SentencePieceBPE(alpha=0.5), SentencePieceBPE(languages=("en", "fr"))):
+    assert sampled("two", SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr"))) == found
+    for in_proportion in (SentencePieceBPE(language_sampling_alpha=0.5), SentencePieceBPE(languages=("en", "fr"))):
         assert sorted(sampled("one", in_proportion)) == sorted([*english, *french])
 
 
@@ -322,7 +322,7 @@ def test_a_sample_of_languages_is_no_larger_than_asked_for(write_jsonl: Callable
     rare = [story(number) for number in range(80, 100)]
     write_jsonl(rare, "input/en/1.jsonl")
     texts = read_text(corpus_of(tmp_path / "input", validation=0, test=0), tmp_path / "text", HERE)
-    spec = SentencePieceBPE(alpha=0.5, languages=("en", "fr", "de"))
+    spec = SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr", "de"))
     found = list(_sample_of_languages(texts, 9_000, spec))
     size = {name: sum(len(text) for text in found if (text in rare) == (name == "en")) for name in ("en", "fr")}
     assert 8_000 < sum(size.values()) <= 9_000

@@ -29,7 +29,7 @@ from tests.pipeline.test_jobs import HERE, SMALL, TWO, build, content
 
 SIZES = {"books": 20, "crawl": 90, "wiki": 12}  # documents
 WEIGHTS = {"books": 8.0, "crawl": 60.0, "wiki": 33.0}
-GPT = {"segment": Packed(fill="tokens"), "choose": Nothing(), "rewrite": Shift()}
+GPT = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift()}
 
 pytestmark = pytest.mark.usefixtures("many_parts")
 
@@ -330,6 +330,6 @@ def test_shares_are_weights_over_their_sum() -> None:
 @pytest.mark.slow
 def test_finished_rows_of_a_mixture_are_refused(mixture: Corpus, tmp_path: Path) -> None:
     build(mixture, tmp_path, *HERE)
-    static = Static(str(tmp_path / "corpus"), "train", Sampling(**GPT, duplicates=1), 32)
+    static = Static(str(tmp_path / "corpus"), "train", Sampling(**GPT, static_masks=1), 32)
     with pytest.raises(BadInput, match="is a mixture, and finished rows say nothing of its weights"):
         materialise(static, tmp_path / "rows", HERE)

@@ -30,7 +30,7 @@ def test_the_store_holds_the_documents_that_the_reference_bert_reads(shared: Pat
         test=0,
     )
     read_text(corpus, tmp_path / "text", HERE)
-    vocab = WordPiece(file=str(shared / "tokenizers/bert-uncased/vocab.txt"))
+    vocab = WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt"))
     train_vocab(tmp_path / "text", vocab, tmp_path / "vocab", HERE)
     encode(tmp_path / "text", tmp_path / "vocab", corpus, tmp_path / "corpus", HERE)
     documents = reference_scripts.documents_of(Store.open(tmp_path / "corpus", "train").shards)

@@ -30,43 +30,50 @@ from tests.preprocessing.vocab.test_vocab import TEXTS
 
 SEGMENTS = facts.parts_of(
     Segment,
-    Packed(fill="sentences"),
-    Packed(fill="sentences", cross_documents=False, long="drop"),
-    Packed(fill="tokens"),
-    Packed(fill="tokens", cross_documents=False),
-    Pair(negative="random"),
-    Pair(negative="random", unit="sentence", share=0.25),
-    Pair(negative="swap"),
-    Pair(negative="none"),
-    Pair(negative="dialogue"),
-    StreamPair(ways="forward"),
+    Packed(unit="sentence"),
+    Packed(unit="sentence", cross_documents=False, overlong="drop"),
+    Packed(unit="token"),
+    Packed(unit="token", cross_documents=False),
+    Pair(negatives="random"),
+    Pair(negatives="random", unit="sentence", negative_prob=0.25),
+    Pair(negatives="swapped"),
+    Pair(negatives="none"),
+    Pair(negatives="dialogue"),
+    StreamPair(directions="forward"),
     Sentence(languages=("en", "fr")),
-    Parallel(pairs=0, languages=("en", "fr")),
+    Parallel(translation_ratio=0, languages=("en", "fr")),
 )
 CHOICES = facts.parts_of(
     Choose,
-    Tokens(alpha=0.5),
-    Entities(tokens=0.2),
-    Spans(units=0.5),
-    Ngrams(of="tokens"),
-    choose.Fragment(block=512),
+    Tokens(sample_alpha=0.5),
+    Entities(token_level_prob=0.2),
+    Spans(phrase_prob=0.5),
+    Ngrams(ngram_unit="token"),
+    choose.Fragment(block_size=512),
 )
 REWRITES = facts.parts_of(
     Rewrite,
-    Cloze(unit="span", mask=1.0, swap=0.0),
-    Sentinel(answer="all"),
-    Sentinel(collapse=False),
-    Sentinel(answer="all", collapse=False, swap=0.1),
-    Noise(edits=("permute", "infill", "rotate")),
-    rewrite.Fragment(hide=False),
-    Unified(full=1.0, sequence=0.0, left=0.0, right=0.0, mask=1.0, swap=0.0),
+    Cloze(replace_unit="span", mask_replace_prob=1.0, random_replace_prob=0.0),
+    Sentinel(targets="all"),
+    Sentinel(collapse_spans=False),
+    Sentinel(targets="all", collapse_spans=False, random_replace_prob=0.1),
+    Noise(noise_types=("sentence_permutation", "text_infilling", "document_rotation")),
+    rewrite.Fragment(hide_masked_from_decoder=False),
+    Unified(
+        bidirectional_prob=1.0,
+        seq2seq_prob=0.0,
+        left_to_right_prob=0.0,
+        right_to_left_prob=0.0,
+        mask_replace_prob=1.0,
+        random_replace_prob=0.0,
+    ),
 )
 VOCABS = facts.parts_of(
     VocabSpec,
-    WordPiece(size=100, rows=128, lowercase=False),
-    ByteBPE(size=300, specials="roberta"),
-    Unigram(size=50, sentinels=10, lowercase=True),
-    SentencePieceBPE(size=60, sentinels=10, languages=("en", "fr"), alpha=0.7),
+    WordPiece(vocab_size=100, padded_vocab_size=128, lowercase=False),
+    ByteBPE(vocab_size=300, special_tokens="roberta"),
+    Unigram(vocab_size=50, extra_ids=10, lowercase=True),
+    SentencePieceBPE(vocab_size=60, extra_ids=10, languages=("en", "fr"), language_sampling_alpha=0.7),
 )
 UNIONS = [
     (Segment, Segmentation, SEGMENTS),
@@ -117,7 +124,7 @@ def test_what_a_part_emits_its_kind_can_emit(part: Any) -> None:
 @pytest.mark.parametrize("part", REWRITES, ids=str)
 def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Rewrite) -> None:
     assert part.two_sided == ("source_ids" in part.emits) == bool(part.target)
-    assert (part.attention != "trunk") == ({"rank", "reach"} <= part.emits)
+    assert (part.attention != "model") == ({"rank", "reach"} <= part.emits)
     assert not (part.selects and "hits" in part.needs)
 
 
@@ -133,15 +140,15 @@ def test_a_choice_wants_phrases_where_it_reads_them(part: Choose) -> None:
 
 
 SMALL = [
-    WordPiece(size=100),
-    ByteBPE(size=300),
-    ByteBPE(size=300, specials="roberta"),
-    Unigram(size=60),
-    Unigram(size=50, sentinels=10, lowercase=True),
-    SentencePieceBPE(size=60),
-    SentencePieceBPE(size=60, sentinels=10),
-    WholeWords(size=40),
-    SingleBytes(size=50),
+    WordPiece(vocab_size=100),
+    ByteBPE(vocab_size=300),
+    ByteBPE(vocab_size=300, special_tokens="roberta"),
+    Unigram(vocab_size=60),
+    Unigram(vocab_size=50, extra_ids=10, lowercase=True),
+    SentencePieceBPE(vocab_size=60),
+    SentencePieceBPE(vocab_size=60, extra_ids=10),
+    WholeWords(vocab_size=40),
+    SingleBytes(vocab_size=50),
 ]
 
 
@@ -161,12 +168,12 @@ SHARES = [
     (Cloze(), Tokens(), (0.0, 1.0)),
     (Sentinel(), NoiseSpans(), (1.0, (0.15 + 0.05) / (1 - 0.15 + 0.05))),
     (Sentinel(), Tokens(rate=0.3), (1.0, 0.3)),
-    (Sentinel(answer="all"), NoiseSpans(), (1.0, 1.0)),
+    (Sentinel(targets="all"), NoiseSpans(), (1.0, 1.0)),
     (Prefix(), Nothing(), (0.5, 0.5)),
     (Deshuffle(), Nothing(), (1.0, 1.0)),
     (Noise(), Nothing(), (1.0, 1.0)),
     (rewrite.Fragment(), choose.Fragment(), (1.0, 0.5)),
-    (rewrite.Fragment(), Partial(of=4), (1.0, 0.25)),
+    (rewrite.Fragment(), Partial(group_size=4), (1.0, 0.25)),
 ]
 
 
@@ -176,7 +183,7 @@ def test_shares_of_a_row_that_encoder_and_decoder_read(part: Rewrite, choice: Ch
 
 
 def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_mean() -> None:
-    spans, rng = NoiseSpans(rate=0.15, mean=3.0), np.random.default_rng(0)
+    spans, rng = NoiseSpans(rate=0.15, mean_noise_span_length=3.0), np.random.default_rng(0)
     numbers = {int(spans({"ids": np.zeros(512)}, rng).max()) for _ in range(5)}
     assert numbers == {round(512 * spans.predicted / spans.span_mean)}
 
@@ -184,9 +191,9 @@ def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_me
 @pytest.mark.parametrize(
     ("part", "line"),
     [
-        (Pair(negative="random"), "pairs of segments, 50% random next sentence (NSP)"),
-        (Pair(negative="swap"), "pairs of segments, 50% swapped (SOP)"),
-        (Spans(units=0.5), "15% of the tokens, 50% of them in whole phrases, in spans of up to 10 words"),
+        (Pair(negatives="random"), "pairs of segments, 50% random next sentence (NSP)"),
+        (Pair(negatives="swapped"), "pairs of segments, 50% swapped (SOP)"),
+        (Spans(phrase_prob=0.5), "15% of the tokens, 50% of them in whole phrases, in spans of up to 10 words"),
         (Shift(), "each token predicts the next"),
         (Cloze(), "80% masked, 10% swapped, 10% kept, drawn per token"),
         (
@@ -194,7 +201,7 @@ def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_me
             "text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted",
         ),
         (Sentinel(), "each masked span is one sentinel, predicted behind it"),
-        (Unigram(size=32_100, rows=32_128), "32,100 unigram pieces, in a table of 32,128 rows"),
+        (Unigram(vocab_size=32_100, padded_vocab_size=32_128), "32,100 unigram pieces, in a table of 32,128 rows"),
     ],
 )
 def test_parts_are_described_in_the_words_of_their_papers(part: Any, line: str) -> None:
@@ -202,18 +209,21 @@ def test_parts_are_described_in_the_words_of_their_papers(part: Any, line: str) 
 
 
 def test_a_scale_puts_in_the_sizes_that_were_measured() -> None:
-    assert WholeWords.shrinks["tiny"] == {"size": 16_384, "rows": 0}
-    assert WordPiece.shrinks == {"tiny": {"size": 4_096, "rows": 0}, "small": {"size": 16_384, "rows": 0}}
-    assert StreamPair.shrinks == {"tiny": {"reuse": 32}, "small": {"reuse": 64}}
-    assert Permute.shrinks == {"tiny": {"block": 32}, "small": {"block": 64}}
-    assert SentencePieceBPE.shrinks["small"] == {"size": 16_384, "rows": 0, "languages": []}
+    assert WholeWords.shrinks["tiny"] == {"vocab_size": 16_384, "padded_vocab_size": 0}
+    assert WordPiece.shrinks == {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
+    assert StreamPair.shrinks == {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
+    assert Permute.shrinks == {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
+    assert SentencePieceBPE.shrinks["small"] == {"vocab_size": 16_384, "padded_vocab_size": 0, "languages": []}
     assert not any(member.shrinks for member in get_args(Choose))
 
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=str)
 def test_a_sampling_travels_as_json(segment: Segment) -> None:
     for choice, made in zip(CHOICES, REWRITES, strict=False):
-        sampling = Sampling(segment=segment, choose=choice, rewrite=made, seed=3, duplicates=10)
+        sampling = Sampling(packing=segment, masking=choice, objective=made, seed=3, static_masks=10)
         assert Sampling.of(json.loads(json.dumps(asdict(sampling)))) == sampling
 
 

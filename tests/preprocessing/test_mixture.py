@@ -18,8 +18,8 @@ from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab, random_shard
 
 GPT3 = (60, 22, 8, 8, 3)
 MT_NLG = (14.3, 19.3, 5.7, 2.9, 4.8, 0.9, 1.0, 0.2, 1.4, 1.6, 9.4, 13.0, 15.7, 9.0, 0.9)
-GPT = {"segment": Packed(fill="tokens"), "choose": Nothing(), "rewrite": Shift()}
-BERT = {"segment": Pair(negative="random"), "choose": Words(), "rewrite": Cloze()}
+GPT = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift()}
+BERT = {"packing": Pair(negatives="random"), "masking": Words(), "objective": Cloze()}
 NAMES = ("books", "crawl", "wiki")
 WEIGHTS = (8.0, 60.0, 3.0)
 
@@ -45,7 +45,7 @@ def mixed(weights=WEIGHTS, documents=(60, 200, 12)) -> ToyStore:
 
 
 def rows_of(parts, store=None, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store or mixed(), ToyVocab(), Sampling(**parts, seed=seed, duplicates=duplicates), length)
+    return Rows(store or mixed(), ToyVocab(), Sampling(**parts, seed=seed, static_masks=duplicates), length)
 
 
 def groups_of(rows: Rows, addresses) -> list[int]:
@@ -184,7 +184,7 @@ def test_rows_of_the_groups_are_those_of_their_own_shards():
 
 
 def test_batches_of_tokens_are_stretches_of_the_mixture_too():
-    rows = rows_of({"segment": Sentence(), "choose": Nothing(), "rewrite": Shift()})
+    rows = rows_of({"packing": Sentence(), "masking": Nothing(), "objective": Shift()})
     stretches = [rows.rows_in_token_range(start, start + 700) for start in range(0, 21_000, 700)]
     assert [part.start for part in stretches[1:]] == [part.stop for part in stretches[:-1]]
     for part in stretches[20:]:
@@ -200,12 +200,12 @@ def test_the_rows_of_an_epoch_are_each_there_once_and_can_be_made():
 
 
 def test_rows_that_go_on_from_each_other_cannot_be_mixed():
-    with pytest.raises(BadInput, match=r"is a mixture, and rows of segment stream go on .*--data PATH"):
-        rows_of({"segment": Stream(), "choose": Nothing(), "rewrite": Shift()})
+    with pytest.raises(BadInput, match=r"is a mixture, and rows of packing stream go on .*--data PATH"):
+        rows_of({"packing": Stream(), "masking": Nothing(), "objective": Shift()})
 
 
 def test_a_group_that_gives_no_row_is_named():
     store = mixed()
     short = ToyShard(np.arange(10, 14), np.array([0, 1, 2, 3, 4]), np.arange(4), np.ones(4, bool), store.shards[3].path)
-    with pytest.raises(BadInput, match=r"not one pair row in train of train-3.arrow"):
+    with pytest.raises(BadInput, match=r"not one segment_pair row in train of train-3.arrow"):
         rows_of(BERT, ToyStore((*store.shards[:3], short), groups=store.groups)).addresses(0, 5)

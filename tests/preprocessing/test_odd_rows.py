@@ -19,11 +19,11 @@ from tests.preprocessing.toy import ToyShard, ToyStore
 
 LENGTH = 12
 SEGMENTS: tuple[Segment, ...] = (
-    Packed(fill="tokens"),
-    Packed(fill="tokens", separators=False, cross_documents=False),
-    Packed(fill="sentences", cross_documents=False),
-    Pair(negative="none", single=0.3),
-    Pair(negative="swap", short=1.0),
+    Packed(unit="token"),
+    Packed(unit="token", add_separators=False, cross_documents=False),
+    Packed(unit="sentence", cross_documents=False),
+    Pair(negatives="none", single_segment_prob=0.3),
+    Pair(negatives="swapped", short_seq_prob=1.0),
     Sentence(),
     Stream(),
 )
@@ -42,13 +42,13 @@ REWRITES: tuple[Rewrite, ...] = (
     Cloze(),
     Masked(),
     Sentinel(),
-    Sentinel(collapse=False),
+    Sentinel(collapse_spans=False),
     Prefix(),
     Deshuffle(),
     GapSentences(),
-    Noise(edits=("permute", "infill", "rotate"), rate=0.9),
-    Noise(edits=("delete",), rate=1.0),
-    Permute(block=4),
+    Noise(noise_types=("sentence_permutation", "text_infilling", "document_rotation"), mask_ratio=0.9),
+    Noise(noise_types=("token_deletion",), mask_ratio=1.0),
+    Permute(perm_size=4),
     Shift(),
 )
 FITTING = [parts for parts in product(SEGMENTS, CHOICES, REWRITES) if not impossible(*parts, {})]
@@ -76,7 +76,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_row_of_odd_text_can_be_read(name: str) -> None:
     for segment, choose, rewrite in FITTING:
-        sampling = Sampling(segment=segment, choose=choose, rewrite=rewrite)
+        sampling = Sampling(packing=segment, masking=choose, objective=rewrite)
         rows = Rows(TEXTS[name], Vocabulary(), sampling, LENGTH)  # type: ignore[arg-type]
         count = 0
         with suppress(BadInput):  # where the text gives no such rows at all

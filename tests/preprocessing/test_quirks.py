@@ -85,7 +85,7 @@ def test_bert_has_56_to_58_percent_random_next_and_ours_50() -> None:
     assert len(made) > 10_000
     assert 0.56 < np.mean([one.label for one in made]) < 0.58
     text = random_shard(1000)
-    plans = [Pair(negative="random").plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(5)]
+    plans = [Pair(negatives="random").plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(5)]
     label_R = np.concatenate([plan.pair_label_R for plan in plans])
     assert len(label_R) > 10_000
     assert abs(label_R.mean() - 0.5) < 0.01  # to .005 in test_segment
@@ -147,13 +147,13 @@ def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -
     tiny = PiecesVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
     text = replace(shard([[20] * 6] * 9), ids_T=np.full(1080, 7, dtype=np.uint16))
     put = dict[str, set[int]]()
-    for swap_from in ("ordinary", "vocabulary"):
-        rewrite = Cloze(swap_from=swap_from)
-        parts = {"segment": Pair(negative="random"), "choose": Tokens(rate=0.5), "rewrite": rewrite}
+    for swap_from in ("non_special", "vocabulary"):
+        rewrite = Cloze(random_token_source=swap_from)
+        parts = {"packing": Pair(negatives="random"), "masking": Tokens(rate=0.5), "objective": rewrite}
         rows = Rows(ToyStore((text,)), tiny, Sampling(**parts), length=64)
         made = [rows.row(epoch, sample) for epoch in range(20) for sample in range(rows.count(epoch))]
         put[swap_from] = {id for one in made for id in one["ids"][one["labels"] != IGNORE].tolist()}
-    assert put == {"ordinary": {MASK, *range(5, 12)}, "vocabulary": set(range(12))}
+    assert put == {"non_special": {MASK, *range(5, 12)}, "vocabulary": set(range(12))}
 
 
 # ALBERT, 2.2
@@ -201,7 +201,7 @@ def test_albert_mixes_random_documents_into_sentence_order() -> None:
 
 def test_our_swapped_pairs_are_of_one_document_only() -> None:
     text = shard([[9]] * 20 + [[9, 9]] * 20)
-    pair = Pair(negative="swap")
+    pair = Pair(negatives="swapped")
     plan = pair.plan(text, 64, 0, SEGMENT.at(0, 0))
     assert len(plan) == 20  # a document of one sentence gives none
     assert np.array_equal(plan.start_RP.max(axis=1), plan.stop_RP.min(axis=1))
@@ -267,7 +267,7 @@ def test_roberta_has_a_million_mask_seeds_and_ours_one_for_each_address() -> Non
 @pytest.mark.parametrize("choose", [Tokens(rate=0.9), Words(rate=0.9), Ngrams(rate=0.9), Spans(rate=0.9)])
 def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
     store = ToyStore((shard([[5, 4]] * 12),))
-    rows = Rows(store, VOCAB, Sampling(segment=Packed(fill="sentences"), choose=choose, rewrite=Cloze()), length=48)
+    rows = Rows(store, VOCAB, Sampling(packing=Packed(unit="sentence"), masking=choose, objective=Cloze()), length=48)
     one = rows.row(0, 0)
     assert np.count_nonzero(one["special"]) > 4  # <s>, </s> and one more between documents
     assert (one["labels"][one["special"]] == IGNORE).all()
@@ -293,7 +293,7 @@ def test_megatron_reaches_half_of_the_short_lengths_and_ours_all() -> None:
     assert len(reached) == 254
     assert all(length % 2 == 0 for length in reached)
     text = shard([[1] * 520] * 300)
-    plan = Pair(negative="swap", short=1.0).plan(text, 511, 0, SEGMENT.at(0, 0))
+    plan = Pair(negatives="swapped", short_seq_prob=1.0).plan(text, 511, 0, SEGMENT.at(0, 0))
     first = plan.start_RP.min(axis=1) % 520 == 0
     target = (plan.stop_RP.astype(int) - plan.start_RP).sum(axis=1)[first]
     assert 100 < np.count_nonzero(target % 2) < 200
@@ -301,8 +301,8 @@ def test_megatron_reaches_half_of_the_short_lengths_and_ours_all() -> None:
 
 def test_megatron_drops_a_document_with_a_long_sentence_and_ours_keeps_it() -> None:
     text = shard([[600, 5], [5, 5]])
-    plan = Pair(negative="swap").plan(text, 128, 0, SEGMENT.at(0, 0))
+    plan = Pair(negatives="swapped").plan(text, 128, 0, SEGMENT.at(0, 0))
     assert plan.counts["unpaired_documents"] == 0
     assert len(plan) == 2
-    packed = Packed(fill="sentences").plan(text, 128, 0, SEGMENT.at(0, 0))
+    packed = Packed(unit="sentence").plan(text, 128, 0, SEGMENT.at(0, 0))
     assert packed.counts["cuts_in_sentences"] == 4

@@ -38,7 +38,7 @@ def golden() -> dict[str, Any]:
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Vocab:
     file = tmp_path_factory.mktemp("made_up") / "vocab.txt"
     file.write_text("\n".join(reference.PIECES) + "\n")
-    return train(WordPiece(size=len(reference.PIECES), file=str(file)), [])
+    return train(WordPiece(vocab_size=len(reference.PIECES), path=str(file)), [])
 
 
 def encoded(text: str, vocab: Vocab) -> list[list[list[int]]]:
@@ -74,7 +74,7 @@ def test_instances_of_a_made_up_text_are_those_of_the_reference_albert(made_up: 
 
 @pytest.fixture(scope="module")
 def uncased(shared: Path) -> Vocab:
-    return train(WordPiece(file=str(shared / "tokenizers" / "bert-uncased" / "vocab.txt")), [])
+    return train(WordPiece(path=str(shared / "tokenizers" / "bert-uncased" / "vocab.txt")), [])
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_instances_of_the_sample_text_are_those_of_the_reference_albert(uncased:
 @pytest.mark.parametrize("run", range(len(reference.ALBERT_RUNS)))
 def test_instances_of_published_pieces_are_those_of_the_reference_albert(shared: Path, run: int) -> None:
     # The documents are as ALBERT's own tokenizer cut them: it parts digits from commas after sentencepiece.
-    pieces = train(Unigram(size=30000, file=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
+    pieces = train(Unigram(vocab_size=30000, path=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
     check("albert sample pieces", golden()["albert sample pieces"]["documents"], pieces, run)
 
 

@@ -17,15 +17,15 @@ from preprocessing.shards import Shard, write_shard
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab, random_shard, shard
 
 STORE = ToyStore(tuple(random_shard(40, seed=seed) for seed in range(3)))
-BERT = {"segment": Pair(negative="random"), "choose": Words(), "rewrite": Cloze()}
-ROBERTA = {"segment": Packed(fill="sentences"), "choose": Tokens(rounding="stochastic"), "rewrite": Cloze()}
-SPANBERT = {"segment": Packed(fill="sentences"), "choose": Spans(), "rewrite": Cloze(unit="span")}
-GPT = {"segment": Packed(fill="tokens"), "choose": Nothing(), "rewrite": Shift()}
+BERT = {"packing": Pair(negatives="random"), "masking": Words(), "objective": Cloze()}
+ROBERTA = {"packing": Packed(unit="sentence"), "masking": Tokens(rounding="stochastic"), "objective": Cloze()}
+SPANBERT = {"packing": Packed(unit="sentence"), "masking": Spans(), "objective": Cloze(replace_unit="span")}
+GPT = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift()}
 ALL = pytest.mark.parametrize("parts", [BERT, ROBERTA, SPANBERT, GPT], ids=["bert", "roberta", "spanbert", "gpt"])
 
 
 def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, duplicates=duplicates), length)
+    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, static_masks=duplicates), length)
 
 
 def assert_same(one, other):
@@ -140,7 +140,7 @@ def test_an_empty_shard_among_others_is_passed_over():
 
 
 def test_over_a_million_tokens_each_row_meets_its_budget_and_has_eighty_ten_ten():
-    rows = rows_of(BERT | {"choose": Tokens()}, ToyStore((random_shard(2400),)), length=512)
+    rows = rows_of(BERT | {"masking": Tokens()}, ToyStore((random_shard(2400),)), length=512)
     kinds, num_tokens = np.zeros(3, int), 0
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
@@ -170,7 +170,11 @@ def test_random_tokens_of_the_corpus_are_as_frequent_as_there_and_the_same_on_an
     ids_T = np.minimum(np.random.default_rng(0).geometric(0.1, 4000) + 4, 60)  # a few tokens that most rows lack
     text = ToyShard(**{**vars(shard([[20] * 10] * 20)), "ids_T": ids_T.astype(np.uint16)})
     on_disk = written(text, tmp_path / "train-00000-of-00001.arrow")
-    parts = SPANBERT | {"rewrite": Cloze(mask=0.0, swap=1.0, unit="span", swap_from="corpus")}
+    parts = SPANBERT | {
+        "objective": Cloze(
+            mask_replace_prob=0.0, random_replace_prob=1.0, replace_unit="span", random_token_source="corpus"
+        )
+    }
     rows = rows_of(parts, ToyStore((on_disk,)))
     again = pickle.loads(pickle.dumps(rows))
     assert np.shares_memory(rows._stream_T, on_disk.ids_T)
@@ -200,18 +204,18 @@ def test_rows_travel_to_another_process(tmp_path):
 
 def test_rows_without_units_have_no_such_column_and_entities_are_refused():
     assert "unit_starts" not in rows_of(BERT).row(0, 0)
-    assert impossible(Pair(negative="swap"), Entities(), Cloze(), {"masked_tokens": LABELS}) is None
+    assert impossible(Pair(negatives="swapped"), Entities(), Cloze(), {"masked_tokens": LABELS}) is None
     with pytest.raises(BadInput, match="needs phrases and this corpus has none: set `units` in the corpus file"):
-        rows_of(BERT | {"choose": Entities()})
+        rows_of(BERT | {"masking": Entities()})
 
 
-@pytest.mark.parametrize("segment", [Pair(negative="random"), Packed(fill="sentences"), Packed(fill="tokens")])
+@pytest.mark.parametrize("segment", [Pair(negatives="random"), Packed(unit="sentence"), Packed(unit="token")])
 def test_entities_are_masked_as_one(tmp_path, segment):
     text = random_shard(20)
     phrases_T = text.starts_T & (np.arange(len(text.ids_T)) % 3 == 0)
     phrases_T[text.sentence_at_M] = True
     store = ToyStore((written(text, tmp_path / "train-00000-of-00001.arrow", phrases_T),))
-    parts = {"segment": segment, "choose": Entities(), "rewrite": Cloze(unit="span")}
+    parts = {"packing": segment, "masking": Entities(), "objective": Cloze(replace_unit="span")}
     for sample in range(10):
         row = rows_of(parts, store).row(0, sample)
         assert row["unit_starts"][row["special"]].all()
@@ -237,7 +241,7 @@ def test_stats_add_up_over_shards():
 
 def test_text_without_a_single_row_is_bad_input():
     with pytest.raises(
-        BadInput, match="toy: not one pair row in train: its 2 documents have 2 sentences, one each: give doc"
+        BadInput, match="toy: not one segment_pair row in train: its 2 documents have 2 sentences, one each: give doc"
     ):
         rows_of(BERT, ToyStore((shard([[5], [5]]),))).count(0)
 
@@ -245,10 +249,12 @@ def test_text_without_a_single_row_is_bad_input():
 def test_a_vocabulary_without_the_special_tokens_is_bad_input():
     gpt2 = ToyVocab(pad=None, cls=None, mask=None, special_ids=(3,))
     assert Rows(STORE, gpt2, Sampling(**GPT), length=64).count(0)
-    with pytest.raises(BadInput, match="'packed' needs a special token 'cls' and the vocabulary has none"):
+    with pytest.raises(BadInput, match="'contiguous' needs a special token 'cls' and the vocabulary has none"):
         Rows(STORE, gpt2, Sampling(**ROBERTA), length=64)
-    remedy = "use a vocabulary of kind wordpiece, byte_bpe with specials 'roberta', unigram or sentencepiece_bpe"
-    with pytest.raises(BadInput, match=f"'cloze' needs a special token 'mask' and the vocabulary has none: {remedy}$"):
+    remedy = (
+        "use a vocabulary of kind wordpiece, byte_level_bpe with special_tokens 'roberta', unigram or sentencepiece_bpe"
+    )
+    with pytest.raises(BadInput, match=f"'mlm' needs a special token 'mask' and the vocabulary has none: {remedy}$"):
         Rows(STORE, ToyVocab(mask=None), Sampling(**BERT), length=64)
 
 
@@ -261,27 +267,29 @@ def test_the_published_compositions_are_possible(parts):
 
 
 def test_pair_label_needs_pairs():
-    problem = impossible(*ROBERTA.values(), {"masked_tokens": LABELS, "pair_label": PAIR_LABEL})
+    problem = impossible(*ROBERTA.values(), {"masked_tokens": LABELS, "sentence_pair": PAIR_LABEL})
     assert problem == (
-        "loss 'pair_label' needs column 'pair_label', which segment 'packed' does not emit: "
-        "use segment kind 'pair', or drop that loss"
+        "loss 'sentence_pair' needs column 'pair_label', which packing 'contiguous' does not emit: "
+        "use packing kind 'segment_pair', or drop that loss"
     )
 
 
 def test_cloze_needs_hits():
-    problem = impossible(Packed(fill="sentences"), Nothing(), Cloze(), {"masked_tokens": LABELS})
-    assert "rewrite 'cloze' needs column 'hits'" in problem
-    assert "use choose kind 'tokens', 'words', 'entities', 'spans', 'ngrams'" in problem
+    problem = impossible(Packed(unit="sentence"), Nothing(), Cloze(), {"masked_tokens": LABELS})
+    assert "objective 'mlm' needs column 'hits'" in problem
+    assert "use masking kind 'token', 'whole_word', 'entity', 'span', 'ngram'" in problem
 
 
 def test_a_loss_over_chosen_tokens_needs_a_choice():
-    problem = impossible(Packed(fill="sentences"), Nothing(), Noise(), {"span_boundary": LABELS | {"hits"}})
+    problem = impossible(Packed(unit="sentence"), Nothing(), Noise(), {"span_boundary": LABELS | {"hits"}})
     assert problem.startswith(
-        "loss 'span_boundary' needs column 'hits', which choose 'nothing' does not emit: use choose kind 'tokens', "
+        "loss 'span_boundary' needs column 'hits', which masking 'none' does not emit: use masking kind 'token', "
     )
-    assert problem.endswith("or 'partial', or drop that loss")
+    assert problem.endswith("or 'partial_prediction', or drop that loss")
 
 
 def test_a_choice_that_nobody_reads_is_refused():
-    problem = impossible(Packed(fill="tokens"), Tokens(), Shift(), {"next_token": LABELS})
-    assert problem == ("choose 'tokens' has no effect, rewrite 'shift' does not read 'hits': use choose kind 'nothing'")
+    problem = impossible(Packed(unit="token"), Tokens(), Shift(), {"next_token": LABELS})
+    assert problem == (
+        "masking 'token' has no effect, objective 'causal_lm' does not read 'hits': use masking kind 'none'"
+    )

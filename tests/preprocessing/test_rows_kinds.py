@@ -15,12 +15,12 @@ from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, Stre
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard
 
 STORE = ToyStore(tuple(random_shard(40, seed=seed) for seed in range(3)))
-ROBERTA = {"segment": Packed(fill="sentences"), "choose": Tokens(rounding="stochastic"), "rewrite": Cloze()}
+ROBERTA = {"packing": Packed(unit="sentence"), "masking": Tokens(rounding="stochastic"), "objective": Cloze()}
 LABELS = frozenset({"labels"})
 
 
 def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, duplicates=duplicates), length)
+    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, static_masks=duplicates), length)
 
 
 def assert_same(one, other):
@@ -31,8 +31,8 @@ def assert_same(one, other):
 
 # Rows that go on from each other
 
-TXL = {"segment": Stream(), "choose": Nothing(), "rewrite": Shift()}
-XLNET = {"segment": StreamPair(reuse=24), "choose": Partial(), "rewrite": Permute(block=24)}
+TXL = {"packing": Stream(), "masking": Nothing(), "objective": Shift()}
+XLNET = {"packing": StreamPair(reuse_len=24), "masking": Partial(), "objective": Permute(perm_size=24)}
 STREAMS = pytest.mark.parametrize("parts", [TXL, XLNET], ids=["transformer_xl", "xlnet"])
 
 
@@ -70,7 +70,7 @@ def test_a_stream_that_turns_is_fresh_there():
 
 
 def test_the_forward_rows_are_the_same_one_way_and_both_ways():
-    both, forward = rows_of(XLNET), rows_of(XLNET | {"segment": StreamPair(reuse=24, ways="forward")})
+    both, forward = rows_of(XLNET), rows_of(XLNET | {"packing": StreamPair(reuse_len=24, directions="forward")})
     assert both.count(0) == 2 * forward.count(0)
     assert both.stats()["documents"] == forward.stats()["documents"]
     for sample in range(forward.count(0)):
@@ -111,11 +111,11 @@ def test_more_streams_than_rows_are_refused_in_one_line():
 
 
 def test_columns_come_where_choose_or_rewrite_needs_them():
-    bart = {"segment": Packed(fill="sentences"), "choose": Nothing(), "rewrite": Noise()}
+    bart = {"packing": Packed(unit="sentence"), "masking": Nothing(), "objective": Noise()}
     rows = rows_of(bart)
     assert rows._wanted >= {"sentence_starts"}
     assert "source_ids" in rows.row(0, 0)
-    counted = rows_of(ROBERTA | {"choose": Tokens(alpha=0.5)}).row(0, 0)
+    counted = rows_of(ROBERTA | {"masking": Tokens(sample_alpha=0.5)}).row(0, 0)
     ids_T = STORE.shards[0].ids_T
     inner = ~counted["special"]
     before = np.where(counted["labels"] == IGNORE, counted["ids"], counted["labels"])
@@ -123,7 +123,7 @@ def test_columns_come_where_choose_or_rewrite_needs_them():
 
 
 def test_a_rewrite_may_ask_for_longer_rows_than_the_model_sees():
-    t5 = {"segment": Packed(fill="tokens"), "choose": NoiseSpans(), "rewrite": Sentinel()}
+    t5 = {"packing": Packed(unit="token"), "masking": NoiseSpans(), "objective": Sentinel()}
     vocab = ToyVocab(sentinels=100)
     rows = Rows(STORE, vocab, Sampling(**t5), length=64)
     raw = Sentinel().raw_length(64, NoiseSpans())
@@ -140,15 +140,15 @@ COIN = Tokens(rounding="independent")
     ("choose", "rewrite"),
     [
         (NoiseSpans(), Sentinel()),
-        (COIN, Sentinel(answer="spans", collapse=False)),
-        (COIN, Sentinel(answer="all", collapse=False, swap=0.1)),
+        (COIN, Sentinel(targets="spans", collapse_spans=False)),
+        (COIN, Sentinel(targets="all", collapse_spans=False, random_replace_prob=0.1)),
         (Nothing(), Deshuffle()),
         (Nothing(), Prefix()),
     ],
 )
 def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
-    segment, vocab = Packed(fill="tokens", separators=False), ToyVocab(sentinels=100)
-    rows = Rows(STORE, vocab, Sampling(segment=segment, choose=choose, rewrite=rewrite), length=64)
+    segment, vocab = Packed(unit="token", add_separators=False), ToyVocab(sentinels=100)
+    rows = Rows(STORE, vocab, Sampling(packing=segment, masking=choose, objective=rewrite), length=64)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     for row in found:
         assert [np.flatnonzero(side == vocab.sep).tolist() for side in (row["source_ids"], row["labels"])] == [
@@ -160,28 +160,32 @@ def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
 
 NEW = {
     "electra": {
-        "segment": Pair(negative="none", single=0.1),
-        "choose": Tokens(),
-        "rewrite": Cloze(mask=0.85, swap=0.0),
+        "packing": Pair(negatives="none", single_segment_prob=0.1),
+        "masking": Tokens(),
+        "objective": Cloze(mask_replace_prob=0.85, random_replace_prob=0.0),
     },
-    "ernie": {"segment": Pair(negative="dialogue"), "choose": Tokens(rounding="independent"), "rewrite": Cloze()},
+    "ernie": {"packing": Pair(negatives="dialogue"), "masking": Tokens(rounding="independent"), "objective": Cloze()},
     "transformer_xl": TXL,
     "xlnet": XLNET,
-    "xlm": {"segment": Parallel(pairs=0.0), "choose": Tokens(alpha=0.5), "rewrite": Cloze(swap_from="vocabulary")},
-    "mass": {"segment": Sentence(), "choose": Fragment(), "rewrite": rewrite.Fragment()},
+    "xlm": {
+        "packing": Parallel(translation_ratio=0.0),
+        "masking": Tokens(sample_alpha=0.5),
+        "objective": Cloze(random_token_source="vocabulary"),
+    },
+    "mass": {"packing": Sentence(), "masking": Fragment(), "objective": rewrite.Fragment()},
     "mass_summarisation": {
-        "segment": Packed(fill="tokens"),
-        "choose": Fragment(block=16),
-        "rewrite": rewrite.Fragment(hide=False),
+        "packing": Packed(unit="token"),
+        "masking": Fragment(block_size=16),
+        "objective": rewrite.Fragment(hide_masked_from_decoder=False),
     },
-    "bart": {"segment": Packed(fill="sentences"), "choose": Nothing(), "rewrite": Noise()},
+    "bart": {"packing": Packed(unit="sentence"), "masking": Nothing(), "objective": Noise()},
     "pegasus": {
-        "segment": Packed(fill="sentences", cross_documents=False),
-        "choose": Nothing(),
-        "rewrite": GapSentences(),
+        "packing": Packed(unit="sentence", cross_documents=False),
+        "masking": Nothing(),
+        "objective": GapSentences(),
     },
-    "t5": {"segment": Packed(fill="tokens", separators=False), "choose": NoiseSpans(), "rewrite": Sentinel()},
-    "unilm": {"segment": Pair(negative="random"), "choose": Ngrams(of="tokens"), "rewrite": Unified()},
+    "t5": {"packing": Packed(unit="token", add_separators=False), "masking": NoiseSpans(), "objective": Sentinel()},
+    "unilm": {"packing": Pair(negatives="random"), "masking": Ngrams(ngram_unit="token"), "objective": Unified()},
 }
 
 
@@ -190,14 +194,14 @@ FIXED = (Shift(), GapSentences())  # they draw nothing
 
 @pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
 def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies(parts):
-    rows, again = (Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts, duplicates=2), length=64) for _ in range(2))
+    rows, again = (Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts, static_masks=2), length=64) for _ in range(2))
     samples = [(epoch, sample) for epoch in (0, 1) for sample in range(0, 60, 7)]
     forwards = [rows.row(*address) for address in samples]
     backwards = [again.row(*address) for address in reversed(samples)][::-1]
     for one, other, (epoch, sample) in zip(forwards, backwards, samples, strict=True):
         assert_same(one, other)
         assert_same(one, rows.row(epoch + 2, sample))
-    is_fixed = parts["segment"].fresh is False and parts["choose"] == Nothing() and parts["rewrite"] in FIXED
+    is_fixed = parts["packing"].fresh is False and parts["masking"] == Nothing() and parts["objective"] in FIXED
     first, second = forwards[: len(forwards) // 2], forwards[len(forwards) // 2 :]
     anew = [
         not np.array_equal(a["labels"], b["labels"]) or not np.array_equal(a.get("source_ids"), b.get("source_ids"))
@@ -212,18 +216,20 @@ def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies
 def test_rows_have_the_segments_that_their_parts_say(parts):
     rows = Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts), length=64)
     found = np.concatenate([rows.row(0, sample)["segments"] for sample in range(0, rows.count(0), 3)])
-    made = parts["rewrite"].segments if parts["rewrite"].segments > 1 else parts["segment"].segments
+    made = parts["objective"].segments if parts["objective"].segments > 1 else parts["packing"].segments
     assert set(found.tolist()) == set(range(made))
 
 
 def test_four_visibilities_need_two_segments():
-    problem = impossible(Packed(fill="sentences"), Tokens(), Unified(), {"masked_tokens": LABELS})
-    assert problem == "rewrite 'unified' needs rows of 2 segments, segment 'packed' has 1: use segment kind 'pair'"
+    problem = impossible(Packed(unit="sentence"), Tokens(), Unified(), {"masked_tokens": LABELS})
+    said = "objective 'unified_lm' needs rows of 2 segments, packing 'contiguous' has 1"
+    assert problem == f"{said}: use packing kind 'segment_pair'"
 
 
 def test_four_visibilities_are_not_for_the_three_segments_of_a_stream():
     problem = impossible(StreamPair(), Tokens(), Unified(), {"masked_tokens": LABELS})
-    assert problem == "rewrite 'unified' needs rows of 2 segments, segment 'stream_pair' has 3: use segment kind 'pair'"
+    said = "objective 'unified_lm' needs rows of 2 segments, packing 'stream_pair' has 3"
+    assert problem == f"{said}: use packing kind 'segment_pair'"
 
 
 def test_a_vocabulary_without_sentinels_is_bad_input():

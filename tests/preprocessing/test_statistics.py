@@ -70,7 +70,7 @@ def outcomes(choose: Choose, unit: str, num_rows: int) -> tuple[np.ndarray, np.n
     dice = key(1 + ALL.index(choose), "masking")  # its own for each part, so that the tests are independent
     for sample in range(num_rows):
         before = one | {"hits": choose(one, MASKING.at(0, sample))}
-        after = Cloze(unit=unit)(before, VOCAB, dice.at(unit == "span", sample))
+        after = Cloze(replace_unit=unit)(before, VOCAB, dice.at(unit == "span", sample))
         kind_S = np.where(after["ids"] == VOCAB.mask, 0, np.where(after["ids"] != before["ids"], 1, 2))
         at = np.flatnonzero(before["hits"]) if unit == "token" else np.unique(before["hits"], return_index=True)[1][1:]
         places.append(at)
@@ -111,7 +111,7 @@ def test_a_span_begins_at_every_place_equally_often() -> None:
 def test_an_ngram_begins_at_every_word_equally_often() -> None:
     """The ordinary words are a circle; what reaches over a special token, or the end, is two units."""
     one = long_row(63, walls=(31,))
-    hit_RS = hits(Ngrams(rate=0.5, most=3), one, 6000)
+    hit_RS = hits(Ngrams(rate=0.5, max_predictions_per_seq=3), one, 6000)
     whole_RS = hit_RS[hit_RS.max(axis=1) == 1]  # three words as one unit
     places = [*range(1, 29), *range(32, 60)]
     count_S = np.bincount(whole_RS.argmax(axis=1), minlength=63)
@@ -122,7 +122,9 @@ def test_an_ngram_begins_at_every_word_equally_often() -> None:
     assert (cut_R2[:, 1] != cut_R2[:, 61]).all()
 
 
-@pytest.mark.parametrize("choose", [Ngrams(), Ngrams(weights=(0.8, 0.1, 0.1), of="tokens")], ids=["albert", "unilm"])
+@pytest.mark.parametrize(
+    "choose", [Ngrams(), Ngrams(ngram_weights=(0.8, 0.1, 0.1), ngram_unit="token")], ids=["albert", "unilm"]
+)
 def test_every_place_is_chosen_equally_often_by_ngrams(choose: Choose) -> None:
     """Beside a special token and at both ends as anywhere else: half as often before."""
     one, num_rows = long_row(63, walls=(31,)), 6000
@@ -162,14 +164,14 @@ def test_ngrams_in_a_row_have_the_lengths_of_the_paper_in_words() -> None:
 @pytest.mark.parametrize("most_sentences", [3, 30])
 def test_the_label_of_a_pair_is_a_fair_coin(negative: str, most_sentences: int) -> None:
     text = random_shard(2000, most_sentences=most_sentences)
-    plans = [Pair(negative=negative).plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(10)]
+    plans = [Pair(negatives=negative).plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(10)]
     assert is_even(np.bincount(np.concatenate([plan.pair_label_R for plan in plans]), minlength=2))
 
 
 @PAIRS
 def test_labels_do_not_depend_on_the_label_before(negative: str) -> None:
     text = shard([[20] * 4000, [20, 20]])  # one long document, so that pairs follow each other
-    label_R = Pair(negative=negative, short=0.0).plan(text, 128, 0, SEGMENT.at(0, 0)).pair_label_R
+    label_R = Pair(negatives=negative, short_seq_prob=0.0).plan(text, 128, 0, SEGMENT.at(0, 0)).pair_label_R
     assert len(label_R) > 500
     assert is_even(np.bincount(2 * label_R[:-1].astype(int) + label_R[1:], minlength=4))
 
@@ -178,20 +180,20 @@ def test_every_other_document_is_a_partner_equally_often() -> None:
     text = shard([[5] * 4] * 20)
     ids_of_b = []
     for copy in range(200):
-        plan = Pair(negative="random").plan(text, 13, 0, SEGMENT.at(copy, 0))
+        plan = Pair(negatives="random").plan(text, 13, 0, SEGMENT.at(copy, 0))
         ids_of_b.append(plan.start_RP[plan.pair_label_R == 1, 1])
     assert is_even(np.bincount(np.concatenate(ids_of_b) // 20, minlength=20))
 
 
 def test_a_chunk_is_split_behind_each_sentence_equally_often() -> None:
-    plan = Pair(negative="swap", short=0.0).plan(shard([[5] * 6] * 3000), 33, 0, SEGMENT.at(0, 0))
+    plan = Pair(negatives="swapped", short_seq_prob=0.0).plan(shard([[5] * 6] * 3000), 33, 0, SEGMENT.at(0, 0))
     longs = (plan.stop_RP.astype(int) - plan.start_RP)[np.arange(len(plan)), plan.pair_label_R]  # A before the swap
     assert is_even(np.bincount(longs // 5, minlength=6)[1:])
 
 
 def test_one_document_in_ten_has_a_short_target_and_each_length_comes_equally_often() -> None:
     text = shard([[1] * 60] * 6000)
-    plan = Pair(negative="swap").plan(text, 63, 0, SEGMENT.at(0, 0))
+    plan = Pair(negatives="swapped").plan(text, 63, 0, SEGMENT.at(0, 0))
     begins = plan.start_RP.min(axis=1) % 60 == 0  # first pairs: one draw per document
     target = (plan.stop_RP.astype(int) - plan.start_RP).sum(axis=1)[begins]
     assert len(target) == 6000

@@ -17,7 +17,7 @@ from tests.mini_world import VOCAB_SIZE, world
 from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
 from training.optim import AdamW
 from training.run import Run
-from training.specs import Buckets, Decoder, Encoder, EncoderDecoder, Learned, LearnedCausal, Machine, Phase, Twin
+from training.specs import Buckets, Decoder, Encoder, EncoderDecoder, Learned, Machine, Phase, Twin
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:
@@ -25,7 +25,7 @@ def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> 
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{id}" for id in range(5, VOCAB_SIZE))]
     folder.mkdir(parents=True)
     (folder / "pieces.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    words = vocab.train(vocab.WordPiece(size=VOCAB_SIZE, file=str(folder / "pieces.txt")), ())
+    words = vocab.train(vocab.WordPiece(vocab_size=VOCAB_SIZE, path=str(folder / "pieces.txt")), ())
     words.save(folder / "vocab")
     shards = (_shard(folder, "train", num_train, seed=0), _shard(folder, "validation", num_validation, seed=1))
     total = Count(sum(shard.rows for shard in shards), 0, sum(shard.tokens for shard in shards))
@@ -49,13 +49,19 @@ def _shard(folder: Path, split: str, num_documents: int, seed: int) -> ShardInfo
 def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
     """Twenty steps of BERT, two layers of width 32, with nine ragged rows of at most 48 tokens a step."""
     run = Run(
-        trunk=Encoder(
-            layers=2, width=32, heads=2, positions=Learned(max=48), dropout=0, attention_dropout=0, init_std=0.1
+        model=Encoder(
+            num_hidden_layers=2,
+            hidden_size=32,
+            num_attention_heads=2,
+            position_embedding=Learned(max_position_embeddings=48),
+            hidden_dropout=0,
+            attention_dropout=0,
+            init_std=0.1,
         ),
         losses=(MaskedTokens(), PairLabel()),
         optim=AdamW(peak=1e-2, warmup=2),
         phases=(Phase(length=48, batch=9, steps=20),),
-        sampling=Sampling(segment=Pair(negative="random", short=0.5), choose=Tokens(), rewrite=Cloze()),
+        sampling=Sampling(packing=Pair(negatives="random", short_seq_prob=0.5), masking=Tokens(), objective=Cloze()),
         corpus=str(corpus),
         vocab_size=VOCAB_SIZE,
         folder=str(folder),
@@ -75,9 +81,15 @@ def resampled(run: Run, **changes: Any) -> Run:
 def gpt(run: Run) -> Run:
     """The same run with GPT instead of BERT."""
     return replace(
-        resampled(run, segment=Packed(fill="tokens"), choose=Nothing(), rewrite=Shift()),
-        trunk=Decoder(
-            layers=2, width=32, heads=2, positions=LearnedCausal(max=48), dropout=0, attention_dropout=0, init_std=0.1
+        resampled(run, packing=Packed(unit="token"), masking=Nothing(), objective=Shift()),
+        model=Decoder(
+            num_hidden_layers=2,
+            hidden_size=32,
+            num_attention_heads=2,
+            position_embedding=Learned(max_position_embeddings=48),
+            hidden_dropout=0,
+            attention_dropout=0,
+            init_std=0.1,
         ),
         losses=(NextToken(),),
     )
@@ -86,15 +98,15 @@ def gpt(run: Run) -> Run:
 def electra(run: Run) -> Run:
     """The same run with ELECTRA instead of BERT."""
     return replace(
-        resampled(run, segment=Packed(fill="tokens"), rewrite=Cloze(mask=0.85, swap=0.0)),
-        trunk=Twin(
-            layers=2,
-            width=32,
-            heads=2,
-            embedding=16,
-            generator=0.5,
-            positions=Learned(max=48),
-            dropout=0,
+        resampled(run, packing=Packed(unit="token"), objective=Cloze(mask_replace_prob=0.85, random_replace_prob=0.0)),
+        model=Twin(
+            num_hidden_layers=2,
+            hidden_size=32,
+            num_attention_heads=2,
+            embedding_size=16,
+            generator_size_ratio=0.5,
+            position_embedding=Learned(max_position_embeddings=48),
+            hidden_dropout=0,
             attention_dropout=0,
             init_std=0.1,
         ),
@@ -105,26 +117,30 @@ def electra(run: Run) -> Run:
 def two_stages(run: Run) -> Run:
     """The second stage of ELECTRA in two: its generator does not learn."""
     run = electra(run)
-    assert isinstance(run.trunk, Twin)
-    return replace(run, trunk=replace(run.trunk, samples="frozen", generator=1.0), losses=(Replaced(weight=5.0),))
+    assert isinstance(run.model, Twin)
+    return replace(
+        run, model=replace(run.model, sample_from="frozen", generator_size_ratio=1.0), losses=(Replaced(weight=5.0),)
+    )
 
 
 def two_sided(run: Run) -> Run:
     """The same run with T5 filling in gaps instead of BERT: its table, and what its layers share, are used twice."""
     return replace(
-        resampled(run, segment=Packed(fill="tokens"), choose=Nothing(), rewrite=Noise(edits=("infill",))),
-        trunk=EncoderDecoder(
-            layers=2,
-            width=32,
-            heads=2,
-            norm="pre",
-            norm_kind="rms",
+        resampled(
+            run, packing=Packed(unit="token"), masking=Nothing(), objective=Noise(noise_types=("text_infilling",))
+        ),
+        model=EncoderDecoder(
+            num_hidden_layers=2,
+            hidden_size=32,
+            num_attention_heads=2,
+            norm_position="pre",
+            norm_type="rmsnorm",
             bias=False,
             scale_attention=False,
-            scale_output=True,
+            scale_decoder_outputs=True,
             embedding_norm=False,
-            positions=Buckets(),
-            dropout=0,
+            position_embedding=Buckets(),
+            hidden_dropout=0,
             attention_dropout=0,
             init_std=0.1,
         ),

@@ -15,37 +15,48 @@ from training.model import ModelSpec
 from training.specs import Buckets, EncoderDecoder, LearnedPlain, SinusoidalStacks
 from training.trunks import EncoderDecoderNet
 
-NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
-SMALL: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, **NO_DROPOUT}
+NO_DROPOUT: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+SMALL: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, **NO_DROPOUT}
 T5_KNOBS: dict[str, Any] = {
-    "norm": "pre",
-    "norm_kind": "rms",
+    "norm_position": "pre",
+    "norm_type": "rmsnorm",
     "norm_eps": 1e-6,
     "bias": False,
     "activation": "relu",
     "scale_attention": False,
-    "scale_output": True,
-    "positions": Buckets(),
+    "scale_decoder_outputs": True,
+    "position_embedding": Buckets(),
     "embedding_norm": False,
 }
 PEGASUS_KNOBS: dict[str, Any] = {
-    "norm": "pre",
+    "norm_position": "pre",
     "norm_eps": 1e-5,
     "activation": "relu",
-    "positions": SinusoidalStacks(),
+    "position_embedding": SinusoidalStacks(),
     "scale_embedding": True,
     "embedding_norm": False,
 }
-BART = EncoderDecoder(**SMALL, norm_eps=1e-5, positions=LearnedPlain(max=18, offset=2), init_std=0.2)
-T5 = EncoderDecoder(**SMALL, **T5_KNOBS | {"positions": Buckets(buckets=8, max_distance=10)}, head_width=12, inner=40)
-MASS = EncoderDecoder(**SMALL, positions=LearnedPlain(max=16), languages=2, init_std=0.2)
-PEGASUS = EncoderDecoder(**SMALL, **PEGASUS_KNOBS | {"positions": SinusoidalStacks(max=16)}, init_std=0.2)
+BART = EncoderDecoder(
+    **SMALL, norm_eps=1e-5, position_embedding=LearnedPlain(max_position_embeddings=18, offset=2), init_std=0.2
+)
+T5 = EncoderDecoder(
+    **SMALL,
+    **T5_KNOBS | {"position_embedding": Buckets(num_buckets=8, max_distance=10)},
+    head_dim=12,
+    intermediate_size=40,
+)
+MASS = EncoderDecoder(
+    **SMALL, position_embedding=LearnedPlain(max_position_embeddings=16), num_languages=2, init_std=0.2
+)
+PEGASUS = EncoderDecoder(
+    **SMALL, **PEGASUS_KNOBS | {"position_embedding": SinusoidalStacks(max_position_embeddings=16)}, init_std=0.2
+)
 VOCAB = 320
 RAGGED, SOURCES = [5, 12, 1, 7], [9, 3, 6, 14]
 
 
 def spec_of(trunk: EncoderDecoder) -> ModelSpec:
-    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=VOCAB)
+    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=VOCAB)
 
 
 def net(trunk: EncoderDecoder) -> EncoderDecoderNet:
@@ -61,7 +72,7 @@ def rows_of(trunk: EncoderDecoder, lengths: Sequence[int] = RAGGED, sources: Seq
     for row, source in zip(random_rows(lengths, VOCAB - 2), sources, strict=True):
         length = len(row["ids"])
         row |= {"ids": row["ids"] + 2, "source_ids": rng.integers(2, VOCAB, size=source)}  # 1 is BART's padding
-        if trunk.languages:
+        if trunk.num_languages:
             row |= {"positions": np.arange(length) + 3, "languages": np.ones(length, np.int8)}
             row |= {"source_languages": np.zeros(source, np.int8), "source_seen": rng.random(source) < 0.5}
         rows.append(row)

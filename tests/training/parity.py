@@ -14,8 +14,8 @@ from preprocessing.vocab import VocabSpec
 from training.model import Model, ModelSpec
 
 TEXT = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"]
-ZERO_PAD = vocab.WordPiece(size=100)  # its padding is token 0
-ONE_PAD = vocab.ByteBPE(size=300, specials="roberta")  # its padding is token 1
+ZERO_PAD = vocab.WordPiece(vocab_size=100)  # its padding is token 0
+ONE_PAD = vocab.ByteBPE(vocab_size=300, special_tokens="roberta")  # its padding is token 1
 
 
 @cache
@@ -34,7 +34,7 @@ def vocabulary(spec: VocabSpec, folder: Path) -> Path:
 
 def built(spec: ModelSpec, seed: int = 0) -> Model:
     """A net that evaluates, with every tensor random: zero biases and unit gains would hide a mistake."""
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed).eval()
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in model.parameters():

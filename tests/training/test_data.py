@@ -129,7 +129,9 @@ def test_there_is_no_step_after_the_last(run: Run) -> None:
 
 
 def test_a_table_that_is_too_small_for_the_vocabulary_is_refused_in_one_line(run: Run) -> None:
-    with pytest.raises(BadInput, match=r"has 467 pieces, the model's table 400; set data\.vocab\.size to 467 or more"):
+    with pytest.raises(
+        BadInput, match=r"has 467 pieces, the model's table 400; set data\.tokenizer\.vocab_size to 467 or more"
+    ):
         open_loader(replace(run, vocab_size=400), 0, 1)
 
 
@@ -137,7 +139,9 @@ def test_a_vocabulary_that_is_not_the_corpus_s_is_refused_in_one_line(run: Run, 
     shutil.copytree(run.corpus, tmp_path / "corpus")
     pieces = [f"[{role}]" for role in ("PAD", "UNK", "CLS", "SEP", "MASK")] + [chr(97 + i) for i in range(20)]
     (tmp_path / "pieces.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    vocab.train(vocab.WordPiece(size=25, file=str(tmp_path / "pieces.txt")), ()).save(tmp_path / "corpus" / "vocab")
+    vocab.train(vocab.WordPiece(vocab_size=25, path=str(tmp_path / "pieces.txt")), ()).save(
+        tmp_path / "corpus" / "vocab"
+    )
     with pytest.raises(BadInput, match="the corpus was made with"):
         open_loader(replace(run, corpus=str(tmp_path / "corpus")), 0, 1)
 
@@ -167,7 +171,7 @@ def test_a_run_without_evaluation_opens_no_validation_split(run: Run) -> None:
 
 @pytest.fixture
 def streaming(run: Run) -> Run:
-    return replace(resampled(gpt(run), segment=Stream()), phases=(Phase(length=16, batch=6, steps=12),))
+    return replace(resampled(gpt(run), packing=Stream()), phases=(Phase(length=16, batch=6, steps=12),))
 
 
 def ragged(batch: Batch) -> list[list[int]]:
@@ -225,7 +229,10 @@ def test_rows_in_any_order_have_no_slot(run: Run) -> None:
 
 def test_micro_batches_count_the_source_as_well(run: Run) -> None:
     bart = resampled(
-        run, segment=Packed(fill="sentences"), choose=Nothing(), rewrite=Noise(edits=("permute", "infill"))
+        run,
+        packing=Packed(unit="sentence"),
+        masking=Nothing(),
+        objective=Noise(noise_types=("sentence_permutation", "text_infilling")),
     )
     batches = replace(open_loader(bart, 0, 1), machine=Machine(micro_tokens=200)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 tokens and 48 more

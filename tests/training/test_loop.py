@@ -110,7 +110,9 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     (batch,) = open_loader(run, 0, 1).at(0)
     model = build_model(run)
     scores = model(to_tensors(batch, torch.device("cpu")))
-    by_hand = scores["masked_tokens"].loss / len(batch["targets"]) + scores["pair_label"].loss / len(batch["lengths"])
+    by_hand = scores["masked_tokens"].loss / len(batch["targets"]) + scores["sentence_pair"].loss / len(
+        batch["lengths"]
+    )
     _, logged = train(replace(run, machine=Machine(micro_tokens=100)))
     assert losses(logged)[0] == pytest.approx(by_hand.item(), rel=1e-6)
 
@@ -118,8 +120,8 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("die_at", [0, 3, 4, 11, 19])
 def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run, die_at: int, tmp_path: Path) -> None:
-    trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
-    run = replace(run, trunk=trunk, save_every=4, eval_every=6, save_in_background=False)
+    trunk = replace(run.model, hidden_dropout=0.1, attention_dropout=0.1)
+    run = replace(run, model=trunk, save_every=4, eval_every=6, save_in_background=False)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=die_at)
@@ -138,7 +140,7 @@ def test_checkpoints_stay_for_good_at_steps_of_their_own(run: Run) -> None:
 
 def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run) -> None:
     run = replace(run, resume="never")
-    dropping = replace(run, trunk=replace(run.trunk, dropout=0.3))
+    dropping = replace(run, model=replace(run.model, hidden_dropout=0.3))
     first, again, without = (losses(train(each)[1]) for each in (dropping, dropping, run))
     assert first == again
     assert first != without
@@ -161,12 +163,13 @@ def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
     _, logged = train(replace(run, log_every=8, eval_every=10, save_every=15))
     assert list(logged) == [8, 10, 15, 16, 20]
     assert set(logged[8]) == {
-        "train/loss", "train/masked_tokens/loss", "train/masked_accuracy", "train/perplexity", "train/pair_label/loss",
+        "train/loss", "train/masked_tokens/loss", "train/masked_accuracy", "train/perplexity",
+        "train/sentence_pair/loss",
         "train/pair_accuracy", "train/lr", "train/grad_norm", "train/skipped_steps", "train/tokens",
         "perf/tokens_per_s", "perf/step_s",
     }  # fmt: skip
     assert set(logged[10]) == {
-        "eval/loss", "eval/masked_tokens/loss", "eval/masked_accuracy", "eval/perplexity", "eval/pair_label/loss",
+        "eval/loss", "eval/masked_tokens/loss", "eval/masked_accuracy", "eval/perplexity", "eval/sentence_pair/loss",
         "eval/pair_accuracy",
     }  # fmt: skip
     assert set(logged[15]) == {"ckpt/save_s"}
@@ -219,7 +222,7 @@ def test_perplexity_is_of_the_generator_and_accuracy_of_both_nets(run: Run) -> N
     assert metrics["train/perplexity"] == pytest.approx(math.exp(metrics["train/masked_tokens/loss"]))
     assert 0 <= metrics["train/masked_accuracy"] < metrics["train/replaced_accuracy"] <= 1
     assert metrics["train/loss"] == pytest.approx(
-        metrics["train/masked_tokens/loss"] + 5 * metrics["train/replaced/loss"]
+        metrics["train/masked_tokens/loss"] + 5 * metrics["train/replaced_token_detection/loss"]
     )
 
 
@@ -232,7 +235,7 @@ def test_perplexity_is_the_exponential_of_the_token_loss(run: Run) -> None:
 @pytest.mark.parametrize("make", [lambda run: run, electra], ids=["bert", "electra"])
 def test_evaluation_uses_no_dropout_and_does_not_touch_training(run: Run, make) -> None:
     run = make(run)
-    run = replace(run, trunk=replace(run.trunk, dropout=0.3))
+    run = replace(run, model=replace(run.model, hidden_dropout=0.3))
     often = train(replace(run, eval_every=1, folder=run.folder + "-a"))[1]
     seldom = train(replace(run, eval_every=20, folder=run.folder + "-b"))[1]
     assert losses(often) == losses(seldom)
@@ -244,7 +247,7 @@ def test_weights_of_losses_weigh_the_total(run: Run) -> None:
     _, logged = train(replace(run, losses=(masked, replace(pair, weight=0.25))))
     first = logged[1]
     assert first["train/loss"] == pytest.approx(
-        first["train/masked_tokens/loss"] + 0.25 * first["train/pair_label/loss"]
+        first["train/masked_tokens/loss"] + 0.25 * first["train/sentence_pair/loss"]
     )
 
 
@@ -275,7 +278,7 @@ def test_a_run_travels_as_json(run: Run, make) -> None:
 
 
 def test_a_trunk_travels_as_what_it_is(run: Run) -> None:
-    assert isinstance(Run.from_json(run.to_json()).trunk, Encoder)
+    assert isinstance(Run.from_json(run.to_json()).model, Encoder)
 
 
 def test_every_flipped_bit_of_the_file_of_a_run_is_noticed(run: Run, tmp_path: Path) -> None:
@@ -298,12 +301,13 @@ def test_every_flipped_bit_of_the_file_of_a_run_is_noticed(run: Run, tmp_path: P
 
 RUNS_OF = {  # a run that has a loss, by kind
     "masked_tokens": lambda run: run,
-    "pair_label": lambda run: run,
+    "sentence_pair": lambda run: run,
     "next_token": gpt,
     "span_boundary": lambda run: replace(run, losses=(MaskedTokens(), SpanBoundary())),
-    "replaced": electra,
+    "replaced_token_detection": electra,
     "adversarial": lambda run: replace(electra(run), losses=(Adversarial(), Replaced(weight=5.0))),
 }
+FILES = {member().kind: member.__module__.rpartition(".")[2] for member in typing.get_args(Loss)}
 KINDS = [member.kind for member in (member() for member in typing.get_args(Loss))]
 
 
@@ -316,7 +320,8 @@ def with_loss(kind: str, run: Run) -> Run:
 def train_half(run: Run, kind: str) -> None:
     """Train until a step is logged, with a head that scores half of its targets."""
     engine = LocalEngine(build_model(run), run.optim, run.machine)
-    engine.model.heads[kind].register_forward_hook(
+    name = next(loss.head_name for loss in run.losses if loss.kind == kind)
+    engine.model.heads[name].register_forward_hook(
         lambda module, given, score: score._replace(loss=score.loss / 2, count=score.count // 2)
     )
     pretrain(run, engine, lambda step, metrics: pytest.fail(f"step {step} was taken"))
@@ -329,15 +334,15 @@ def test_a_head_that_scores_half_of_its_targets_is_refused_at_the_first_step(run
     message = str(refused.value)
     counted, scored = (int(number) for number in re.findall(r" (?:counts|scores) (\d+)", message))
     assert scored == counted // 2 < counted
-    assert f"training/losses/{kind}.py" in message
+    assert f"training/losses/{FILES[kind]}.py" in message
     assert "\n" not in message
 
 
 def test_a_head_that_scores_half_of_its_targets_is_refused_when_a_run_goes_on(run: Run) -> None:
     run = replace(run, save_every=4)
     train(run, stop_at=8)
-    with pytest.raises(MiscountedLoss, match="loss pair_label counts"):
-        train_half(run, "pair_label")
+    with pytest.raises(MiscountedLoss, match="loss sentence_pair counts"):
+        train_half(run, "sentence_pair")
 
 
 def test_counts_are_compared_in_the_first_steps_after_a_start_and_no_others(
@@ -352,7 +357,9 @@ def test_counts_are_compared_in_the_first_steps_after_a_start_and_no_others(
 def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -> None:
     """With every sample wrong, the tokens that are replaced are those that were chosen."""
     run = electra(run)
-    run = replace(run, trunk=replace(run.trunk, allow_correct=False), losses=(MaskedTokens(), Replaced(at="chosen")))
+    run = replace(
+        run, model=replace(run.model, allow_correct=False), losses=(MaskedTokens(), Replaced(predict_at="masked"))
+    )
     _, logged = train(replace(run, eval_every=20, machine=Machine(micro_tokens=100)))
     assert [metrics["train/replaced_share"] for metrics in logged.values()] == [1.0] * 20
     assert logged[20]["eval/replaced_share"] == 1.0

@@ -11,14 +11,14 @@ from training.specs import (
     Decoder,
     Encoder,
     EncoderDecoder,
-    LearnedCausal,
+    Learned,
     Relative,
     RelativeStreams,
     Twin,
     TwoStream,
 )
 
-BERT = Encoder(layers=12, width=768, heads=12)
+BERT = Encoder(num_hidden_layers=12, hidden_size=768, num_attention_heads=12)
 
 
 def test_the_head_costs_bert_a_fifth_when_every_token_is_projected_and_little_when_a_seventh_is() -> None:
@@ -36,12 +36,15 @@ def test_bert_base_costs_six_flops_a_weight_and_token_and_its_attention() -> Non
 
 def test_a_causal_net_attends_to_half_of_the_pairs() -> None:
     work = Work(tokens=0, squares=1024**2, targets=0)
-    assert flops(Decoder(layers=12, width=768, heads=12), 1, work) == flops(BERT, 1, work) / 2
+    assert (
+        flops(Decoder(num_hidden_layers=12, hidden_size=768, num_attention_heads=12), 1, work)
+        == flops(BERT, 1, work) / 2
+    )
 
 
 # Two rows of four tokens, counted by hand; inside of the heads there are 6 where the net is 4 wide, and 8 in between.
 ROWS = Work(tokens=8, squares=32, targets=3)
-SIZE = {"layers": 2, "width": 4, "heads": 2, "head_width": 3, "inner": 8}
+SIZE = {"num_hidden_layers": 2, "hidden_size": 4, "num_attention_heads": 2, "head_dim": 3, "intermediate_size": 8}
 LINEARS, PAIR = 4 * 4 * 6 + 2 * 4 * 8, 2 * 6  # multiplications for a token, and for a pair of tokens, in a block
 KEYS_VALUES = 2 * 4 * 6
 
@@ -55,22 +58,22 @@ def test_heads_may_be_wider_than_their_share_of_the_net() -> None:
 
 
 def test_narrow_tables_are_widened_and_cheaper_to_answer_with() -> None:
-    assert multiplied(Encoder(**SIZE, embedding=2)) == 8 * 2 * 4 + 2 * (8 * LINEARS + 32 * PAIR) + 3 * 10 * 2
+    assert multiplied(Encoder(**SIZE, embedding_size=2)) == 8 * 2 * 4 + 2 * (8 * LINEARS + 32 * PAIR) + 3 * 10 * 2
 
 
 def test_a_window_spares_what_is_far() -> None:
     pairs = 2 * (2 + 3 + 3 + 2)
-    assert multiplied(Encoder(**SIZE, window=Around(tokens=2))) == 2 * (8 * LINEARS + pairs * PAIR) + 3 * 10 * 4
-    assert multiplied(Encoder(**SIZE, window=Around(tokens=8))) == multiplied(Encoder(**SIZE))
+    assert multiplied(Encoder(**SIZE, attention_window=Around(size=2))) == 2 * (8 * LINEARS + pairs * PAIR) + 3 * 10 * 4
+    assert multiplied(Encoder(**SIZE, attention_window=Around(size=8))) == multiplied(Encoder(**SIZE))
 
 
 def test_a_token_that_all_see_has_keys_and_values_of_its_own_kind() -> None:
-    with_first = multiplied(Encoder(**SIZE, window=Around(tokens=2, global_tokens="first")))
-    assert with_first - multiplied(Encoder(**SIZE, window=Around(tokens=2))) == 2 * 8 * KEYS_VALUES
+    with_first = multiplied(Encoder(**SIZE, attention_window=Around(size=2, global_tokens="first")))
+    assert with_first - multiplied(Encoder(**SIZE, attention_window=Around(size=2))) == 2 * 8 * KEYS_VALUES
 
 
 def banded(tokens: int) -> Decoder:
-    return Decoder(**SIZE, positions=LearnedCausal(max=1024, window=Band(tokens=tokens)))
+    return Decoder(**SIZE, position_embedding=Learned(max_position_embeddings=1024), attention_window=Band(size=tokens))
 
 
 def test_every_second_layer_of_a_banded_decoder_sees_the_band_only() -> None:
@@ -80,14 +83,17 @@ def test_every_second_layer_of_a_banded_decoder_sees_the_band_only() -> None:
 
 
 def test_relative_attention_scores_distances_and_remembers() -> None:
-    relative = Decoder(**SIZE, positions=Relative(memory=5), norm="post")
+    relative = Decoder(**SIZE, position_embedding=Relative(mem_len=5), norm_position="post")
     remembered, pairs = 2 * 5 * KEYS_VALUES, 32 / 2 + 8 * 5
     assert multiplied(relative) == 2 * (8 * LINEARS + remembered + pairs * PAIR * 1.5) + 3 * 10 * 4
 
 
 def test_of_an_adaptive_softmax_the_first_cluster_counts() -> None:
-    relative = Decoder(**SIZE, positions=Relative(), norm="post")
-    assert multiplied(relative) - multiplied(replace(relative, tables=Adaptive(cutoffs=(2, 6)))) == 3 * (10 - 2) * 4
+    relative = Decoder(**SIZE, position_embedding=Relative(), norm_position="post")
+    assert (
+        multiplied(relative) - multiplied(replace(relative, token_embedding=Adaptive(cutoffs=(2, 6))))
+        == 3 * (10 - 2) * 4
+    )
 
 
 def test_a_sequence_to_sequence_net_reads_says_and_looks_across() -> None:
@@ -100,14 +106,17 @@ def test_a_sequence_to_sequence_net_reads_says_and_looks_across() -> None:
 def test_the_second_stream_has_a_query_for_each_target() -> None:
     content = 8 * LINEARS + 2 * 5 * KEYS_VALUES + (32 + 8 * 5) * PAIR * 1.5
     queries = 3 * (LINEARS - KEYS_VALUES) + 3 * (4 + 5) * PAIR * 1.5
-    assert multiplied(TwoStream(**SIZE, positions=RelativeStreams(memory=5))) == 2 * (content + queries) + 3 * 10 * 4
+    assert (
+        multiplied(TwoStream(**SIZE, position_embedding=RelativeStreams(mem_len=5)))
+        == 2 * (content + queries) + 3 * 10 * 4
+    )
 
 
 def test_a_twin_costs_both_of_its_nets_and_the_answers_of_one() -> None:
-    trunk = Twin(layers=2, width=8, heads=2, embedding=4, generator=0.5)
+    trunk = Twin(num_hidden_layers=2, hidden_size=8, num_attention_heads=2, embedding_size=4, generator_size_ratio=0.5)
     nets = multiplied(trunk.discriminator_net) + multiplied(trunk.generator_net) - 3 * 10 * 4
     assert multiplied(trunk) == nets
-    assert multiplied(replace(trunk, samples="uniform")) == multiplied(trunk.discriminator_net)
+    assert multiplied(replace(trunk, sample_from="uniform")) == multiplied(trunk.discriminator_net)
 
 
 def test_rates_are_means_since_the_last_report_without_what_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

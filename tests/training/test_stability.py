@@ -39,8 +39,8 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 def short(run: Run, policy: str = "off", **keys: Any) -> Run:
     stability = Stability(policy=policy, window=8, **keys)  # type: ignore[arg-type]
     phases = (Phase(length=48, batch=9, steps=STEPS),)
-    trunk = replace(run.trunk, dropout=0.1)
-    return replace(run, trunk=trunk, phases=phases, save_every=4, keep=2, stability=stability)
+    trunk = replace(run.model, hidden_dropout=0.1)
+    return replace(run, model=trunk, phases=phases, save_every=4, keep=2, stability=stability)
 
 
 class Faulty(LocalEngine):

@@ -113,7 +113,7 @@ class Pipeline:
         if self._mesh.chunk.of > 1:
             mine = self._mesh.chunk.within(batch["ids"].size)
             lying = (mine.stop - mine.start,)
-        states = torch.empty(*lying, self._model.spec.trunk.width, dtype=self._dtype, device=self._device)
+        states = torch.empty(*lying, self._model.spec.model.hidden_size, dtype=self._dtype, device=self._device)
         distributed.recv(states, self._up.to, self._mesh.line.down)
         return states
 
@@ -166,7 +166,7 @@ class Pipeline:
             self._down.send(self._own_rows.detach(), to=line.ranks[-1])
         elif self._stage.is_last:
             mine = self._mesh.share.within(spec.vocab_size)
-            shape = mine.stop - mine.start, spec.trunk.table_width
+            shape = mine.stop - mine.start, spec.model.table_width
             self._rows = torch.empty(shape, dtype=self._dtype, device=self._device)
             distributed.recv(self._rows, line.ranks[0], line.down)
             self._d_rows = torch.zeros_like(self._rows, dtype=torch.float32)

@@ -53,9 +53,9 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tenso
     heads, table = model.heads, model.trunk.table
     found = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
     head = found[0] if found and isinstance(found[0], MaskedTokensHead | NextTokenHead) else None
-    trunk, masks = model.spec.trunk, isinstance(head, MaskedTokensHead)
-    is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.memory and isinstance(table, Tensor)
-    if head is None or not is_one or not (vocab.mask is not None if masks else trunk.visibility == "causal"):
+    trunk, masks = model.spec.model, isinstance(head, MaskedTokensHead)
+    is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.mem_len and isinstance(table, Tensor)
+    if head is None or not is_one or not (vocab.mask is not None if masks else trunk.attention_mask == "causal"):
         raise BadInput(f"task cloze: this {trunk.kind} fills in no single word; leave the task out of evals")
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):

@@ -73,7 +73,7 @@ def finetune(
     train, tuning, machine = examples_of(task.labelled(budget.labels, seed)), budget.tuning(seed), machine or Machine()
     targets = (RowLabel(classes=len(task.classes)),)
     with torch.random.fork_rng(devices=[]):
-        model = TaskModel(spec.trunk, targets, spec.vocab_size, seed)
+        model = TaskModel(spec.model, targets, spec.vocab_size, seed)
         random = [] if weights is None else model.take_over(weights)
         engine = engine_of(model, tuning.optim(tuning.steps), machine, groups(model, tuning))
         tune(engine, train, tuning, machine.micro_tokens, lambda done, _: on_step(done))

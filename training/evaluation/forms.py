@@ -189,7 +189,7 @@ class FillsInMasks:
 
 def form_of(net: Net, how: Writing) -> Form:
     """How a net writes; BadInput where it does not, as those of two nets."""
-    trunk, vocab = net.spec.trunk, net.vocab
+    trunk, vocab = net.spec.model, net.vocab
     if how.decoder == "fresh":
         return ReadsSource(with_decoder(trunk), NextToken(), vocab, how, plain=False)
     if isinstance(trunk, EncoderDecoder):
@@ -200,8 +200,10 @@ def form_of(net: Net, how: Writing) -> Form:
     if not isinstance(trunk, Encoder) or not trunk.writes or vocab.mask is None:
         raise BadInput(f"{with_article(trunk.kind)} does not write; give a decoder, an encoder, or both")
     loss = next((loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)), MaskedTokens())
-    segments = (4, 5) if trunk.segments >= 6 else (0, 1) if trunk.segments >= 2 else (0, 0)  # UniLM has six
-    return FillsInMasks(replace(trunk, visibility="rows"), loss, vocab, how, Blank(vocab.mask, segments))
+    segments = (
+        (4, 5) if trunk.type_vocab_size >= 6 else (0, 1) if trunk.type_vocab_size >= 2 else (0, 0)
+    )  # UniLM has six
+    return FillsInMasks(replace(trunk, attention_mask="per_sequence"), loss, vocab, how, Blank(vocab.mask, segments))
 
 
 class Examples(Sequence[Example]):

@@ -71,19 +71,19 @@ def which_of(net: Net) -> tuple[str, ...]:
 
 def _has_generator(net: Net) -> bool:
     """Whether it is a generator and a discriminator (ELECTRA)."""
-    return len(net.spec.trunk.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses)
+    return len(net.spec.model.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses)
 
 
 def model_of(net: Net, seed: int, machine: Machine) -> Model:
     """The net with the heads of its pretraining, on its device. Of a generator and a discriminator it is the generator:
     that names tokens."""
     with torch.random.fork_rng(devices=[]):
-        model = Model(net.spec.trunk, net.spec.losses, net.spec.vocab_size, seed)
+        model = Model(net.spec.model, net.spec.losses, net.spec.vocab_size, seed)
     weights = net.weights
     if _has_generator(net):
         whole = dict(model.named_parameters()) if weights is None else weights
         weights, spec = half(whole, net.spec, "generator")
-        model = Model(spec.trunk, spec.losses, spec.vocab_size, seed)
+        model = Model(spec.model, spec.losses, spec.vocab_size, seed)
     if weights is not None:
         missing = dict(model.named_parameters()).keys() - weights.keys()
         if missing:

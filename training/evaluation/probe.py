@@ -46,7 +46,7 @@ class Finding:
 def load(weights: Path) -> Model:
     """The net of a finished run, from its folder `weights`, with its heads."""
     spec, state = load_weights(weights)
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0)
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0)
     assert state.keys() == dict(model.named_parameters()).keys()
     model.load_state_dict(state, strict=False)  # what is shared is named once
     return model.eval()
@@ -63,14 +63,14 @@ def held_out(run: Run) -> Rows:
         raise DataError(f"{run.corpus}: no text is held out; set test: in its corpus file, and make it again")
     store = Store.open(run.corpus, split)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
-    sampling = replace(run.sampling, seed=0, duplicates=0)
+    sampling = replace(run.sampling, seed=0, static_masks=0)
     return Rows(store, vocab, sampling, max(phase.length for phase in run.phases))
 
 
 @torch.no_grad()
 def masked(model: Model, rows: Rows) -> Finding:
     """Accuracy and loss on the masked tokens of at most MOST_ROWS rows; BadInput where no loss predicts any."""
-    losses = [loss.kind for loss in model.spec.losses if loss.names_tokens and "full" in loss.sees]
+    losses = [loss.kind for loss in model.spec.losses if loss.names_tokens and "bidirectional" in loss.sees]
     if not losses:
         raise BadInput("no loss of this net predicts masked tokens, so that they cannot be probed")
     head, right, total, loss = model.heads[losses[0]], 0, 0, 0.0
@@ -85,9 +85,9 @@ def pairs(model: Model, rows: Rows) -> Finding:
 
     A third of the text is for the score alone. No more pairs are taken than MOST_TRAIN and MOST_TEST.
     """
-    segment = rows.sampling.segment
+    segment = rows.sampling.packing
     if "pair_label" not in segment.emits:
-        raise BadInput(f"pairs of segment {segment.kind} have no label; use rows with one (segment.negative)")
+        raise BadInput(f"pairs of packing {segment.kind} have no label; use rows with one (packing.negatives)")
     num_rows = rows.count(0)
     if num_rows < FEWEST_PAIRS:
         raise DataError(f"{rows.store.folder}: {num_rows} held-out pairs are too few to probe; hold out more (test:)")

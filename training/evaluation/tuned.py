@@ -54,7 +54,7 @@ def finetuned(
     this task or this net has not, or is to be evaluated on a dev split that has no labels.
     """
     machine = machine or Machine()
-    task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.trunk)
+    task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.model)
     if tuning.start != begins:
         had = f"weights that were fine-tuned on {begins}" if begins else "pretrained weights"
         raise BadInput(f"tuning.start is {tuning.start!r}, this net has {had}; fine-tune on that task first")

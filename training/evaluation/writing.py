@@ -117,7 +117,7 @@ def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:
             raise BadInput(f"tuning.{name} is {given!r}, which is not for a net that learns to write: use another grid")
     if not tuning.length:
         return task
-    apart = net.spec.trunk.reads_source or task.writing.decoder == "fresh"  # the question is a row of its own
+    apart = net.spec.model.reads_source or task.writing.decoder == "fresh"  # the question is a row of its own
     room = tuning.length - (0 if apart else task.writing.max_new + 1)
     if room < LEAST_ROOM:
         raise BadInput(
@@ -135,9 +135,9 @@ def _without_shots(task: WrittenTask) -> WrittenTask:
 
 def _as_it_is(net: Net, form: Form) -> Model:
     """The net as a model that writes, its weights taken over."""
-    if isinstance(form, FillsInMasks) or form.trunk.reads_source != net.spec.trunk.reads_source:
+    if isinstance(form, FillsInMasks) or form.trunk.reads_source != net.spec.model.reads_source:
         raise BadInput(
-            f"{with_article(net.spec.trunk.kind)} writes once it is fine-tuned to; give hyper-parameters and a split "
+            f"{with_article(net.spec.model.kind)} writes once it is fine-tuned to; give hyper-parameters and a split "
             "named train"
         )
     model = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
@@ -234,7 +234,7 @@ def _micro_tokens(
 def _fitting(net: Net, form: Form, model: TaskModel) -> Mapping[str, torch.Tensor]:
     """The weights of a net by the names that they have in the model; a decoder on top of it begins with random ones."""
     assert net.weights is not None
-    trunk = net.spec.trunk
+    trunk = net.spec.model
     if not isinstance(trunk, Encoder) or not form.trunk.reads_source:
         return net.weights
     random = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}

@@ -32,9 +32,9 @@ class Summary(nn.Module):
     def __init__(self, trunk: Trunk, width: int, dropout: float, added: int = 1) -> None:
         super().__init__()
         self.added = added
-        self.pooler = None if trunk.visibility == "causal" else nn.Linear(width, trunk.width)
+        self.pooler = None if trunk.attention_mask == "causal" else nn.Linear(width, trunk.hidden_size)
         self.dropout = nn.Dropout(dropout)
-        self.width = width if self.pooler is None else trunk.width  # of what it gives
+        self.width = width if self.pooler is None else trunk.hidden_size  # of what it gives
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         summary_BD = tokens_at(hidden, batch["summary_at"])

@@ -42,7 +42,7 @@ class TaskModel(nn.Module):
         device = torch.get_default_device()
         with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
             self.trunk = build(trunk, rows)
-            self.reading = Reading(features, trunk.layers, trunk.width)
+            self.reading = Reading(features, trunk.num_hidden_layers, trunk.hidden_size)
             width = self.reading.width
             self.heads = nn.ModuleDict({target.kind: target.head(trunk, width, rows) for target in self.targets})
         self.to_empty(device=device)

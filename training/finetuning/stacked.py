@@ -21,18 +21,20 @@ def with_decoder(trunk: Trunk) -> EncoderDecoder:
     if why or not isinstance(trunk, Encoder):
         raise BadInput(f"a decoder on top of this {trunk.kind}: {why}; take an encoder such as BERT's or RoBERTa's")
     return EncoderDecoder(
-        layers=trunk.layers,
-        width=trunk.width,
-        heads=trunk.heads,
-        head_width=trunk.head_width,
-        inner=trunk.inner,
-        norm=trunk.norm,
+        num_hidden_layers=trunk.num_hidden_layers,
+        hidden_size=trunk.hidden_size,
+        num_attention_heads=trunk.num_attention_heads,
+        head_dim=trunk.head_dim,
+        intermediate_size=trunk.intermediate_size,
+        norm_position=trunk.norm_position,
         norm_eps=trunk.norm_eps,
         activation=trunk.activation,
-        dropout=trunk.dropout,
+        hidden_dropout=trunk.hidden_dropout,
         attention_dropout=trunk.attention_dropout,
         init_std=trunk.init_std,
-        positions=LearnedPlain(max=trunk.positions.rows, offset=trunk.positions.offset),
+        position_embedding=LearnedPlain(
+            max_position_embeddings=trunk.position_embedding.rows, offset=trunk.position_embedding.offset
+        ),
         embedding_norm=trunk.embedding_norm,
     )
 
@@ -40,11 +42,11 @@ def with_decoder(trunk: Trunk) -> EncoderDecoder:
 def _unfit(trunk: Trunk) -> str:
     if not isinstance(trunk, Encoder):
         return "it is no encoder"
-    if not isinstance(trunk.positions, Learned):
-        return f"its positions are {trunk.positions.kind}, allowed is learned"
-    if trunk.sharing != "none" or trunk.table_width != trunk.width:
+    if not isinstance(trunk.position_embedding, Learned):
+        return f"its positions are {trunk.position_embedding.kind}, allowed is learned"
+    if trunk.parameter_sharing != "none" or trunk.table_width != trunk.hidden_size:
         return "its layers share weights, or its tables are narrower than its blocks"
-    if trunk.languages or trunk.window.narrows(0):
+    if trunk.num_languages or trunk.attention_window.narrows(0):
         return "it has languages or a window"
     return ""
 
@@ -67,6 +69,6 @@ def under_decoder(weights: Mapping[str, Tensor], trunk: Encoder) -> dict[str, Te
         else:
             found[name.replace("trunk.", "trunk.encoder.", 1)] = weight
     positions = weights[_POSITIONS]
-    if trunk.segments:
+    if trunk.type_vocab_size:
         positions = positions + weights[_SEGMENTS][0]
     return found | {"trunk.encoder.positions.weight": torch.as_tensor(positions)}

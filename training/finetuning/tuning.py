@@ -120,7 +120,7 @@ class Tuning:
 
     def trunk(self, trunk: Trunk) -> Trunk:
         """The trunk as it is fine-tuned. BadInput, in one line, where this tuning is not for such a net."""
-        one_way = trunk.visibility == "causal" and not trunk.reads_source and not trunk.cutoffs
+        one_way = trunk.attention_mask == "causal" and not trunk.reads_source and not trunk.cutoffs
         for name, asked in (("auxiliary", self.auxiliary > 0), ("form", self.form == "gpt1")):
             if asked and not one_way:
                 raise BadInput(
@@ -129,7 +129,7 @@ class Tuning:
                 )
         if self.dropout is None:
             return trunk
-        return replace(trunk, dropout=self.dropout, attention_dropout=self.dropout)
+        return replace(trunk, hidden_dropout=self.dropout, attention_dropout=self.dropout)
 
     def targets(self, task: "tuple[Target, ...]") -> "tuple[Target, ...]":
         """What is predicted: what the task asks, and the next token beside it."""

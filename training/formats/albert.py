@@ -53,53 +53,67 @@ NAMES: Names = {
     "heads.pair_label.pooler": ["albert.pooler"],
     "heads.pair_label.classify": ["sop_classifier.classifier"],
 }
-KEYS = bert.KEYS | {"embedding": "embedding_size", "groups": "num_hidden_groups"}
+KEYS = bert.KEYS | {"embedding_size": "embedding_size", "num_hidden_groups": "num_hidden_groups"}
 BUILT_IN = {"tie_word_embeddings": True, "position_embedding_type": "absolute", "inner_group_num": 1}
-DEFAULTS: dict[str, Any] = {"activation": "gelu_tanh", "dropout": 0.0, "attention_dropout": 0.0, "embedding": 128}
+DEFAULTS: dict[str, Any] = {
+    "activation": "gelu_tanh",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "embedding_size": 128,
+}
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    if not (isinstance(spec.trunk, Encoder) and spec.trunk.norm == "post" and bert.is_like(spec)):
+    if not (isinstance(spec.model, Encoder) and spec.model.norm_position == "post" and bert.is_like(spec)):
         return None
-    if kinds_of(spec) == {"masked_tokens", "pair_label"}:
+    if kinds_of(spec) == {"masked_tokens", "sentence_pair"}:
         return "AlbertForPreTraining"
     return "AlbertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    trunk = spec.trunk
-    groups = trunk.groups if isinstance(trunk, Encoder) and trunk.sharing == "all" else trunk.layers
+    trunk = spec.model
+    groups = (
+        trunk.num_hidden_groups
+        if isinstance(trunk, Encoder) and trunk.parameter_sharing == "all"
+        else trunk.num_hidden_layers
+    )
     theirs = {"max_position_embeddings": trunk.longest, "embedding_size": trunk.table_width}
     return (
-        their_keys(trunk, bert.KEYS) | theirs | {"num_hidden_groups": groups, "classifier_dropout_prob": trunk.dropout}
+        their_keys(trunk, bert.KEYS)
+        | theirs
+        | {"num_hidden_groups": groups, "classifier_dropout_prob": trunk.hidden_dropout}
     )
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = DEFAULTS | our_keys(config, KEYS, BUILT_IN)
-    if keys["embedding"] == keys["width"]:
+    if keys["embedding_size"] == keys["hidden_size"]:
         widen = tensors[NAMES["trunk.widen"][0] + ".weight"]
-        if not torch.equal(widen, torch.eye(keys["width"])):
+        if not torch.equal(widen, torch.eye(keys["hidden_size"])):
             raise ValueError("embedding_size is hidden_size, allowed is another one, or an identity between the two")
-        keys["embedding"] = 0
-    if keys.get("groups", 1) < keys["layers"]:
-        keys["sharing"] = "all"
+        keys["embedding_size"] = 0
+    if keys.get("num_hidden_groups", 1) < keys["num_hidden_layers"]:
+        keys["parameter_sharing"] = "all"
     else:
-        keys["groups"] = 1
+        keys["num_hidden_groups"] = 1
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
-    return ModelSpec(trunk=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
+    return ModelSpec(model=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    trunk, state = spec.trunk, bert.from_zero(state, spec)
+    trunk, state = spec.model, bert.from_zero(state, spec)
     copies = {copy: tensor.clone() for name, tensor in state.items() for copy in _copies(name, trunk)}
-    if trunk.table_width == trunk.width:
-        copies |= {"trunk.widen.weight": torch.eye(trunk.width), "trunk.widen.bias": torch.zeros(trunk.width)}
+    if trunk.table_width == trunk.hidden_size:
+        copies |= {
+            "trunk.widen.weight": torch.eye(trunk.hidden_size),
+            "trunk.widen.bias": torch.zeros(trunk.hidden_size),
+        }
     return renamed(copies, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    first = {name: _copies(name, spec.trunk)[0] for name in wanted}
+    first = {name: _copies(name, spec.model)[0] for name in wanted}
     found = gathered(tensors, NAMES, first.values())
     return {name: found[copy] for name, copy in first.items()}
 
@@ -110,10 +124,10 @@ def _copies(name: str, trunk: Trunk) -> list[str]:
     block = re.search(r"blocks\.(\d+)\.(attention|feed_forward)", name)
     if block is None:
         return [name]
-    number, layers, groups = int(block[1]), trunk.layers, trunk.groups
+    number, layers, groups = int(block[1]), trunk.num_hidden_layers, trunk.num_hidden_groups
     numbers = [number]
-    if trunk.sharing == "all":
+    if trunk.parameter_sharing == "all":
         numbers = [number * groups // layers]
-    elif trunk.sharing == block[2]:
+    elif trunk.parameter_sharing == block[2]:
         numbers = [i for i in range(layers) if i * groups // layers == number * groups // layers]
     return [name.replace(f"blocks.{number}.", f"blocks.{copy}.") for copy in numbers]

@@ -54,17 +54,21 @@ def _side(side: str) -> Names:
 
 NAMES: Names = {"trunk.tokens": ["model.shared"], **_side("encoder"), **_side("decoder")}
 KEYS = {
-    "layers": "encoder_layers",
-    "width": "d_model",
-    "heads": "encoder_attention_heads",
-    "inner": "encoder_ffn_dim",
-    "positions.max": "max_position_embeddings",
+    "num_hidden_layers": "encoder_layers",
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "intermediate_size": "encoder_ffn_dim",
+    "position_embedding.max_position_embeddings": "max_position_embeddings",
     "activation": "activation_function",
-    "dropout": "dropout",
+    "hidden_dropout": "dropout",
     "attention_dropout": "attention_dropout",
     "init_std": "init_std",
 }
-DECODER_KEYS = {"layers": "decoder_layers", "heads": "decoder_attention_heads", "inner": "decoder_ffn_dim"}
+DECODER_KEYS = {
+    "num_hidden_layers": "decoder_layers",
+    "num_attention_heads": "decoder_attention_heads",
+    "intermediate_size": "decoder_ffn_dim",
+}
 BUILT_IN = {
     "tie_word_embeddings": True,
     "activation_dropout": 0.0,
@@ -78,18 +82,18 @@ BUILT_IN = {
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.trunk
+    trunk = spec.model
     fits = (
         isinstance(trunk, EncoderDecoder)
-        and (trunk.norm, trunk.norm_kind, trunk.norm_eps) == ("post", "layer", EPSILON)
+        and (trunk.norm_position, trunk.norm_type, trunk.norm_eps) == ("post", "layernorm", EPSILON)
         and trunk.bias
         and trunk.scale_attention
-        and not trunk.scale_output
+        and not trunk.scale_decoder_outputs
         and trunk.embedding_norm
-        and isinstance(trunk.positions, LearnedPlain)
-        and trunk.positions.offset == OFFSET
-        and trunk.languages == 0
-        and trunk.width == trunk.heads * trunk.width_of_head
+        and isinstance(trunk.position_embedding, LearnedPlain)
+        and trunk.position_embedding.offset == OFFSET
+        and trunk.num_languages == 0
+        and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
     return "BartForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
@@ -97,10 +101,10 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     return (
-        their_keys(spec.trunk, KEYS)
-        | their_keys(spec.trunk, DECODER_KEYS)
+        their_keys(spec.model, KEYS)
+        | their_keys(spec.model, DECODER_KEYS)
         | {
-            "max_position_embeddings": spec.trunk.longest,
+            "max_position_embeddings": spec.model.longest,
             "decoder_start_token_id": vocab.sep,
             "forced_eos_token_id": vocab.sep,
         }
@@ -113,9 +117,11 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = our_keys(config, KEYS, BUILT_IN | alike)
     if BIAS in tensors and torch.any(tensors[BIAS] != 0):
         raise ValueError(f"{BIAS} is not 0")
-    positions = LearnedPlain(max=keys.pop("positions.max", 1_024) + OFFSET, offset=OFFSET)
-    trunk = EncoderDecoder(**keys, norm_eps=EPSILON, positions=positions)
-    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+    positions = LearnedPlain(
+        max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024) + OFFSET, offset=OFFSET
+    )
+    trunk = EncoderDecoder(**keys, norm_eps=EPSILON, position_embedding=positions)
+    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

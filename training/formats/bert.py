@@ -45,15 +45,15 @@ NAMES: Names = {
     "heads.pair_label.classify": ["cls.seq_relationship"],
 }
 KEYS = {
-    "layers": "num_hidden_layers",
-    "width": "hidden_size",
-    "heads": "num_attention_heads",
-    "inner": "intermediate_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
     "norm_eps": "layer_norm_eps",
-    "positions.max": "max_position_embeddings",
-    "segments": "type_vocab_size",
+    "position_embedding.max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
     "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
+    "hidden_dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
     "init_std": "initializer_range",
 }
@@ -68,50 +68,55 @@ BUILT_IN = {
 def is_like(spec: ModelSpec) -> bool:
     """Whether a net is BERT but for its norms, the width of its tables and what its layers share.
 
-    The attention mask may be that of the row ("rows"): to transformers that is an argument.
+    The attention mask may be that of the row ("per_sequence"): to transformers that is an argument.
     """
-    trunk = spec.trunk
+    trunk = spec.model
     return (
         isinstance(trunk, Encoder)
-        and trunk.width == trunk.heads * trunk.width_of_head
-        and isinstance(trunk.positions, Learned)
-        and trunk.segments > 0
-        and trunk.languages == 0
-        and trunk.visibility != "causal"
-        and isinstance(trunk.window, Everything)
+        and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
+        and isinstance(trunk.position_embedding, Learned)
+        and trunk.type_vocab_size > 0
+        and trunk.num_languages == 0
+        and trunk.attention_mask != "causal"
+        and isinstance(trunk.attention_window, Everything)
         and all(loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
     )
 
 
 def is_plain(spec: ModelSpec) -> bool:
     """Whether a net is BERT but for its norms."""
-    trunk = spec.trunk
-    return is_like(spec) and isinstance(trunk, Encoder) and trunk.sharing == "none" and trunk.table_width == trunk.width
+    trunk = spec.model
+    return (
+        is_like(spec)
+        and isinstance(trunk, Encoder)
+        and trunk.parameter_sharing == "none"
+        and trunk.table_width == trunk.hidden_size
+    )
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    if not (is_plain(spec) and spec.trunk.norm == "post"):
+    if not (is_plain(spec) and spec.model.norm_position == "post"):
         return None
-    if kinds_of(spec) == {"masked_tokens", "pair_label"}:
+    if kinds_of(spec) == {"masked_tokens", "sentence_pair"}:
         return "BertForPreTraining"
     return "BertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return their_keys(spec.trunk, KEYS) | {"max_position_embeddings": spec.trunk.longest}
+    return their_keys(spec.model, KEYS) | {"max_position_embeddings": spec.model.longest}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
     trunk = encoder(our_keys(config, KEYS, BUILT_IN))
-    return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
+    return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
 
 
 def encoder(keys: Mapping[str, Any], offset: int = 0, **more: Any) -> Encoder:
     """The trunk of our keys; a config.json without a number of positions means 512."""
-    rows = keys.get("positions.max", 512)
-    others = {key: value for key, value in keys.items() if key != "positions.max"}
-    return Encoder(**others, positions=Learned(max=rows, offset=offset), **more)
+    rows = keys.get("position_embedding.max_position_embeddings", 512)
+    others = {key: value for key, value in keys.items() if key != "position_embedding.max_position_embeddings"}
+    return Encoder(**others, position_embedding=Learned(max_position_embeddings=rows, offset=offset), **more)
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
@@ -125,7 +130,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 def from_zero(state: Weights, spec: ModelSpec) -> Weights:
     """The tensors of a net without the rows of its position table that nothing reads: their positions begin at 0."""
     table = "trunk.positions.weight"
-    return {**state, table: state[table][spec.trunk.positions.offset :]} if table in state else state
+    return {**state, table: state[table][spec.model.position_embedding.offset :]} if table in state else state
 
 
 def modern(name: str) -> str:

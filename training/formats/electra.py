@@ -41,38 +41,38 @@ NAMES: Names = {
     "heads.masked_tokens.norm": ["generator_predictions.LayerNorm"],
     "heads.masked_tokens": ["generator_lm_head"],
 }
-KEYS = bert.KEYS | {"embedding": "embedding_size"}
+KEYS = bert.KEYS | {"embedding_size": "embedding_size"}
 
 
 def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discriminator"]) -> tuple[Weights, ModelSpec]:
     """One of the two nets of a twin, as an Encoder with tables and a head of its own."""
-    trunk = spec.trunk
+    trunk = spec.model
     assert isinstance(trunk, Twin)
-    tower = "discriminator" if trunk.shared == "all" else which
-    kind = "masked_tokens" if which == "generator" else "replaced"
+    tower = "discriminator" if trunk.weight_sharing == "all" else which
+    head = "masked_tokens" if which == "generator" else "replaced"
     net = trunk.net(which)
     other = tuple(f"trunk.{name}." for name in ("generator", "discriminator", "frozen") if name != tower)
     mine = {
         name.replace(f"trunk.{tower}.", "trunk."): tensor
         for name, tensor in state.items()
-        if name.startswith(("trunk.", f"heads.{kind}.")) and not name.startswith(other)
+        if name.startswith(("trunk.", f"heads.{head}.")) and not name.startswith(other)
     }
-    return mine, replace(spec, trunk=net, losses=tuple(loss for loss in spec.losses if loss.kind == kind))
+    return mine, replace(spec, model=net, losses=tuple(loss for loss in spec.losses if loss.head_name == head))
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    if isinstance(spec.trunk, Twin):
+    if isinstance(spec.model, Twin):
         spec = half({}, spec, "discriminator")[1]
-    trunk = spec.trunk
-    if not isinstance(trunk, Encoder) or trunk.norm != "post" or trunk.positions.offset:
+    trunk = spec.model
+    if not isinstance(trunk, Encoder) or trunk.norm_position != "post" or trunk.position_embedding.offset:
         return None
-    wide = replace(spec, trunk=replace(trunk, embedding=0))  # what narrow tables need, it has
+    wide = replace(spec, model=replace(trunk, embedding_size=0))  # what narrow tables need, it has
     detects = spec.losses == (Replaced(weight=spec.losses[0].weight),)
     return "ElectraForPreTraining" if detects and bert.is_plain(wide) else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    trunk = spec.trunk.net("discriminator")
+    trunk = spec.model.net("discriminator")
     return their_keys(trunk, KEYS) | {"embedding_size": trunk.table_width}
 
 
@@ -82,15 +82,15 @@ def pipeline(config: Config) -> Pipeline:
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    keys = {"embedding": 128} | our_keys(config, KEYS, bert.BUILT_IN)
-    if keys["embedding"] == keys["width"]:
-        keys["embedding"] = 0
+    keys = {"embedding_size": 128} | our_keys(config, KEYS, bert.BUILT_IN)
+    if keys["embedding_size"] == keys["hidden_size"]:
+        keys["embedding_size"] = 0
     losses = losses_in(tensors, NAMES, (MaskedTokens(), Replaced()))
-    return ModelSpec(trunk=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
+    return ModelSpec(model=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    if isinstance(spec.trunk, Twin):
+    if isinstance(spec.model, Twin):
         state, spec = half(state, spec, "discriminator")
     return renamed(state, NAMES)
 

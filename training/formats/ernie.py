@@ -32,7 +32,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
     trunk = bert.encoder(our_keys(config, bert.KEYS, BUILT_IN))
-    return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
+    return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

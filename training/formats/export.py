@@ -83,14 +83,14 @@ def to_transformers(
         raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
     known = _known(spec)
     format, architecture = _format(known, vocab.pad)
-    left_out = tuple(f"heads.{loss.kind}." for loss in spec.losses if loss.not_exported)
+    left_out = tuple(f"heads.{loss.head_name}." for loss in spec.losses if loss.not_exported)
     names = [name for name in state if not name.startswith(left_out) and (heads or _is_of_trunk(name))]
     architecture = architecture if heads else without_heads(architecture)
     pooler = "" if heads else format.pooler
     (out / "config.json").unlink(missing_ok=True)
     tensors = _by_layer(format, state, names, known, pooler)
     sharded.write(sharded.beating(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
-    save_tokenizer(vocab, spec.trunk, out)
+    save_tokenizer(vocab, spec.model, out)
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
     write_json(out / "config.json", config | format.config(known, vocab))
 
@@ -117,7 +117,7 @@ def _by_layer(
         while tensors:  # each goes as soon as it is taken
             name = next(iter(tensors))
             yield name, tensors.pop(name)
-    yield from _pooler(pooler, names, spec.trunk).items()
+    yield from _pooler(pooler, names, spec.model).items()
 
 
 def pipeline(folder: Path) -> Pipeline:
@@ -135,9 +135,9 @@ def _pooler(name: str, tensors: Collection[str], trunk: Trunk) -> dict[str, Tens
     """A pooler as transformers would begin it, where its class has one and these tensors have not."""
     if not name or f"{name}.weight" in tensors:
         return {}
-    weight = torch.empty(trunk.width, trunk.width)
+    weight = torch.empty(trunk.hidden_size, trunk.hidden_size)
     weight.normal_(0, trunk.init_std, generator=torch.Generator().manual_seed(0))
-    return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(trunk.width)}
+    return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(trunk.hidden_size)}
 
 
 def _known(spec: ModelSpec) -> ModelSpec:
@@ -153,7 +153,7 @@ def _format(spec: ModelSpec, pad: int | None) -> tuple[Format, str]:
             return format, architecture
     kinds = ", ".join(loss.kind for loss in spec.losses)
     raise BadInput(
-        f"export: transformers has no {spec.trunk.kind} like this ({', '.join(_unusual(spec.trunk))}) for {kinds}; "
+        f"export: transformers has no {spec.model.kind} like this ({', '.join(_unusual(spec.model))}) for {kinds}; "
         "our own files of it are in the run's folder `weights`"
     )
 
@@ -186,7 +186,7 @@ def _tokenizer_config(vocab: Vocab, trunk: Trunk) -> dict[str, Any]:
     ids = {"unk_token": vocab.unk, "cls_token": vocab.cls, "sep_token": vocab.sep, "mask_token": vocab.mask}
     first = vocab.sep if vocab.cls is None else vocab.cls  # as in config.json
     ids |= {"pad_token": vocab.pad, "bos_token": first, "eos_token": vocab.sep}
-    columns = ["input_ids", *(["token_type_ids"] if trunk.segments > 1 else []), "attention_mask"]
+    columns = ["input_ids", *(["token_type_ids"] if trunk.type_vocab_size > 1 else []), "attention_mask"]
     return {name: vocab.piece(id) for name, id in ids.items() if id is not None} | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": trunk.longest,

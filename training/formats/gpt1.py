@@ -21,26 +21,30 @@ NAMES: Names = {
     "trunk.tokens": ["transformer.tokens_embed"],
     "trunk.positions": ["transformer.positions_embed"],
 }
-KEYS = {ours: theirs for ours, theirs in gpt2.KEYS.items() if ours not in ("inner", "activation")}
+KEYS = {ours: theirs for ours, theirs in gpt2.KEYS.items() if ours not in ("intermediate_size", "activation")}
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
 BUILT_IN = {"tie_word_embeddings": True}
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.trunk
-    fits = trunk.norm == "post" and trunk.inner_width == 4 * trunk.width and trunk.activation in ACTIVATIONS.values()
+    trunk = spec.model
+    fits = (
+        trunk.norm_position == "post"
+        and trunk.inner_width == 4 * trunk.hidden_size
+        and trunk.activation in ACTIVATIONS.values()
+    )
     return "OpenAIGPTLMHeadModel" if fits and gpt2.is_like(spec) else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.trunk.activation)
-    return their_keys(spec.trunk, KEYS) | {"afn": activation, "embd_pdrop": spec.trunk.dropout}
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.model.activation)
+    return their_keys(spec.model, KEYS) | {"afn": activation, "embd_pdrop": spec.model.hidden_dropout}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     activation = ACTIVATIONS[config.get("afn", "gelu")]
-    trunk = gpt2.decoder(our_keys(config, KEYS, BUILT_IN), norm="post", activation=activation)
-    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+    trunk = gpt2.decoder(our_keys(config, KEYS, BUILT_IN), norm_position="post", activation=activation)
+    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from preprocessing.vocab import Vocab
 from training.formats.named import Config, Names, Weights, gathered, goes_on, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder, Everything, LearnedCausal
+from training.specs import Decoder, Everything, Learned
 
 pooler = ""
 model_type = "gpt2"
@@ -29,14 +29,14 @@ NAMES: Names = {
 }
 INPUT_FIRST = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 KEYS = {
-    "layers": "n_layer",
-    "width": "n_embd",
-    "heads": "n_head",
-    "inner": "n_inner",
+    "num_hidden_layers": "n_layer",
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner",
     "norm_eps": "layer_norm_epsilon",
-    "positions.max": "n_positions",
+    "position_embedding.max_position_embeddings": "n_positions",
     "activation": "activation_function",
-    "dropout": "resid_pdrop",
+    "hidden_dropout": "resid_pdrop",
     "attention_dropout": "attn_pdrop",
     "init_std": "initializer_range",
 }
@@ -50,36 +50,36 @@ BUILT_IN = {
 
 def is_like(spec: ModelSpec) -> bool:
     """Whether a net is GPT-2 but for where its norms are."""
-    trunk = spec.trunk
+    trunk = spec.model
     return (
         isinstance(trunk, Decoder)
-        and isinstance(trunk.positions, LearnedCausal)
-        and trunk.positions.offset == 0
-        and trunk.width == trunk.heads * trunk.width_of_head
-        and isinstance(trunk.window, Everything)
+        and isinstance(trunk.position_embedding, Learned)
+        and trunk.position_embedding.offset == 0
+        and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
+        and isinstance(trunk.attention_window, Everything)
         and kinds_of(spec) == {"next_token"}
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    return "GPT2LMHeadModel" if is_like(spec) and spec.trunk.norm == "pre" else None
+    return "GPT2LMHeadModel" if is_like(spec) and spec.model.norm_position == "pre" else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return their_keys(spec.trunk, KEYS) | {"embd_pdrop": spec.trunk.dropout}
+    return their_keys(spec.model, KEYS) | {"embd_pdrop": spec.model.hidden_dropout}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     trunk = decoder(our_keys(config, KEYS, BUILT_IN))
-    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
 def decoder(keys: Mapping[str, Any], **more: Any) -> Decoder:
     """The trunk of our keys; a config.json without a number of positions means 1,024."""
-    rows = keys.get("positions.max", 1_024)
-    others = {key: value for key, value in keys.items() if key != "positions.max"}
-    return Decoder(**others, positions=LearnedCausal(max=rows), **more)
+    rows = keys.get("position_embedding.max_position_embeddings", 1_024)
+    others = {key: value for key, value in keys.items() if key != "position_embedding.max_position_embeddings"}
+    return Decoder(**others, position_embedding=Learned(max_position_embeddings=rows), **more)
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

@@ -80,7 +80,7 @@ def _opened(folder: Path) -> tuple[Format, ModelSpec, dict[str, Tensor]]:
 def _wanted(spec: ModelSpec) -> dict[str, Tensor]:
     """The weights of a net by name, on the meta device."""
     with torch.device("meta"):
-        return dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+        return dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
 
 
 def _taken(

@@ -41,17 +41,17 @@ BUILT_IN = {"tie_word_embeddings": True}
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.trunk
-    if not (isinstance(trunk, Encoder) and trunk.window.global_first):
+    trunk = spec.model
+    if not (isinstance(trunk, Encoder) and trunk.attention_window.global_first):
         return None
-    without = replace(spec, trunk=replace(trunk, window=Everything()))
+    without = replace(spec, model=replace(trunk, attention_window=Everything()))
     return "LongformerForMaskedLM" if roberta.architecture(without, pad) else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    trunk = spec.trunk
-    assert isinstance(trunk.window, Around)
-    return their_keys(trunk, bert.KEYS) | {"attention_window": [trunk.window.tokens] * trunk.layers}
+    trunk = spec.model
+    assert isinstance(trunk.attention_window, Around)
+    return their_keys(trunk, bert.KEYS) | {"attention_window": [trunk.attention_window.size] * trunk.num_hidden_layers}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
@@ -61,8 +61,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     if len(windows) > 1:
         raise ValueError(f"attention_window is {given}, allowed is the same in all layers")
     offset = config.get("pad_token_id", 1) + 1
-    trunk = bert.encoder(keys, offset, window=Around(tokens=windows.pop(), global_tokens="first"))
-    return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
+    trunk = bert.encoder(keys, offset, attention_window=Around(size=windows.pop(), global_tokens="first"))
+    return ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

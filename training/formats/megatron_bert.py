@@ -25,9 +25,9 @@ NAMES: Names = {
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    if not (bert.is_plain(spec) and spec.trunk.norm == "pre"):
+    if not (bert.is_plain(spec) and spec.model.norm_position == "pre"):
         return None
-    if kinds_of(spec) == {"masked_tokens", "pair_label"}:
+    if kinds_of(spec) == {"masked_tokens", "sentence_pair"}:
         return "MegatronBertForPreTraining"
     return "MegatronBertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
 
@@ -38,8 +38,8 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
-    trunk = bert.encoder(our_keys(config, bert.KEYS, bert.BUILT_IN), norm="pre")
-    return ModelSpec(trunk=trunk, losses=losses, vocab_size=config["vocab_size"])
+    trunk = bert.encoder(our_keys(config, bert.KEYS, bert.BUILT_IN), norm_position="pre")
+    return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

@@ -122,8 +122,8 @@ def goes_on(config: Config) -> Pipeline:
 def their_keys(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:
     """What config.json says of the values in `keys` (our key, dotted where it is of a part inside, -> theirs)."""
     config = {theirs: attrgetter(ours)(trunk) for ours, theirs in keys.items()}
-    if "inner" in keys:
-        config[keys["inner"]] = trunk.inner_width
+    if "intermediate_size" in keys:
+        config[keys["intermediate_size"]] = trunk.inner_width
     if "activation" in keys:
         config[keys["activation"]] = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == trunk.activation)
     return config
@@ -146,7 +146,7 @@ def our_keys(config: Config, keys: Mapping[str, str], built_in: Config) -> dict[
 def losses_in(tensors: Weights, names: Names, candidates: Collection[Loss]) -> tuple[Loss, ...]:
     """Those of the candidates whose heads have tensors in a file."""
     heads = {ours.split(".")[1] for ours, theirs in names.items() if f"{theirs[0]}.weight" in tensors}
-    return tuple(loss for loss in candidates if loss.kind in heads)
+    return tuple(loss for loss in candidates if loss.head_name in heads)
 
 
 def kinds_of(spec: ModelSpec) -> set[str]:

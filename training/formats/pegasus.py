@@ -34,22 +34,27 @@ BUILT_IN = {
     "add_final_layer_norm": True,
     "static_position_embeddings": True,
 }
-DEFAULTS = {"scale_embedding": False, "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}  # theirs
+DEFAULTS = {
+    "scale_embedding": False,
+    "hidden_dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+}  # theirs
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.trunk
+    trunk = spec.model
     fits = (
         isinstance(trunk, EncoderDecoder)
-        and (trunk.norm, trunk.norm_kind, trunk.norm_eps) == ("pre", "layer", bart.EPSILON)
+        and (trunk.norm_position, trunk.norm_type, trunk.norm_eps) == ("pre", "layernorm", bart.EPSILON)
         and trunk.bias
         and trunk.scale_attention
         and trunk.scale_embedding
-        and not trunk.scale_output
+        and not trunk.scale_decoder_outputs
         and not trunk.embedding_norm
-        and isinstance(trunk.positions, SinusoidalStacks)
-        and trunk.languages == 0
-        and trunk.width == trunk.heads * trunk.width_of_head
+        and isinstance(trunk.position_embedding, SinusoidalStacks)
+        and trunk.num_languages == 0
+        and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
     return "PegasusForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
@@ -57,9 +62,9 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     built_in = {key: BUILT_IN[key] for key in ("scale_embedding", "static_position_embeddings", "add_final_layer_norm")}
-    built_in["activation_dropout"] = spec.trunk.dropout  # inside of the feed-forward layer, as the authors' code
+    built_in["activation_dropout"] = spec.model.hidden_dropout  # inside of the feed-forward layer, as the authors' code
     starts = {"decoder_start_token_id": vocab.pad, "forced_eos_token_id": vocab.sep}
-    return their_keys(spec.trunk, KEYS) | their_keys(spec.trunk, bart.DECODER_KEYS) | built_in | starts
+    return their_keys(spec.model, KEYS) | their_keys(spec.model, bart.DECODER_KEYS) | built_in | starts
 
 
 def pipeline(config: Config) -> Pipeline:
@@ -79,17 +84,22 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
         is_table = bart.modern(name) in TABLES
         if is_table and not torch.allclose(tensor, _positions(*tensor.shape), rtol=0, atol=1e-3):
             raise ValueError(f"{name} has other values than sinusoids")
-    positions = SinusoidalStacks(max=keys.pop("positions.max", 1_024))
+    positions = SinusoidalStacks(max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024))
     trunk = EncoderDecoder(
-        **keys, norm="pre", norm_eps=bart.EPSILON, positions=positions, scale_embedding=True, embedding_norm=False
+        **keys,
+        norm_position="pre",
+        norm_eps=bart.EPSILON,
+        position_embedding=positions,
+        scale_embedding=True,
+        embedding_norm=False,
     )
-    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    positions = spec.trunk.positions
+    positions = spec.model.position_embedding
     assert isinstance(positions, SinusoidalStacks)
-    tables = {name: _positions(positions.max, spec.trunk.width) for name in TABLES}
+    tables = {name: _positions(positions.max_position_embeddings, spec.model.hidden_size) for name in TABLES}
     return renamed(state, NAMES) | tables
 
 

@@ -36,20 +36,22 @@ NAMES: Names = {
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.trunk
-    from_pad = pad is not None and trunk.positions.offset == pad + 1
-    own = bert.is_plain(spec) and trunk.norm == "post" and trunk.activation == "gelu"  # their head has gelu built in
+    trunk = spec.model
+    from_pad = pad is not None and trunk.position_embedding.offset == pad + 1
+    own = (
+        bert.is_plain(spec) and trunk.norm_position == "post" and trunk.activation == "gelu"
+    )  # their head has gelu built in
     return "RobertaForMaskedLM" if own and from_pad and kinds_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return their_keys(spec.trunk, bert.KEYS)
+    return their_keys(spec.model, bert.KEYS)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     offset = config.get("pad_token_id", 1) + 1
     trunk = bert.encoder(our_keys(config, bert.KEYS, bert.BUILT_IN), offset)
-    return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
+    return ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
 
     Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
     """
-    model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share)
+    model = Model(run.model, run.losses, run.vocab_size, run.seed, share)
     if run.start:
         take_over(model, Path(run.start))
     return _compiled(run, model)
@@ -45,7 +45,7 @@ def describe_model(run: Run, share: Share = WHOLE, stage: Stage = ONLY) -> Model
     """
     workers = all_workers()
     with torch.device("meta"):
-        model = Model(run.trunk, run.losses, run.vocab_size, run.seed, share, stage)
+        model = Model(run.model, run.losses, run.vocab_size, run.seed, share, stage)
     goes_on = workers.rank == 0 and checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume)
     model.replaced = any(workers.reduce_sums([goes_on]))
     if run.start and not model.replaced:
@@ -73,7 +73,7 @@ def take_over(model: Model, folder: Path) -> None:
 def _taken(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
     """What `model` takes over, by name."""
     spec, given = lazily(folder, workers)
-    given = fitted(model.trunk.taken_over(given, spec.trunk), spec.trunk, model.spec.trunk)
+    given = fitted(model.trunk.taken_over(given, spec.model), spec.model, model.spec.model)
     wanted = model.whole_shapes
     for name, shape in wanted.items():
         if name in given and (found := given[name].shape) != shape:
@@ -96,16 +96,16 @@ def fitted(given: Lazy, theirs: Trunk, ours: Trunk) -> Lazy:
     others (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM).
     """
     state = dict(given)
-    (ours_at, theirs_at) = (trunk.positions.offset for trunk in (ours, theirs))
+    (ours_at, theirs_at) = (trunk.position_embedding.offset for trunk in (ours, theirs))
     moved = (ours.longest, ours_at) != (theirs.longest, theirs_at)
     if POSITIONS in state and moved and ours.longest >= theirs.longest:
         table = given[POSITIONS]
         shape = (ours_at + ours.longest, *table.shape[1:])
         state[POSITIONS] = Later(shape, lambda: _repeated(table()[theirs_at:], ours.longest, ours_at))
-    if SEGMENTS in state and ours.segments > given[SEGMENTS].shape[0] == 2:
-        segments, rows = given[SEGMENTS], list(FURTHER_SEGMENTS[: ours.segments])
+    if SEGMENTS in state and ours.type_vocab_size > given[SEGMENTS].shape[0] == 2:
+        segments, rows = given[SEGMENTS], list(FURTHER_SEGMENTS[: ours.type_vocab_size])
         state[SEGMENTS] = Later((len(rows), *segments.shape[1:]), lambda: segments()[rows])
-    if ours.window.global_first and not theirs.window.global_first:
+    if ours.attention_window.global_first and not theirs.attention_window.global_first:
         for name, get in given.items():
             if ".attention.qkv." in name:
                 third, *others = get.shape[0] // 3, *get.shape[1:]

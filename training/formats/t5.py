@@ -39,15 +39,15 @@ def _side(side: str) -> Names:
 
 NAMES: Names = {"trunk.tokens": ["shared"], **_side("encoder"), **_side("decoder")}
 KEYS = {
-    "layers": "num_layers",
-    "width": "d_model",
-    "heads": "num_heads",
-    "head_width": "d_kv",
-    "inner": "d_ff",
+    "num_hidden_layers": "num_layers",
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "head_dim": "d_kv",
+    "intermediate_size": "d_ff",
     "norm_eps": "layer_norm_epsilon",
-    "positions.buckets": "relative_attention_num_buckets",
-    "positions.max_distance": "relative_attention_max_distance",
-    "dropout": "dropout_rate",
+    "position_embedding.num_buckets": "relative_attention_num_buckets",
+    "position_embedding.max_distance": "relative_attention_max_distance",
+    "hidden_dropout": "dropout_rate",
 }
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}  # gated-* of version 1.1 is another net
 BUILT_IN = {"tie_word_embeddings": True, "scale_decoder_outputs": True}
@@ -55,25 +55,25 @@ BUILT_IN = {"tie_word_embeddings": True, "scale_decoder_outputs": True}
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     """The class has one dropout for all; what is computed does not depend on it."""
-    trunk = spec.trunk
+    trunk = spec.model
     fits = (
         isinstance(trunk, EncoderDecoder)
-        and (trunk.norm, trunk.norm_kind, trunk.bias) == ("pre", "rms", False)
+        and (trunk.norm_position, trunk.norm_type, trunk.bias) == ("pre", "rmsnorm", False)
         and not trunk.scale_attention
-        and trunk.scale_output
+        and trunk.scale_decoder_outputs
         and not trunk.embedding_norm
-        and isinstance(trunk.positions, Buckets)
-        and trunk.languages == 0
+        and isinstance(trunk.position_embedding, Buckets)
+        and trunk.num_languages == 0
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
     return "T5ForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.trunk.activation)
-    return their_keys(spec.trunk, KEYS) | {
-        "num_decoder_layers": spec.trunk.layers,
-        "d_kv": spec.trunk.width_of_head,
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == spec.model.activation)
+    return their_keys(spec.model, KEYS) | {
+        "num_decoder_layers": spec.model.num_hidden_layers,
+        "d_kv": spec.model.width_of_head,
         "feed_forward_proj": activation,
         "decoder_start_token_id": vocab.pad,
     }
@@ -87,20 +87,20 @@ def pipeline(config: Config) -> Pipeline:
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     """Both sides must have as many layers, and the logits be of version 1.0."""
     built_in = BUILT_IN | {"num_decoder_layers": config["num_layers"]}
-    found = our_keys(config, KEYS | {"attention_dropout": KEYS["dropout"]}, built_in)
+    found = our_keys(config, KEYS | {"attention_dropout": KEYS["hidden_dropout"]}, built_in)
     found["activation"] = ACTIVATIONS[config.get("feed_forward_proj", "relu")]
-    buckets, far = found.pop("positions.buckets", 32), found.pop("positions.max_distance", 128)
+    buckets, far = found.pop("position_embedding.num_buckets", 32), found.pop("position_embedding.max_distance", 128)
     trunk = EncoderDecoder(
         **found,
-        norm="pre",
-        norm_kind="rms",
+        norm_position="pre",
+        norm_type="rmsnorm",
         bias=False,
         scale_attention=False,
-        scale_output=True,
+        scale_decoder_outputs=True,
         embedding_norm=False,
-        positions=Buckets(buckets=buckets, max_distance=far),
+        position_embedding=Buckets(num_buckets=buckets, max_distance=far),
     )
-    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
+    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, write_atomic
+from preprocessing.renamed import with_new_names
 from preprocessing.spec import part
 from preprocessing.stand_ins import require_itself
 from training.checkpoint import is_checkpoint, weights_of
@@ -80,8 +81,11 @@ def load_spec(folder: Path) -> ModelSpec:
     stored = read_json(folder / "spec.json")
     try:
         parts = dict(stored["spec"])
-        trunk, losses = part(Trunk, parts.pop("trunk")), tuple(part(Loss, loss) for loss in parts.pop("losses"))
-        return ModelSpec(trunk=trunk, losses=losses, **parts)
+        if "trunk" in parts:  # of version 0.1
+            parts["model"] = with_new_names(parts.pop("trunk"), "trunk")
+            parts["losses"] = [with_new_names(loss, "objective.losses") for loss in parts["losses"]]
+        trunk, losses = part(Trunk, parts.pop("model")), tuple(part(Loss, loss) for loss in parts.pop("losses"))
+        return ModelSpec(model=trunk, losses=losses, **parts)
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{folder / 'spec.json'}: not a spec of this version ({error}); export the run again") from None
 

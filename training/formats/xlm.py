@@ -43,12 +43,12 @@ NAMES: Names = {
     "heads.next_token": ["pred_layer.proj"],
 }
 KEYS = {
-    "layers": "n_layers",
-    "width": "emb_dim",
-    "heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+    "hidden_size": "emb_dim",
+    "num_attention_heads": "n_heads",
     "norm_eps": "layer_norm_eps",
-    "positions.max": "max_position_embeddings",
-    "dropout": "dropout",
+    "position_embedding.max_position_embeddings": "max_position_embeddings",
+    "hidden_dropout": "dropout",
     "attention_dropout": "attention_dropout",
     "init_std": "init_std",
 }
@@ -56,32 +56,32 @@ BUILT_IN = {"tie_word_embeddings": True, "asm": False, "is_encoder": True}
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.trunk
+    trunk = spec.model
     fits = (
         isinstance(trunk, Encoder)
-        and trunk.norm == "post"
+        and trunk.norm_position == "post"
         and trunk.activation != "gelu_tanh"
-        and trunk.table_width == trunk.width == trunk.heads * trunk.width_of_head
-        and trunk.inner_width == 4 * trunk.width
-        and trunk.segments == 0
-        and trunk.languages != 1
-        and trunk.sharing == "none"
-        and isinstance(trunk.window, Everything)
+        and trunk.table_width == trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
+        and trunk.inner_width == 4 * trunk.hidden_size
+        and trunk.type_vocab_size == 0
+        and trunk.num_languages != 1
+        and trunk.parameter_sharing == "none"
+        and isinstance(trunk.attention_window, Everything)
         and spec.losses == _losses(trunk)
     )
     return "XLMWithLMHeadModel" if fits else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    trunk = spec.trunk
+    trunk = spec.model
     assert isinstance(trunk, Encoder)
     return their_keys(trunk, KEYS) | {
         "max_position_embeddings": _positions(trunk),
         "gelu_activation": trunk.activation == "gelu",
-        "sinusoidal_embeddings": isinstance(trunk.positions, Sinusoidal),
-        "causal": trunk.visibility == "causal",
-        "n_langs": max(1, trunk.languages),
-        "use_lang_emb": trunk.languages > 0,
+        "sinusoidal_embeddings": isinstance(trunk.position_embedding, Sinusoidal),
+        "causal": trunk.attention_mask == "causal",
+        "n_langs": max(1, trunk.num_languages),
+        "use_lang_emb": trunk.num_languages > 0,
         "embed_init_std": trunk.init_std,
     }
 
@@ -96,25 +96,27 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     fixed = torch.allclose(table, sinusoids_at(torch.arange(len(table)), table.shape[1]), rtol=0, atol=1e-4)
     languages = config.get("n_langs", 1) if config.get("use_lang_emb", True) else 0
     keys = our_keys(config, KEYS, BUILT_IN)
-    rows = keys.pop("positions.max", 512)
+    rows = keys.pop("position_embedding.max_position_embeddings", 512)
     trunk = Encoder(
         **keys,
         activation="gelu" if config.get("gelu_activation", True) else "relu",
-        positions=Sinusoidal(max=rows) if fixed else Learned(max=rows),
-        visibility="causal" if config.get("causal", False) else "full",
-        languages=languages if languages > 1 else 0,
-        segments=0,
+        position_embedding=Sinusoidal(max_position_embeddings=rows) if fixed else Learned(max_position_embeddings=rows),
+        attention_mask="causal" if config.get("causal", False) else "bidirectional",
+        num_languages=languages if languages > 1 else 0,
+        type_vocab_size=0,
     )
     # older files say n_words
-    return ModelSpec(trunk=trunk, losses=_losses(trunk), vocab_size=config.get("vocab_size") or config["n_words"])
+    return ModelSpec(model=trunk, losses=_losses(trunk), vocab_size=config.get("vocab_size") or config["n_words"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    trunk = spec.trunk
+    trunk = spec.model
     assert isinstance(trunk, Encoder)
     table = "trunk.positions.weight"
-    rows = slice(trunk.positions.offset, None)
-    positions = state[table][rows] if table in state else sinusoids_at(torch.arange(_positions(trunk)), trunk.width)
+    rows = slice(trunk.position_embedding.offset, None)
+    positions = (
+        state[table][rows] if table in state else sinusoids_at(torch.arange(_positions(trunk)), trunk.hidden_size)
+    )
     return renamed({**state, table: positions}, NAMES)
 
 
@@ -124,9 +126,9 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 def _losses(trunk: Encoder) -> tuple[Loss, ...]:
     """The one loss that they have a head for."""
-    return (NextToken(bias=True),) if trunk.visibility == "causal" else (MaskedTokens(transform=False),)
+    return (NextToken(bias=True),) if trunk.attention_mask == "causal" else (MaskedTokens(transform=False),)
 
 
 def _positions(trunk: Encoder) -> int:
     """Rows of their table of positions, which they also have where these are sinusoids."""
-    return trunk.positions.max - trunk.positions.offset
+    return trunk.position_embedding.max_position_embeddings - trunk.position_embedding.offset

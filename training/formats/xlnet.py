@@ -49,13 +49,13 @@ SHAPED = {  # our tensors that have another shape there, or no leaf in their nam
     "trunk.blocks.*.attention.biases.segment": ["transformer.layer.*.rel_attn.r_s_bias"],
 }
 KEYS = {
-    "layers": "n_layer",
-    "width": "d_model",
-    "heads": "n_head",
-    "inner": "d_inner",
+    "num_hidden_layers": "n_layer",
+    "hidden_size": "d_model",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "d_inner",
     "norm_eps": "layer_norm_eps",
     "activation": "ff_activation",
-    "dropout": "dropout",
+    "hidden_dropout": "dropout",
     "init_std": "initializer_range",
 }
 BUILT_IN = {"attn_type": "bi", "bi_data": False, "clamp_len": -1, "same_length": False, "tie_word_embeddings": True}
@@ -63,23 +63,23 @@ LOSS = MaskedTokens(transform=False)
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.trunk
-    fits = isinstance(trunk, TwoStream) and trunk.width == trunk.heads * trunk.width_of_head
+    trunk = spec.model
+    fits = isinstance(trunk, TwoStream) and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
     plain = all(not loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
     return "XLNetLMHeadModel" if fits and plain and kinds_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    assert isinstance(spec.trunk, TwoStream)
-    lengths = {"mem_len": spec.trunk.memory or None, "reuse_len": spec.trunk.reuse or None}
-    return their_keys(spec.trunk, KEYS) | lengths | {"d_head": spec.trunk.width_of_head}
+    assert isinstance(spec.model, TwoStream)
+    lengths = {"mem_len": spec.model.mem_len or None, "reuse_len": spec.model.reuse_len or None}
+    return their_keys(spec.model, KEYS) | lengths | {"d_head": spec.model.width_of_head}
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = our_keys(config, KEYS, BUILT_IN)
-    positions = RelativeStreams(memory=config.get("mem_len") or 0, reuse=config.get("reuse_len") or 0)
-    trunk = TwoStream(**keys, positions=positions, attention_dropout=keys.get("dropout", 0.1))
-    return ModelSpec(trunk=trunk, losses=(LOSS,), vocab_size=config["vocab_size"])
+    positions = RelativeStreams(mem_len=config.get("mem_len") or 0, reuse_len=config.get("reuse_len") or 0)
+    trunk = TwoStream(**keys, position_embedding=positions, attention_dropout=keys.get("hidden_dropout", 0.1))
+    return ModelSpec(model=trunk, losses=(LOSS,), vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     for name, tensor in shaped.items():
         names = their_shaped_names(name)
         for piece_name, piece in zip(names, tensor.chunk(len(names)), strict=True):
-            tensors[piece_name] = _their_shape(name, piece, spec.trunk.heads).contiguous()
+            tensors[piece_name] = _their_shape(name, piece, spec.model.num_attention_heads).contiguous()
     return tensors
 
 

@@ -29,7 +29,7 @@ def generate(
 
     A row depends on its own prompt and number only, not on what is beside it; samples are drawn from `key`. `cached`
     False reads whole rows at each step: slower, and for nets without a cache. With a `blank` an encoder whose rows say
-    what each token sees (visibility "rows") writes too. The model must not be in training mode.
+    what each token sees (attention mask "per_sequence") writes too. The model must not be in training mode.
     BadInput where a prompt is empty, has no room behind it, has a token that the net does not know or no source.
     """
     assert not model.training, "generation is without dropout: model.eval()"
@@ -39,7 +39,7 @@ def generate(
         numbers = range(first, min(first + batch, len(prompts)))
         chosen = [prompts[number] for number in numbers]
         rows = begin(model, chosen, cached=cached, blank=blank)
-        room = [min(limits.max_new, model.spec.trunk.longest - len(prompt.ids)) for prompt in chosen]
+        room = [min(limits.max_new, model.spec.model.longest - len(prompt.ids)) for prompt in chosen]
         if isinstance(method, Beams):
             yield from searched(model, rows, room, method, limits)
         else:
@@ -49,7 +49,7 @@ def generate(
 
 def _check(model: Model, prompt: Prompt, number: int) -> None:
     """BadInput unless the net can go on from a prompt."""
-    trunk, where = model.spec.trunk, f"prompt {number + 1}"
+    trunk, where = model.spec.model, f"prompt {number + 1}"
     if len(prompt.ids) == 0:
         raise BadInput(f"{where}: has no token; begin with one, such as the one that ends a document")
     if len(prompt.ids) >= trunk.longest:

@@ -25,7 +25,7 @@ def samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) ->
     was_training = model.training
     model.eval()
     try:
-        most = model.spec.trunk.longest // 2
+        most = model.spec.model.longest // 2
         encoded = [vocab.encode(text) for text in prompts]
         begun = [[*([] if vocab.sep is None else [vocab.sep]), *ids[-most:]] for ids in encoded]
         ends = () if vocab.sep is None else (vocab.sep,)

@@ -73,7 +73,7 @@ def fill(
     """
     assert not model.training, "generation is without dropout: model.eval()"
     head = dict(model.heads.items()).get("masked_tokens")
-    trunk = model.spec.trunk
+    trunk = model.spec.model
     if not isinstance(head, MaskedTokensHead) or trunk.hides_own_token or len(trunk.nets) > 1:
         raise BadInput(f"generate: this {trunk.kind} fills in no masks; give an encoder such as BERT's")
     return [_filled(model, row, method, mask, barred, key.at(0, number)) for number, row in enumerate(rows)]
@@ -88,8 +88,8 @@ def _filled(
     rng: np.random.Generator,
 ) -> Generated:
     ids_S = np.concatenate([row.before, np.full(row.count, mask), row.behind]).astype(np.int64)
-    if row.count < 1 or len(ids_S) > model.spec.trunk.longest:
-        most = model.spec.trunk.longest - len(row.before) - len(row.behind)
+    if row.count < 1 or len(ids_S) > model.spec.model.longest:
+        most = model.spec.model.longest - len(row.before) - len(row.behind)
         raise BadInput(f"generate: {row.count} masks, allowed are 1 to {most} in this row of the net; ask for as many")
     net = _Net(model, torch.tensor(list(barred), dtype=torch.int64), torch.from_numpy(ids_S)[None])
     place_N = len(row.before) + np.arange(row.count)

@@ -16,8 +16,9 @@ class Adversarial:
 
     kind: Literal["adversarial"] = "adversarial"
     weight: float = 1.0  # its weight in the sum of the losses
+    head_name: ClassVar[str] = "adversarial"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"generator"})
     accuracy: ClassVar[str] = "generator_accuracy"
     perplexity: ClassVar[bool] = False
@@ -46,7 +47,9 @@ class Adversarial:
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
         net = trunk.net("generator")
-        return mask_head_weights(net.width, net.table_width, vocab_size) + linear_weights(net.width, 1, bias=False)
+        return mask_head_weights(net.hidden_size, net.table_width, vocab_size) + linear_weights(
+            net.hidden_size, 1, bias=False
+        )
 
     def fits(self, trunk: Trunk) -> str:
         if trunk.nets & self.reads:

@@ -17,8 +17,9 @@ class MaskedTokens:
     kind: Literal["masked_tokens"] = "masked_tokens"
     weight: float = 1.0  # its weight in the sum of the losses
     transform: bool = True  # a linear, an activation and a norm before the table; XLM and XLNet have none
+    head_name: ClassVar[str] = "masked_tokens"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    sees: ClassVar[frozenset[Visibility]] = frozenset({"full", "rows"})
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net", "generator"})
     accuracy: ClassVar[str] = "masked_accuracy"
     perplexity: ClassVar[bool] = True
@@ -54,11 +55,11 @@ class MaskedTokens:
         return MaskedTokensHead(trunk.net("generator"), vocab_size, self.transform)
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
-        width = trunk.net("generator").width
+        width = trunk.net("generator").hidden_size
         return mask_head_weights(width, trunk.table_width, vocab_size) if self.transform else vocab_size
 
     def fits(self, trunk: Trunk) -> str:
-        factorised = trunk.table_width != trunk.net("generator").width
+        factorised = trunk.table_width != trunk.net("generator").hidden_size
         if factorised and not self.transform:
             return "losses.transform is False, allowed is true where the tables are not as wide as the blocks"
         return ""

@@ -17,6 +17,7 @@ class NextToken:
     kind: Literal["next_token"] = "next_token"
     weight: float = 1.0  # its weight in the sum of the losses
     bias: bool = False  # one for each token (XLM)
+    head_name: ClassVar[str] = "next_token"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"causal"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
@@ -50,8 +51,10 @@ class NextToken:
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
         if not trunk.cutoffs:
             return vocab_size if self.bias else 0
-        projected = linear_weights(trunk.width, trunk.width, bias=False) if trunk.tables.shrink > 1 else 0
-        return projected + len(trunk.cutoffs) * (trunk.width + 1) + vocab_size
+        projected = (
+            linear_weights(trunk.hidden_size, trunk.hidden_size, bias=False) if trunk.token_embedding.div_val > 1 else 0
+        )
+        return projected + len(trunk.cutoffs) * (trunk.hidden_size + 1) + vocab_size
 
     def fits(self, trunk: Trunk) -> str:
         if trunk.cutoffs and not self.bias:

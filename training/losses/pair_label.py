@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 class PairLabel:
     """Two-way label of a pair from the pooled first token (BERT 3.1, task 2; ALBERT 3.1). 1 = not the next segment."""
 
-    kind: Literal["pair_label"] = "pair_label"
+    kind: Literal["sentence_pair"] = "sentence_pair"
     weight: float = 1.0  # its weight in the sum of the losses
+    head_name: ClassVar[str] = "pair_label"
     needs: ClassVar[frozenset[str]] = frozenset({"pair_label"})
-    sees: ClassVar[frozenset[Visibility]] = frozenset({"full", "rows"})
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
     accuracy: ClassVar[str] = "pair_accuracy"
     perplexity: ClassVar[bool] = False
@@ -46,7 +47,7 @@ class PairLabel:
         return PairLabelHead(trunk)
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
-        return linear_weights(trunk.width, trunk.width) + linear_weights(trunk.width, 2)
+        return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 2)
 
     def fits(self, trunk: Trunk) -> str:
         return ""

@@ -31,6 +31,9 @@ class LossContext:
 class LossPart(Protocol):
     """A part of the union Loss: what is predicted from the states of a net, and which head computes that."""
 
+    head_name: ClassVar[str]
+    """Name of its head among the modules of the model. First weights are drawn by the names of parameters, and saved
+    weights are found by them: a head keeps its name where a `kind` changes."""
     needs: ClassVar[frozenset[str]]
     """Columns of schema.py that a row must have."""
     sees: ClassVar[frozenset[Visibility]]

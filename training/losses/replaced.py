@@ -14,12 +14,17 @@ if TYPE_CHECKING:
 class Replaced:
     """Predict for each token whether the generator has replaced it (ELECTRA 3.1), or which token it was (3.5)."""
 
-    kind: Literal["replaced"] = "replaced"
+    kind: Literal["replaced_token_detection"] = "replaced_token_detection"
     weight: float = 50.0  # its weight in the sum of the losses
-    asks: Literal["replaced", "original"] = "replaced"  # of each token whether it was replaced, or which one was there
-    at: Literal["all", "chosen"] = "all"  # chosen: the tokens that the generator predicts (ELECTRA 15 %, Replace MLM)
+    predict: Literal["replaced", "original"] = (
+        "replaced"  # of each token whether it was replaced, or which one was there
+    )
+    predict_at: Literal["all", "masked"] = (
+        "all"  # masked: the tokens that the generator predicts (ELECTRA 15 %, Replace MLM)
+    )
+    head_name: ClassVar[str] = "replaced"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"discriminator"})
     accuracy: ClassVar[str] = "replaced_accuracy"
     perplexity: ClassVar[bool] = False
@@ -34,39 +39,39 @@ class Replaced:
 
     @property
     def names_tokens(self) -> bool:
-        return self.asks == "original"
+        return self.predict == "original"
 
     @property
     def kept_logits(self) -> int:
-        return 5 if self.asks == "original" and self.at == "all" else 0
+        return 5 if self.predict == "original" and self.predict_at == "all" else 0
 
     @property
     def rewards(self) -> bool:
-        return self.asks == "replaced"
+        return self.predict == "replaced"
 
     def describe(self, context: LossContext) -> str:
-        where = "" if self.at == "all" else ", of the chosen ones"
-        return weighted(self.weight, f"{self.asks} tokens{where}")
+        where = "" if self.predict_at == "all" else ", of the chosen ones"
+        return weighted(self.weight, f"{self.predict} tokens{where}")
 
     def count(self, batch: Arrays) -> int:
         """Number of tokens without padding, or of the chosen ones."""
-        return int(batch["lengths"].sum()) if self.at == "all" else len(batch["targets"])
+        return int(batch["lengths"].sum()) if self.predict_at == "all" else len(batch["targets"])
 
     def targets(self, work: Work) -> float:
-        return work.tokens if self.at == "all" else work.targets
+        return work.tokens if self.predict_at == "all" else work.targets
 
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.losses.heads import ChosenOriginalHead, OriginalHead, ReplacedHead
 
-        if self.asks == "replaced":
-            return ReplacedHead(trunk, self.at)
-        return OriginalHead(trunk, vocab_size) if self.at == "all" else ChosenOriginalHead(trunk, vocab_size)
+        if self.predict == "replaced":
+            return ReplacedHead(trunk, self.predict_at)
+        return OriginalHead(trunk, vocab_size) if self.predict_at == "all" else ChosenOriginalHead(trunk, vocab_size)
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
-        if self.asks == "replaced":
-            return linear_weights(trunk.width, trunk.width) + linear_weights(trunk.width, 1)
-        tokens = mask_head_weights(trunk.width, trunk.table_width, vocab_size)
-        return tokens + linear_weights(trunk.width, 1) if self.at == "all" else tokens
+        if self.predict == "replaced":
+            return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 1)
+        tokens = mask_head_weights(trunk.hidden_size, trunk.table_width, vocab_size)
+        return tokens + linear_weights(trunk.hidden_size, 1) if self.predict_at == "all" else tokens
 
     def fits(self, trunk: Trunk) -> str:
         return ""

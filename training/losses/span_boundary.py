@@ -16,10 +16,11 @@ class SpanBoundary:
 
     kind: Literal["span_boundary"] = "span_boundary"
     weight: float = 1.0  # its weight in the sum of the losses
-    positions: int = 15  # tokens of a span that are predicted, from its first
-    position_width: int = 200  # of the embedding of a place in a span
+    max_pair_targets: int = 15  # tokens of a span that are predicted, from its first
+    position_embedding_size: int = 200  # of the embedding of a place in a span
+    head_name: ClassVar[str] = "span_boundary"
     needs: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
-    sees: ClassVar[frozenset[Visibility]] = frozenset({"full"})
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
     accuracy: ClassVar[str] = "span_accuracy"
     perplexity: ClassVar[bool] = False
@@ -32,14 +33,14 @@ class SpanBoundary:
     phases: ClassVar[ScaledPhases] = {}
 
     def __post_init__(self) -> None:
-        for name in ("positions", "position_width"):
+        for name in ("max_pair_targets", "position_embedding_size"):
             require(getattr(self, name) >= 1, f"losses.{name}", getattr(self, name), "a whole number from 1 up")
 
     def describe(self, context: LossContext) -> str:
         return weighted(self.weight, "span boundaries")
 
     def count(self, batch: Arrays) -> int:
-        """Number of targets: the first `positions` tokens of each span that has ordinary tokens on both sides.
+        """Number of targets: the first `max_pair_targets` tokens of each span that has ordinary tokens on both sides.
 
         >>> import numpy as np
         >>> row = {"first_at": np.array([0]), "lengths": np.array([9])}
@@ -49,7 +50,7 @@ class SpanBoundary:
         """
         from training.losses.heads import boundary_targets
 
-        return len(boundary_targets(batch, self.positions).target)
+        return len(boundary_targets(batch, self.max_pair_targets).target)
 
     def targets(self, work: Work) -> float:
         return work.targets
@@ -57,12 +58,14 @@ class SpanBoundary:
     def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
         from training.losses.heads import SpanBoundaryHead
 
-        return SpanBoundaryHead(trunk, vocab_size, self.positions, self.position_width)
+        return SpanBoundaryHead(trunk, vocab_size, self.max_pair_targets, self.position_embedding_size)
 
     def weights(self, trunk: Trunk, vocab_size: int) -> int:
-        first = linear_weights(2 * trunk.width + self.position_width, trunk.width) + norm_weights(trunk.width)
-        second = linear_weights(trunk.width, trunk.table_width) + norm_weights(trunk.table_width)
-        return self.positions * self.position_width + first + second + vocab_size
+        first = linear_weights(2 * trunk.hidden_size + self.position_embedding_size, trunk.hidden_size) + norm_weights(
+            trunk.hidden_size
+        )
+        second = linear_weights(trunk.hidden_size, trunk.table_width) + norm_weights(trunk.table_width)
+        return self.max_pair_targets * self.position_embedding_size + first + second + vocab_size
 
     def fits(self, trunk: Trunk) -> str:
         return ""

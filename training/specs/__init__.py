@@ -17,7 +17,6 @@ from training.specs.part import Init, NetName, Read, TrunkPart, Visibility
 from training.specs.positions import (
     Buckets,
     Learned,
-    LearnedCausal,
     LearnedPlain,
     Positions,
     Relative,
@@ -56,7 +55,6 @@ __all__ = [
     "Init",
     "Layers",
     "Learned",
-    "LearnedCausal",
     "LearnedPlain",
     "Machine",
     "NetName",
@@ -87,7 +85,7 @@ __all__ = [
 
 Trunk = Encoder | Decoder | EncoderDecoder | TwoStream | Twin
 POSITIONS: Final[tuple[type[Positions], ...]] = (
-    *(Learned, LearnedCausal, LearnedPlain),
+    *(Learned, LearnedPlain),
     *(Sinusoidal, SinusoidalStacks, Relative, RelativeStreams, Buckets),
 )
 WINDOWS: Final[tuple[type[Window], ...]] = (Everything, Around, Band)

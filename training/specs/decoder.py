@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from preprocessing.spec import BY_KIND, Shrinks, require, shrunk, spec
 from training.specs.blocks import Blocks
 from training.specs.part import Init, NetName, Visibility, Writing
-from training.specs.positions import LearnedCausal, Relative
+from training.specs.positions import Learned, Relative
 from training.specs.stack import Activation, Norm, Sharing, Stack
 from training.specs.tables import Adaptive, Plain
 from training.specs.weights import Layers, Weights, linear_weights, norm_weights
@@ -22,72 +22,92 @@ class Decoder(Stack):
     """
 
     kind: Literal["decoder"] = "decoder"
-    norm: Norm = "pre"
+    norm_position: Norm = "pre"
     norm_eps: float = 1e-5
     activation: Activation = "gelu_tanh"
-    positions: Annotated[LearnedCausal | Relative, BY_KIND] = LearnedCausal(max=1024)
-    tables: Annotated[Plain | Adaptive, BY_KIND] = Plain()
-    init: Init = "normal"  # law of the first weights
-    scale_residuals: bool = True  # pre-norm, residual projections begin with 1 / sqrt(2 L) of init_std (GPT-2)
+    position_embedding: Annotated[Learned | Relative, BY_KIND] = Learned(max_position_embeddings=1024)
+    token_embedding: Annotated[Plain | Adaptive, BY_KIND] = Plain()
+    attention_window: Annotated[Everything | Band, BY_KIND] = Everything()
+    init_method: Init = "normal"  # law of the first weights
+    scale_residual_init: bool = True  # pre-norm, residual projections begin with 1 / sqrt(2 L) of init_std (GPT-2)
 
     label: ClassVar[str] = "decoder"
     family: ClassVar[int] = 2
-    visibility: ClassVar[Visibility] = "causal"
+    attention_mask: ClassVar[Visibility] = "causal"
     writes: ClassVar[Writing] = "causal"
-    segments: ClassVar[int] = 0
-    languages: ClassVar[int] = 0
-    sharing: ClassVar[Sharing] = "none"
-    groups: ClassVar[int] = 1
+    type_vocab_size: ClassVar[int] = 0
+    num_languages: ClassVar[int] = 0
+    parameter_sharing: ClassVar[Sharing] = "none"
+    num_hidden_groups: ClassVar[int] = 1
     embedding_norm: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = shrunk(Stack.shrinks, {"tiny": {"init": "normal"}, "small": {"init": "normal"}})
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Stack.shrinks, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
+    )
 
     def __post_init__(self) -> None:
         Stack.__post_init__(self)
-        relative, cutoffs = self.positions.relative, self.tables.cutoffs
-        require(not relative or self.norm == "post", "trunk.norm", self.norm, "post where positions are relative")
-        require(relative or not cutoffs, "trunk.tables.kind", self.tables.kind, "plain where positions are learned")
-        wide = self.width // self.tables.shrink ** len(cutoffs) >= 1
-        require(wide, "trunk.tables.shrink", self.tables.shrink, "a number that leaves each cluster a width")
+        narrows = any(map(self.attention_window.narrows, range(self.num_hidden_layers)))
+        whole = not self.position_embedding.relative or not narrows
+        require(whole, "model.attention_window.kind", self.attention_window.kind, "full where positions are relative")
+        relative, cutoffs = self.position_embedding.relative, self.token_embedding.cutoffs
+        require(
+            not relative or self.norm_position == "post",
+            "model.norm_position",
+            self.norm_position,
+            "post where positions are relative",
+        )
+        require(
+            relative or not cutoffs,
+            "model.token_embedding.kind",
+            self.token_embedding.kind,
+            "plain where positions are learned",
+        )
+        wide = self.hidden_size // self.token_embedding.div_val ** len(cutoffs) >= 1
+        require(
+            wide,
+            "model.token_embedding.div_val",
+            self.token_embedding.div_val,
+            "a number that leaves each cluster a width",
+        )
 
     @property
     def table_width(self) -> int:
-        return self.width
-
-    @property
-    def window(self) -> Everything | Band:
-        return self.positions.window
+        return self.hidden_size
 
     @property
     def longest(self) -> int:
-        return self.positions.longest
+        return self.position_embedding.longest
 
     @property
-    def memory(self) -> int:
-        return self.positions.memory
+    def mem_len(self) -> int:
+        return self.position_embedding.mem_len
 
     @property
-    def reuse(self) -> int:
-        return self.positions.reuse
+    def reuse_len(self) -> int:
+        return self.position_embedding.reuse_len
 
     @property
     def cutoffs(self) -> tuple[int, ...]:
-        return self.tables.cutoffs
+        return self.token_embedding.cutoffs
 
     @property
     def oracle(self) -> str:
-        return "XLNetModel, one way; memory is a longer row" if self.positions.relative else ""
+        return "XLNetModel, one way; memory is a longer row" if self.position_embedding.relative else ""
 
     def net(self, name: NetName) -> "Decoder":
         return self
 
     def chunks_over(self, workers: int) -> str:
-        if self.positions.relative or any(map(self.window.narrows, range(self.layers))):
-            return "trunk.positions are relative or have a window, where tokens are not shared"
+        if self.position_embedding.relative or any(map(self.attention_window.narrows, range(self.num_hidden_layers))):
+            return "model.position_embedding is relative, or attention_window narrows, where tokens are not shared"
         return self.heads_over(workers)
 
     def stages_over(self, stages: int) -> str:
-        if self.positions.relative:
-            return f"trunk.positions.kind is {self.positions.kind}, allowed with stages are positions without a memory"
+        if self.position_embedding.relative:
+            return (
+                f"model.position_embedding.kind is {self.position_embedding.kind}, allowed with stages are "
+                f"positions without a memory"
+            )
         return self.layers_over(stages)
 
     def answers(self, vocab_size: int) -> int:
@@ -95,40 +115,49 @@ class Decoder(Stack):
         return self.cutoffs[0] if self.cutoffs else vocab_size
 
     def weights(self, vocab_size: int) -> Weights:
-        others = self.positions.rows * self.width + (norm_weights(self.width) if self.norm == "pre" else 0)
-        attentions = self.self_attentions(self.layers, self.layers)
-        if self.positions.relative:  # a linear for distances, none with a bias, and two biases that all layers share
-            split = 5 * linear_weights(self.width, self.width_of_heads, bias=False)
-            attentions = Layers(self.layers, self.layers, split, norm_weights(self.width))
+        others = self.position_embedding.rows * self.hidden_size + (
+            norm_weights(self.hidden_size) if self.norm_position == "pre" else 0
+        )
+        attentions = self.self_attentions(self.num_hidden_layers, self.num_hidden_layers)
+        if (
+            self.position_embedding.relative
+        ):  # a linear for distances, none with a bias, and two biases that all layers share
+            split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False)
+            attentions = Layers(self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size))
             others += 2 * self.width_of_heads
-        tables = vocab_size * self.width
-        if self.tables.shrink > 1:
+        tables = vocab_size * self.hidden_size
+        if self.token_embedding.div_val > 1:
             bounds = (0, *self.cutoffs, vocab_size)
-            widths = [self.width // self.tables.shrink**cluster for cluster in range(len(bounds) - 1)]
+            widths = [self.hidden_size // self.token_embedding.div_val**cluster for cluster in range(len(bounds) - 1)]
             tables = sum((stop - start) * width for start, stop, width in zip(bounds, bounds[1:], widths, strict=False))
-            others += sum(linear_weights(width, self.width, bias=False) for width in widths)
-        return Weights(tables, (attentions, self.feed_forwards(self.layers, self.layers)), others)
+            others += sum(linear_weights(width, self.hidden_size, bias=False) for width in widths)
+        return Weights(tables, (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers)), others)
 
     def products(self, work: Work) -> float:
         """The linear over the distances, which all rows share, is left out."""
-        pairs = self.window.pairs(work, self.layers, causal=True) + self.layers * self.memory * work.tokens
-        remembered = self.layers * self.keys_values * self.memory * work.rows
-        blocks = self.layers * self.linears * work.tokens
-        return blocks + remembered + self.positions.per_pair * self.width_of_heads * pairs
+        pairs = (
+            self.attention_window.pairs(work, self.num_hidden_layers, causal=True)
+            + self.num_hidden_layers * self.mem_len * work.tokens
+        )
+        remembered = self.num_hidden_layers * self.keys_values * self.mem_len * work.rows
+        blocks = self.num_hidden_layers * self.linears * work.tokens
+        return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: Work) -> tuple[Blocks, ...]:
         """Scores are whole squares, masked; relative ones are two matrices, their sum and its softmax."""
-        pairs = work.squares + self.memory * work.tokens
-        return (self.block(self.layers, work.tokens, pairs, scores=4 if self.positions.relative else 0),)
+        pairs = work.squares + self.mem_len * work.tokens
+        return (
+            self.block(self.num_hidden_layers, work.tokens, pairs, scores=4 if self.position_embedding.relative else 0),
+        )
 
     def describe_positions(self) -> str:
-        return self.positions.describe()
+        return self.position_embedding.describe()
 
     def describe_attention(self) -> str:
-        return self.window.describe()
+        return self.attention_window.describe()
 
     def describe_tables(self) -> str:
-        return self.tables.describe()
+        return self.token_embedding.describe()
 
     def describe_memory(self) -> str:
-        return f"a memory of {self.memory:,} tokens" if self.memory else "no memory"
+        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"

@@ -15,7 +15,7 @@ from training.specs.work import Work
 
 @spec
 class EncoderDecoder(Stack):
-    """An encoder, and a decoder that also attends to the encoder's states: `layers` each (arXiv:1706.03762).
+    """An encoder, and a decoder that also attends to the encoder's states: `num_hidden_layers` each (arXiv:1706.03762).
 
     BART (arXiv:1910.13461): learned positions, embeddings normalised. T5 (arXiv:1910.10683): pre-norm by the root mean
     square, no biases, distances in buckets, attention not scaled, tied logits times 1 / sqrt(width). MASS
@@ -23,92 +23,100 @@ class EncoderDecoder(Stack):
     """
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
-    norm_kind: Literal["layer", "rms"] = "layer"  # LayerNorm, or by the root mean square
+    norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"  # LayerNorm, or by the root mean square
     bias: bool = True  # in every linear and norm
     scale_attention: bool = True  # by 1 / sqrt(width of a head)
-    scale_output: bool = False  # states by 1 / sqrt(width) before the tied table
+    scale_decoder_outputs: bool = False  # states by 1 / sqrt(width) before the tied table
     scale_embedding: bool = False  # embeddings times sqrt(width)
     embedding_norm: bool = True  # whether the summed embeddings are normalised
-    positions: Annotated[LearnedPlain | SinusoidalStacks | Buckets, BY_KIND] = LearnedPlain(max=1024)
-    languages: int = 0  # rows of the language table
-    init: Init = "normal"  # where attention is not scaled, T5's own, whatever this is
+    position_embedding: Annotated[LearnedPlain | SinusoidalStacks | Buckets, BY_KIND] = LearnedPlain(
+        max_position_embeddings=1024
+    )
+    num_languages: int = 0  # rows of the language table
+    init_method: Init = "normal"  # where attention is not scaled, T5's own, whatever this is
 
     label: ClassVar[str] = "encoder-decoder"
     family: ClassVar[int] = 4
     reads_source: ClassVar[bool] = True
     oracle: ClassVar[str] = "closed form; one token is MLM, all are CLM"
     writes: ClassVar[Writing] = "encoder_decoder"
-    visibility: ClassVar[Visibility] = "causal"  # of the decoder, whose tokens are predicted
-    window: ClassVar[Everything] = Everything()
-    segments: ClassVar[int] = 0
-    tables: ClassVar[Plain] = Plain()
+    attention_mask: ClassVar[Visibility] = "causal"  # of the decoder, whose tokens are predicted
+    attention_window: ClassVar[Everything] = Everything()
+    type_vocab_size: ClassVar[int] = 0
+    token_embedding: ClassVar[Plain] = Plain()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    shrinks: ClassVar[Shrinks] = shrunk(Stack.shrinks, {"tiny": {"init": "normal"}, "small": {"init": "normal"}})
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Stack.shrinks, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
+    )
 
     @property
     def begins_with_padding(self) -> bool:
         """Whether its decoder begins with padding, and its source without [CLS], as T5's and PEGASUS', the ones of the
         family with norms first; that of BART and MASS begins with the token that ends a row."""
-        return self.norm == "pre"
+        return self.norm_position == "pre"
 
     @property
     def table_width(self) -> int:
-        return self.width
+        return self.hidden_size
 
     @property
     def longest(self) -> int:
-        return self.positions.longest
+        return self.position_embedding.longest
 
     @property
-    def memory(self) -> int:
-        return self.positions.memory
+    def mem_len(self) -> int:
+        return self.position_embedding.mem_len
 
     @property
-    def reuse(self) -> int:
-        return self.positions.reuse
+    def reuse_len(self) -> int:
+        return self.position_embedding.reuse_len
 
     def net(self, name: NetName) -> "EncoderDecoder":
         return self
 
     def chunks_over(self, workers: int) -> str:
-        return f"trunk.kind is {self.kind}, whose tokens are not shared"
+        return f"model.kind is {self.kind}, whose tokens are not shared"
 
     def stages_over(self, stages: int) -> str:
-        return f"trunk.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+        return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
 
     def weights(self, vocab_size: int) -> Weights:
         """Both stacks have tables of positions, distances and languages of their own."""
-        of_norm = norm_weights(self.width, bias=self.bias and self.norm_kind == "layer")
-        norms = self.embedding_norm + (self.norm == "pre")
-        rows = self.positions.rows + self.languages
-        others = 2 * (rows * self.width + self.positions.buckets * self.heads + norms * of_norm)
-        split, whole = attention_weights(self.width, self.width_of_heads, bias=self.bias)
-        attentions = Layers(3 * self.layers, 3 * self.layers, split, whole + of_norm)  # a decoder's layer has two
-        split, whole = feed_forward_weights(self.width, self.inner_width, bias=self.bias)
-        feed_forwards = Layers(2 * self.layers, 2 * self.layers, split, whole + of_norm)
-        return Weights(vocab_size * self.width, (attentions, feed_forwards), others)
+        of_norm = norm_weights(self.hidden_size, bias=self.bias and self.norm_type == "layernorm")
+        norms = self.embedding_norm + (self.norm_position == "pre")
+        rows = self.position_embedding.rows + self.num_languages
+        others = 2 * (
+            rows * self.hidden_size + self.position_embedding.num_buckets * self.num_attention_heads + norms * of_norm
+        )
+        split, whole = attention_weights(self.hidden_size, self.width_of_heads, bias=self.bias)
+        attentions = Layers(
+            3 * self.num_hidden_layers, 3 * self.num_hidden_layers, split, whole + of_norm
+        )  # a decoder's layer has two
+        split, whole = feed_forward_weights(self.hidden_size, self.inner_width, bias=self.bias)
+        feed_forwards = Layers(2 * self.num_hidden_layers, 2 * self.num_hidden_layers, split, whole + of_norm)
+        return Weights(vocab_size * self.hidden_size, (attentions, feed_forwards), others)
 
     def products(self, work: Work) -> float:
-        per_pair = self.positions.per_pair * self.width_of_heads
+        per_pair = self.position_embedding.per_pair * self.width_of_heads
         read = self.linears * work.source_tokens + per_pair * work.source_squares
         written = self.linears * work.tokens + per_pair * work.squares / 2
         crossed = self.keys_values * (work.tokens + work.source_tokens) + per_pair * work.crossed
-        return self.layers * (read + written + crossed)
+        return self.num_hidden_layers * (read + written + crossed)
 
     def blocks(self, work: Work) -> tuple[Blocks, ...]:
         """Distances in buckets are added to the scores, which therefore stand in memory."""
-        more: dict[str, Any] = {"scores": 1 if self.positions.buckets else 0}
-        more["kept_by_norm"] = 2 if self.norm_kind == "layer" else 3
-        more["inner_dropout"] = self.dropout if self.norm == "pre" else 0.0
-        reads = self.block(self.layers, work.source_tokens, work.source_squares, **more)
+        more: dict[str, Any] = {"scores": 1 if self.position_embedding.num_buckets else 0}
+        more["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3
+        more["inner_dropout"] = self.hidden_dropout if self.norm_position == "pre" else 0.0
+        reads = self.block(self.num_hidden_layers, work.source_tokens, work.source_squares, **more)
         source = {"source_tokens": work.source_tokens, "source_pairs": work.crossed}
-        return reads, self.block(self.layers, work.tokens, work.squares, **more, **source)
+        return reads, self.block(self.num_hidden_layers, work.tokens, work.squares, **more, **source)
 
     def describe_positions(self) -> str:
-        return self.positions.describe()
+        return self.position_embedding.describe()
 
     def describe_attention(self) -> str:
-        return self.window.describe()
+        return self.attention_window.describe()
 
     def describe_norm(self) -> str:
-        return "RMSNorm" if self.norm_kind == "rms" else "LayerNorm"
+        return "RMSNorm" if self.norm_type == "rmsnorm" else "LayerNorm"

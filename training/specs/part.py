@@ -11,9 +11,9 @@ from training.specs.weights import Weights
 from training.specs.window import Window
 from training.specs.work import Work
 
-Visibility = Literal["full", "causal", "rows"]
-"""The attention mask. full: each token attends to each; causal: to those before it and itself; rows: to those that the
-batch says (`rank`, `reach` of preprocessing/schema.py)."""
+Visibility = Literal["bidirectional", "causal", "per_sequence"]
+"""The attention mask. bidirectional: each token attends to each; causal: to those before it and itself; per_sequence:
+to those that the batch says (`rank`, `reach` of preprocessing/schema.py)."""
 
 Writing = Literal["", "causal", "encoder_decoder", "masked"]
 """How a net writes text. causal: what follows on a text; encoder_decoder: a decoder, about what an encoder has read;
@@ -22,10 +22,10 @@ masked: an encoder, what stands in masked places; "": not at all."""
 NetName = Literal["net", "generator", "discriminator"]
 """The nets of a trunk: one, or a generator and a discriminator."""
 
-Init = Literal["normal", "truncated", "torch", "glorot"]
+Init = Literal["normal", "truncated_normal", "pytorch_default", "xavier"]
 """What matrices and tables begin with.
 
-normal, truncated: normal(0, init_std), which truncated cuts at two deviations (google-research/bert). torch, glorot:
+normal, truncated_normal: normal(0, init_std), cut at two deviations (google-research/bert). pytorch_default, xavier:
 tables are normal(0, 1 / sqrt(width)), and linears uniform: with torch's own bounds 1 / sqrt(inputs), for biases too
 (XLM), or with variance 2 / (inputs + outputs) (Glorot and Bengio 2010, TensorFlow's own: PEGASUS).
 """
@@ -34,6 +34,7 @@ tables are normal(0, 1 / sqrt(width)), and linears uniform: with torch's own bou
 class Read(Protocol):
     """The facts of a loss that a trunk reads; training/losses/part.py has what they mean."""
 
+    head_name: ClassVar[str]
     reads: ClassVar[frozenset[NetName]]
     rewarded: ClassVar[bool]
 
@@ -63,21 +64,21 @@ class TrunkPart(Protocol):
         """Its name in a recipe."""
 
     @property
-    def layers(self) -> int: ...
+    def num_hidden_layers(self) -> int: ...
 
     @property
-    def width(self) -> int:
+    def hidden_size(self) -> int:
         """Of a token's state."""
 
     @property
-    def heads(self) -> int: ...
+    def num_attention_heads(self) -> int: ...
 
     @property
     def table_width(self) -> int:
         """Of the token table, which may be narrower than the states."""
 
     @property
-    def visibility(self) -> Visibility:
+    def attention_mask(self) -> Visibility:
         """The attention mask of the tokens that are predicted."""
 
     @property
@@ -85,32 +86,32 @@ class TrunkPart(Protocol):
         """How it writes text."""
 
     @property
-    def positions(self) -> Positions: ...
+    def position_embedding(self) -> Positions: ...
 
     @property
-    def window(self) -> Window: ...
+    def attention_window(self) -> Window: ...
 
     @property
-    def tables(self) -> Tables: ...
+    def token_embedding(self) -> Tables: ...
 
     @property
     def longest(self) -> int:
         """Longest row, in tokens, all of whose positions differ."""
 
     @property
-    def memory(self) -> int:
+    def mem_len(self) -> int:
         """Tokens before a row whose states each layer attends to, 0 where there is no memory."""
 
     @property
-    def reuse(self) -> int:
+    def reuse_len(self) -> int:
         """First tokens of a row, which the next row goes on from and the memory keeps; 0 means all."""
 
     @property
-    def segments(self) -> int:
+    def type_vocab_size(self) -> int:
         """Segments of a row that it tells apart; 0 where it has no table of them."""
 
     @property
-    def languages(self) -> int:
+    def num_languages(self) -> int:
         """Rows of its table of languages, 0 where there is none."""
 
     @property
@@ -118,7 +119,7 @@ class TrunkPart(Protocol):
         """Ids where clusters of its adaptive tables end; () where it has one table."""
 
     @property
-    def init(self) -> Init:
+    def init_method(self) -> Init:
         """What its matrices and tables begin with."""
 
     @property

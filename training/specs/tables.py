@@ -20,7 +20,7 @@ class Tables(Protocol):
         """Ids where clusters of tokens end; () where there is one table."""
 
     @property
-    def shrink(self) -> int:
+    def div_val(self) -> int:
         """How many times narrower each cluster is than the one before."""
 
     def describe(self) -> str:
@@ -35,7 +35,7 @@ class Plain:
 
     shrinks: ClassVar[Shrinks] = {}
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    shrink: ClassVar[int] = 1
+    div_val: ClassVar[int] = 1
 
     def describe(self) -> str:
         return "token embeddings of the hidden size"
@@ -48,17 +48,22 @@ class Adaptive:
 
     kind: Literal["adaptive"] = "adaptive"
     cutoffs: tuple[int, ...]  # ids where clusters end; the last one ends with the vocabulary
-    shrink: int = 1  # each cluster is so many times narrower than the one before (div_val)
+    div_val: int = 1  # each cluster is so many times narrower than the one before (div_val)
 
     shrinks: ClassVar[Shrinks] = {
-        "tiny": {"cutoffs": AtMost([500, 1_500]), "shrink": AtMost(2)},
-        "small": {"cutoffs": AtMost([2_000, 6_000]), "shrink": AtMost(2)},
+        "tiny": {"cutoffs": AtMost([500, 1_500]), "div_val": AtMost(2)},
+        "small": {"cutoffs": AtMost([2_000, 6_000]), "div_val": AtMost(2)},
     }
 
     def __post_init__(self) -> None:
         rising = all(low < high for low, high in zip((0, *self.cutoffs), self.cutoffs, strict=False))
-        require(rising and len(self.cutoffs) > 0, "trunk.tables.cutoffs", self.cutoffs, "numbers of tokens that rise")
-        require(self.shrink >= 1, "trunk.tables.shrink", self.shrink, "a number from 1 up")
+        require(
+            rising and len(self.cutoffs) > 0,
+            "model.token_embedding.cutoffs",
+            self.cutoffs,
+            "numbers of tokens that rise",
+        )
+        require(self.div_val >= 1, "model.token_embedding.div_val", self.div_val, "a number from 1 up")
 
     def describe(self) -> str:
         cuts = ", ".join(f"{cut:,}" for cut in self.cutoffs)

@@ -25,73 +25,93 @@ class Twin(Stack):
     to fill in masks, both nets begin with its weights (`start`), tables too, and the generator keeps them.
     """
 
-    kind: Literal["twin"] = "twin"
-    embedding: int = 0
-    positions: Learned = Learned(max=512)
-    init: Init = "normal"  # truncated: at two deviations
-    segments: int = 2
-    generator: float = 0.25  # its width as a share of ours; heads and inner width follow, the depth is ours
-    shared: Literal["embeddings", "all"] = "embeddings"  # all: one net, where the generator is as wide (2, table 5)
-    samples: Literal["generator", "frozen", "uniform"] = "generator"  # where replacements come from
+    kind: Literal["generator_discriminator"] = "generator_discriminator"
+    embedding_size: int = 0
+    position_embedding: Learned = Learned(max_position_embeddings=512)
+    init_method: Init = "normal"  # truncated: at two deviations
+    type_vocab_size: int = 2
+    generator_size_ratio: float = 0.25  # its width as a share of ours; heads and inner width follow, the depth is ours
+    weight_sharing: Literal["embeddings", "all"] = (
+        "embeddings"  # all: one net, where the generator is as wide (2, table 5)
+    )
+    sample_from: Literal["generator", "frozen", "uniform"] = "generator"  # where replacements come from
     allow_correct: bool = True  # a sample may be the token that was there
 
     label: ClassVar[str] = "generator and discriminator"
     family: ClassVar[int] = 1
     nets: ClassVar[frozenset[NetName]] = frozenset({"generator", "discriminator"})
     oracle: ClassVar[str] = ""
-    visibility: ClassVar[Visibility] = "full"
+    attention_mask: ClassVar[Visibility] = "bidirectional"
     writes: ClassVar[Writing] = ""
-    window: ClassVar[Everything] = Everything()
-    languages: ClassVar[int] = 0
-    tables: ClassVar[Plain] = Plain()
+    attention_window: ClassVar[Everything] = Everything()
+    num_languages: ClassVar[int] = 0
+    token_embedding: ClassVar[Plain] = Plain()
     cutoffs: ClassVar[tuple[int, ...]] = ()
     # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart; in an hour a
     # discriminator with weights of its own learns the share of replaced tokens and little more
     shrinks: ClassVar[Shrinks] = shrunk(
         Stack.shrinks,
         {
-            "tiny": {"init": "normal", "embedding": AtMost(32), "generator": 1.0},
-            "small": {"init": "normal", "embedding": AtMost(128), "generator": 1.0, "shared": "all"},
+            "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "generator_size_ratio": 1.0},
+            "small": {
+                "init_method": "normal",
+                "embedding_size": AtMost(128),
+                "generator_size_ratio": 1.0,
+                "weight_sharing": "all",
+            },
         },
     )
 
     def __post_init__(self) -> None:
         Stack.__post_init__(self)
-        require(0 < self.generator <= 1, "trunk.generator", self.generator, "a share of the width, above 0 up to 1")
         require(
-            self.shared == "embeddings" or self.generator == 1,
-            "trunk.shared",
-            self.shared,
-            "embeddings, or all where trunk.generator is 1.0",
+            0 < self.generator_size_ratio <= 1,
+            "model.generator_size_ratio",
+            self.generator_size_ratio,
+            "a share of the width, above 0 up to 1",
         )
-        alike = self.generator == 1 and self.shared == "embeddings"
-        allowed = "frozen where trunk.generator is 1.0 and trunk.shared embeddings"
-        require(self.samples != "frozen" or alike, "trunk.samples", self.samples, allowed)
-        width, heads = round(self.generator * self.width), max(1, round(self.generator * self.heads))
-        fits = self.head_width > 0 or width % heads == 0
-        require(fits, "trunk.generator", self.generator, f"a share for which {heads} heads divide the width {width}")
+        require(
+            self.weight_sharing == "embeddings" or self.generator_size_ratio == 1,
+            "model.weight_sharing",
+            self.weight_sharing,
+            "embeddings, or all where model.generator_size_ratio is 1.0",
+        )
+        alike = self.generator_size_ratio == 1 and self.weight_sharing == "embeddings"
+        allowed = "frozen where model.generator_size_ratio is 1.0 and model.weight_sharing embeddings"
+        require(self.sample_from != "frozen" or alike, "model.sample_from", self.sample_from, allowed)
+        width, heads = (
+            round(self.generator_size_ratio * self.hidden_size),
+            max(1, round(self.generator_size_ratio * self.num_attention_heads)),
+        )
+        fits = self.head_dim > 0 or width % heads == 0
+        require(
+            fits,
+            "model.generator_size_ratio",
+            self.generator_size_ratio,
+            f"a share for which {heads} heads divide the width {width}",
+        )
 
     @property
     def table_width(self) -> int:
-        return self.embedding or self.width
+        return self.embedding_size or self.hidden_size
 
     @property
     def longest(self) -> int:
-        return self.positions.longest
+        return self.position_embedding.longest
 
     @property
-    def memory(self) -> int:
-        return self.positions.memory
+    def mem_len(self) -> int:
+        return self.position_embedding.mem_len
 
     @property
-    def reuse(self) -> int:
-        return self.positions.reuse
+    def reuse_len(self) -> int:
+        return self.position_embedding.reuse_len
 
     @property
     def begins_trained(self) -> str:
         return (
-            "trunk.samples is frozen, so that the generator keeps the weights it starts with"
-            if self.samples == "frozen"
+            "model.sample_from is frozen, so that the generator keeps the weights it starts with"
+            if self.sample_from == "frozen"
             else ""
         )
 
@@ -106,10 +126,10 @@ class Twin(Stack):
         """The generator as an Encoder with tables of its own: a share of our width, heads and inner width."""
         return replace(
             self.discriminator_net,
-            width=round(self.generator * self.width),
-            heads=max(1, round(self.generator * self.heads)),
-            inner=round(self.generator * self.inner_width),
-            embedding=self.table_width,
+            hidden_size=round(self.generator_size_ratio * self.hidden_size),
+            num_attention_heads=max(1, round(self.generator_size_ratio * self.num_attention_heads)),
+            intermediate_size=round(self.generator_size_ratio * self.inner_width),
+            embedding_size=self.table_width,
         )
 
     def net(self, name: NetName) -> Encoder:
@@ -119,12 +139,12 @@ class Twin(Stack):
         """Each net that learns has one loss; a generator is rewarded only where its samples are what the discriminator
         reads, and where that one predicts which are replaced."""
         kinds = sorted(loss.kind for loss in losses)
-        trained = ["discriminator"] + ["generator"] * (self.samples == "generator")
+        trained = ["discriminator"] + ["generator"] * (self.sample_from == "generator")
         of_each = {name: [loss for loss in losses if name in loss.reads] for name in ("generator", "discriminator")}
         if len(losses) != len(trained) or any(len(of_each[name]) != 1 for name in trained):
             allowed = " and ".join(f"one loss that reads the {name}" for name in sorted(trained, reverse=True))
-            return f"losses is {kinds}, allowed is {allowed}, where trunk.samples is {self.samples}"
-        plain = self.allow_correct and self.shared == "embeddings" and any(loss.rewards for loss in losses)
+            return f"losses is {kinds}, allowed is {allowed}, where model.sample_from is {self.sample_from}"
+        plain = self.allow_correct and self.weight_sharing == "embeddings" and any(loss.rewards for loss in losses)
         rewarded = [loss.kind for loss in losses if loss.rewarded]
         if rewarded and not plain:
             allowed = f"{rewarded[0]} with allow_correct, shared: embeddings and a loss of replaced tokens"
@@ -133,15 +153,15 @@ class Twin(Stack):
 
     def split_over(self, workers: int) -> str:
         """The generator has a share of the heads."""
-        generator = self.generator_net.split_over(workers) if self.samples != "uniform" else ""
+        generator = self.generator_net.split_over(workers) if self.sample_from != "uniform" else ""
         return Stack.split_over(self, workers) or (generator and f"of the generator, {generator}")
 
     def chunks_over(self, workers: int) -> str:
-        generator = self.generator_net.heads_over(workers) if self.samples != "uniform" else ""
+        generator = self.generator_net.heads_over(workers) if self.sample_from != "uniform" else ""
         return self.heads_over(workers) or (generator and f"of the generator, {generator}")
 
     def stages_over(self, stages: int) -> str:
-        return f"trunk.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+        return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size
@@ -149,30 +169,30 @@ class Twin(Stack):
     def weights(self, vocab_size: int) -> Weights:
         """A frozen generator has tables, and a head, of its own."""
         both = self.discriminator_net.weights(vocab_size)
-        if self.samples == "generator" and self.shared == "embeddings":
+        if self.sample_from == "generator" and self.weight_sharing == "embeddings":
             both += self.generator_net.tower
-        if self.samples == "frozen":
-            head = mask_head_weights(self.width, self.table_width, vocab_size)
+        if self.sample_from == "frozen":
+            head = mask_head_weights(self.hidden_size, self.table_width, vocab_size)
             both += self.generator_net.weights(vocab_size) + Weights(others=head)
         return both
 
     def products(self, work: Work) -> float:
         """Of a frozen net there is no backward pass, which is two thirds."""
         generator = self.generator_net.products(work)
-        share = {"generator": 1.0, "frozen": 1 / 3, "uniform": 0.0}[self.samples]
+        share = {"generator": 1.0, "frozen": 1 / 3, "uniform": 0.0}[self.sample_from]
         return self.discriminator_net.products(work) + share * generator
 
     def blocks(self, work: Work) -> tuple[Blocks, ...]:
-        learns = self.samples == "generator"
-        generator = () if self.samples == "uniform" else self.generator_net.blocks(work)
+        learns = self.sample_from == "generator"
+        generator = () if self.sample_from == "uniform" else self.generator_net.blocks(work)
         return (*self.discriminator_net.blocks(work), *(replace(stack, backward=learns) for stack in generator))
 
     def describe_positions(self) -> str:
-        return self.positions.describe()
+        return self.position_embedding.describe()
 
     def describe_tables(self) -> str:
-        narrow = self.table_width != self.width
-        return f"factorised token embeddings, {self.table_width:,} wide" if narrow else self.tables.describe()
+        narrow = self.table_width != self.hidden_size
+        return f"factorised token embeddings, {self.table_width:,} wide" if narrow else self.token_embedding.describe()
 
     def describe_attention(self) -> str:
-        return self.window.describe()
+        return self.attention_window.describe()

@@ -19,75 +19,75 @@ class TwoStream(Stack):
     their own token; relative segments; a memory. The attention mask is that of the rows."""
 
     kind: Literal["two_stream"] = "two_stream"
-    positions: RelativeStreams = RelativeStreams()
-    segments: int = 2  # told apart as same or different only; the number is that of the values a row may have
+    position_embedding: RelativeStreams = RelativeStreams()
+    type_vocab_size: int = 2  # told apart as same or different only; the number is that of the values a row may have
 
     label: ClassVar[str] = "two-stream encoder"
     family: ClassVar[int] = 3
     hides_own_token: ClassVar[bool] = True
     oracle: ClassVar[str] = ""
-    visibility: ClassVar[Visibility] = "rows"
+    attention_mask: ClassVar[Visibility] = "per_sequence"
     writes: ClassVar[Writing] = "causal"
-    window: ClassVar[Everything] = Everything()
-    languages: ClassVar[int] = 0
-    tables: ClassVar[Plain] = Plain()
+    attention_window: ClassVar[Everything] = Everything()
+    num_languages: ClassVar[int] = 0
+    token_embedding: ClassVar[Plain] = Plain()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    init: ClassVar[Init] = "normal"
+    init_method: ClassVar[Init] = "normal"
 
     def __post_init__(self) -> None:
         Stack.__post_init__(self)
-        require(self.norm == "post", "trunk.norm", self.norm, "post")
+        require(self.norm_position == "post", "model.norm_position", self.norm_position, "post")
 
     @property
     def table_width(self) -> int:
-        return self.width
+        return self.hidden_size
 
     @property
     def longest(self) -> int:
-        return self.positions.longest
+        return self.position_embedding.longest
 
     @property
-    def memory(self) -> int:
-        return self.positions.memory
+    def mem_len(self) -> int:
+        return self.position_embedding.mem_len
 
     @property
-    def reuse(self) -> int:
-        return self.positions.reuse
+    def reuse_len(self) -> int:
+        return self.position_embedding.reuse_len
 
     def net(self, name: NetName) -> "TwoStream":
         return self
 
     def chunks_over(self, workers: int) -> str:
-        return f"trunk.kind is {self.kind}, whose tokens are not shared"
+        return f"model.kind is {self.kind}, whose tokens are not shared"
 
     def stages_over(self, stages: int) -> str:
-        return f"trunk.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+        return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
 
     def weights(self, vocab_size: int) -> Weights:
         """Of a layer's attention five linears without biases, three biases and two vectors of segments."""
-        split = 5 * linear_weights(self.width, self.width_of_heads, bias=False) + 5 * self.width_of_heads
-        attentions = Layers(self.layers, self.layers, split, norm_weights(self.width))
-        layers = (attentions, self.feed_forwards(self.layers, self.layers))
-        return Weights(tables=vocab_size * self.width, layers=layers, others=self.width)
+        split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False) + 5 * self.width_of_heads
+        attentions = Layers(self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size))
+        layers = (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers))
+        return Weights(tables=vocab_size * self.hidden_size, layers=layers, others=self.hidden_size)
 
     def products(self, work: Work) -> float:
         """A query of the second stream is made at the targets only."""
-        pairs = (work.tokens + work.targets) * (work.length + self.memory)
-        remembered = self.keys_values * self.memory * work.rows
+        pairs = (work.tokens + work.targets) * (work.length + self.mem_len)
+        remembered = self.keys_values * self.mem_len * work.rows
         queries = (self.linears - self.keys_values) * work.targets
         blocks = self.linears * work.tokens + remembered + queries
-        return self.layers * (blocks + self.positions.per_pair * self.width_of_heads * pairs)
+        return self.num_hidden_layers * (blocks + self.position_embedding.per_pair * self.width_of_heads * pairs)
 
     def blocks(self, work: Work) -> tuple[Blocks, ...]:
         """Both streams go through each block; scores are of content, distance and segment, their sum and softmax."""
         both = work.tokens + work.targets
-        return (self.block(self.layers, both, both * (work.length + self.memory), scores=5),)
+        return (self.block(self.num_hidden_layers, both, both * (work.length + self.mem_len), scores=5),)
 
     def describe_positions(self) -> str:
-        return self.positions.describe()
+        return self.position_embedding.describe()
 
     def describe_attention(self) -> str:
-        return self.window.describe()
+        return self.attention_window.describe()
 
     def describe_memory(self) -> str:
-        return f"a memory of {self.memory:,} tokens" if self.memory else "no memory"
+        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"

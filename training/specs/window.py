@@ -42,7 +42,7 @@ class Window(Protocol):
 class Everything:
     """Each token attends to the whole row, or to all of it that is not ahead."""
 
-    kind: Literal["everything"] = "everything"
+    kind: Literal["full"] = "full"
 
     shrinks: ClassVar[Shrinks] = {}
     global_first: ClassVar[bool] = False
@@ -69,15 +69,15 @@ class Everything:
 class Around:
     """Every layer attends to the tokens around each (Longformer, arXiv:2004.05150, 3.1)."""
 
-    kind: Literal["around"] = "around"
-    tokens: int  # half of them at each side
+    kind: Literal["sliding"] = "sliding"
+    size: int  # half of them at each side
     global_tokens: Literal["none", "first"] = "none"  # first: it attends to all, and all attend to it
 
-    shrinks: ClassVar[Shrinks] = {"tiny": {"tokens": AtMost(16)}, "small": {"tokens": AtMost(32)}}
+    shrinks: ClassVar[Shrinks] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
 
     def __post_init__(self) -> None:
-        even = self.tokens > 0 and self.tokens % 2 == 0
-        require(even, "trunk.window.tokens", self.tokens, "an even number of tokens from 2 up")
+        even = self.size > 0 and self.size % 2 == 0
+        require(even, "model.attention_window.size", self.size, "an even number of tokens from 2 up")
 
     @property
     def global_first(self) -> bool:
@@ -85,36 +85,36 @@ class Around:
 
     @property
     def sides(self) -> tuple[int, int]:
-        return self.tokens // 2, self.tokens // 2
+        return self.size // 2, self.size // 2
 
     def narrows(self, layer: int) -> bool:
         return True
 
     def pairs(self, work: Work, layers: int, *, causal: bool) -> float:
         """
-        >>> Around(tokens=2).pairs(Work(tokens=8, squares=32, targets=0), 1, causal=False)  # 2 + 3 + 3 + 2 a row
+        >>> Around(size=2).pairs(Work(tokens=8, squares=32, targets=0), 1, causal=False)  # 2 + 3 + 3 + 2 a row
         20.0
         """
-        side = min(self.tokens / 2, work.length - 1)
+        side = min(self.size / 2, work.length - 1)
         return layers * (work.rows * (work.length * (2 * side + 1) - side * (side + 1)))
 
     def computed(self, work: Work) -> tuple[float, float]:
         """As of Everything: rows are cut into chunks of queries, and each meets the keys of three (trunks/window.py).
 
-        >>> Around(tokens=4).computed(Work(tokens=8, squares=64, targets=0))
+        >>> Around(size=4).computed(Work(tokens=8, squares=64, targets=0))
         (48.0, 3.0)
         """
-        side = max(1.0, min(self.tokens // 2, work.length - 1))
+        side = max(1.0, min(self.size // 2, work.length - 1))
         queries = math.ceil(work.length / side) * side
         return work.rows * queries * 3 * side, 3 * queries / work.length
 
     def describe(self) -> str:
         first = ", with global attention on the first token" if self.global_first else ""
-        return f"a sliding window of {self.tokens:,} tokens{first}"
+        return f"a sliding window of {self.size:,} tokens{first}"
 
     def fits(self, longest: int) -> str:
-        narrow = self.tokens // 2 < longest
-        return "" if narrow else f"trunk.window.tokens is {self.tokens}, {_rows(longest)}"
+        narrow = self.size // 2 < longest
+        return "" if narrow else f"model.attention_window.size is {self.size}, {_rows(longest)}"
 
 
 @spec
@@ -122,37 +122,37 @@ class Band:
     """Every second layer of a causal net attends to itself and the tokens right before it only (GPT-3,
     arXiv:2005.14165, 2.1)."""
 
-    kind: Literal["band"] = "band"
-    tokens: int  # itself included
+    kind: Literal["alternating"] = "alternating"
+    size: int  # itself included
 
-    shrinks: ClassVar[Shrinks] = {"tiny": {"tokens": AtMost(16)}, "small": {"tokens": AtMost(32)}}
+    shrinks: ClassVar[Shrinks] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
     global_first: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(self.tokens >= 1, "trunk.positions.window.tokens", self.tokens, "a number of tokens from 1 up")
+        require(self.size >= 1, "model.attention_window.size", self.size, "a number of tokens from 1 up")
 
     @property
     def sides(self) -> tuple[int, int]:
-        return self.tokens - 1, 0
+        return self.size - 1, 0
 
     def narrows(self, layer: int) -> bool:
         return layer % 2 == 1
 
     def pairs(self, work: Work, layers: int, *, causal: bool) -> float:
         """
-        >>> Band(tokens=2).pairs(Work(tokens=8, squares=32, targets=0), 2, causal=True)  # 8 + 6 a row
+        >>> Band(size=2).pairs(Work(tokens=8, squares=32, targets=0), 2, causal=True)  # 8 + 6 a row
         28.0
         """
-        banded, near = layers // 2, min(self.tokens, work.length)
+        banded, near = layers // 2, min(self.size, work.length)
         return (layers - banded) * work.squares / 2 + banded * (work.rows * near * (work.length - near / 2))
 
     def describe(self) -> str:
-        return f"a band of {self.tokens:,} tokens in every second layer"
+        return f"a band of {self.size:,} tokens in every second layer"
 
     def fits(self, longest: int) -> str:
-        narrow = self.tokens < longest
-        return "" if narrow else f"trunk.positions.window.tokens is {self.tokens}, {_rows(longest)}"
+        narrow = self.size < longest
+        return "" if narrow else f"model.attention_window.size is {self.size}, {_rows(longest)}"
 
 
 def _rows(longest: int) -> str:
-    return f"rows have at most {longest} tokens; lower it, or set kind everything"
+    return f"rows have at most {longest} tokens; lower it, or set kind full"

@@ -19,7 +19,12 @@ def bounds(cutoffs: tuple[int, ...], vocab_size: int) -> list[tuple[int, int]]:
     >>> bounds((3, 5), 9)
     [(0, 3), (3, 5), (5, 9)]
     """
-    require(cutoffs[-1] < vocab_size, "trunk.tables.cutoffs", list(cutoffs), f"numbers below the {vocab_size} tokens")
+    require(
+        cutoffs[-1] < vocab_size,
+        "model.token_embedding.cutoffs",
+        list(cutoffs),
+        f"numbers below the {vocab_size} tokens",
+    )
     return list(zip((0, *cutoffs), (*cutoffs, vocab_size), strict=True))
 
 
@@ -28,12 +33,12 @@ class AdaptiveTable(nn.Module):
 
     def __init__(self, trunk: Decoder, vocab_size: int) -> None:
         super().__init__()
-        self.width, self.bounds = trunk.width, bounds(trunk.cutoffs, vocab_size)
-        widths = [trunk.width // trunk.tables.shrink**cluster for cluster in range(len(self.bounds))]
+        self.width, self.bounds = trunk.hidden_size, bounds(trunk.cutoffs, vocab_size)
+        widths = [trunk.hidden_size // trunk.token_embedding.div_val**cluster for cluster in range(len(self.bounds))]
         self.clusters = nn.ModuleList(
             Embedding(stop - start, width) for (start, stop), width in zip(self.bounds, widths, strict=True)
         )
-        self.widen = nn.ModuleList(nn.Linear(width, trunk.width, bias=False) for width in widths)
+        self.widen = nn.ModuleList(nn.Linear(width, trunk.hidden_size, bias=False) for width in widths)
 
     @property
     def parts(self) -> tuple[Tensor, ...]:

@@ -32,7 +32,7 @@ class EncoderDecoderNet(Net):
     def __init__(self, trunk: EncoderDecoder, vocab_size: int) -> None:
         super().__init__()
         self.trunk = trunk
-        self.tokens = TokenTable(vocab_size, trunk.width)
+        self.tokens = TokenTable(vocab_size, trunk.hidden_size)
         self.encoder = Side(trunk, decodes=False)
         self.decoder = Side(trunk, decodes=True)
 
@@ -60,12 +60,12 @@ class EncoderDecoderNet(Net):
         return self._scaled(self.states(batch))
 
     def _scaled(self, hidden: Tensor) -> Tensor:
-        return hidden * self.trunk.width**-0.5 if self.trunk.scale_output else hidden
+        return hidden * self.trunk.hidden_size**-0.5 if self.trunk.scale_decoder_outputs else hidden
 
     def states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The decoder's last states; both sides read the row where it has no source (BART 3.3)."""
         source = source_of(batch) or batch
-        source_rows = layout(source, "full")
+        source_rows = layout(source, "bidirectional")
         # one look-up for both: the gradient of each is a whole table
         given, ids = source["ids"], batch["ids"]
         x, y = self.tokens(torch.cat([given.flatten(), ids.flatten()])).split([given.numel(), ids.numel()])
@@ -76,13 +76,15 @@ class EncoderDecoderNet(Net):
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         source, trunk = source_of(batch), self.trunk
-        rows = layout(source, "full")
+        rows = layout(source, "bidirectional")
         read = self.encoder(self.tokens(source["ids"]), source, rows)
         if "seen" in source:
             rows = hiding(rows, source["seen"])
         crosses = (block.cross for block in self.decoder.blocks if isinstance(block, Block))
         held = tuple(cross.keys_values(read) for cross in crosses if cross is not None)
-        cache = empty(len(source["ids"]), trunk.layers, (trunk.heads, trunk.width_of_head), read)
+        cache = empty(
+            len(source["ids"]), trunk.num_hidden_layers, (trunk.num_attention_heads, trunk.width_of_head), read
+        )
         return replace(cache, source=held, source_seen=rows.seen)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
@@ -95,7 +97,7 @@ class EncoderDecoderNet(Net):
         return last_at(batch)
 
     def init(self, name: str) -> Init:
-        return self.trunk.init if self.trunk.scale_attention else "normal"
+        return self.trunk.init_method if self.trunk.scale_attention else "normal"
 
     def std(self, name: str) -> float:
         """Where attention is not scaled, T5's own: queries begin smaller instead, the table with 1, and the others keep
@@ -105,11 +107,11 @@ class EncoderDecoderNet(Net):
             return trunk.init_std
         fan_in = {
             "tokens": 1,
-            "query": trunk.width * trunk.width_of_head,
-            "out": trunk.heads * trunk.width_of_head,
+            "query": trunk.hidden_size * trunk.width_of_head,
+            "out": trunk.num_attention_heads * trunk.width_of_head,
             "down": trunk.inner_width,
         }
-        return float(fan_in.get(name.split(".")[-2], trunk.width) ** -0.5)
+        return float(fan_in.get(name.split(".")[-2], trunk.hidden_size) ** -0.5)
 
 
 class Side(nn.Module):
@@ -120,14 +122,14 @@ class Side(nn.Module):
     def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
         super().__init__()
         self.trunk, self.decodes = trunk, decodes
-        rows, buckets = trunk.positions.rows, trunk.positions.buckets
-        self.positions = Embedding(rows, trunk.width) if rows else None
-        self.distances = Embedding(buckets, trunk.heads) if buckets else None
-        self.languages = Embedding(trunk.languages, trunk.width) if trunk.languages else None
+        rows, buckets = trunk.position_embedding.rows, trunk.position_embedding.num_buckets
+        self.positions = Embedding(rows, trunk.hidden_size) if rows else None
+        self.distances = Embedding(buckets, trunk.num_attention_heads) if buckets else None
+        self.languages = Embedding(trunk.num_languages, trunk.hidden_size) if trunk.num_languages else None
         self.embedding_norm = norm(trunk) if trunk.embedding_norm else nn.Identity()
-        self.blocks = Blocks(Block(trunk, decodes=decodes) for _ in range(trunk.layers))
-        self.final_norm = norm(trunk) if trunk.norm == "pre" else nn.Identity()
-        self.dropout = nn.Dropout(trunk.dropout)
+        self.blocks = Blocks(Block(trunk, decodes=decodes) for _ in range(trunk.num_hidden_layers))
+        self.final_norm = norm(trunk) if trunk.norm_position == "pre" else nn.Identity()
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def split_axes(self) -> dict[str, int]:
         return {}
@@ -159,11 +161,11 @@ class Side(nn.Module):
     def embed(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Embedded tokens with their positions and languages."""
         if self.trunk.scale_embedding:
-            x = x * self.trunk.width**0.5
+            x = x * self.trunk.hidden_size**0.5
         if self.positions is not None:
-            x = x + self.positions(batch["positions"] + self.trunk.positions.offset)
+            x = x + self.positions(batch["positions"] + self.trunk.position_embedding.offset)
         elif self.distances is None:
-            x = x + sinusoids(batch["positions"], self.trunk.width).to(x.dtype)
+            x = x + sinusoids(batch["positions"], self.trunk.hidden_size).to(x.dtype)
         if self.languages is not None:
             languages = batch.get("languages")  # a corpus of one language has no such column
             x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
@@ -173,15 +175,15 @@ class Side(nn.Module):
         """What the last block gives, normalised."""
         x = self.final_norm(x)
         # T5 drops out after its last norm as well, PEGASUS does not (its code, models/transformer.py)
-        return self.dropout(x) if (self.trunk.norm, self.trunk.norm_kind) == ("pre", "rms") else x
+        return self.dropout(x) if (self.trunk.norm_position, self.trunk.norm_type) == ("pre", "rmsnorm") else x
 
     def bias(self, length: int, device: torch.device) -> Tensor:
         """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked. The
         table, which is small, is whole on every worker, which reads the columns of its heads."""
         assert self.distances is not None
-        positions, offset_N = self.trunk.positions, torch.arange(1 - length, length, device=device)
-        bucket_N = bucket(offset_N, positions.buckets, positions.max_distance, both_sides=not self.decodes)
-        mine = self.share.within(self.trunk.heads)
+        positions, offset_N = self.trunk.position_embedding, torch.arange(1 - length, length, device=device)
+        bucket_N = bucket(offset_N, positions.num_buckets, positions.max_distance, both_sides=not self.decodes)
+        mine = self.share.within(self.trunk.num_attention_heads)
         bias_HN = self.share.enter(self.distances(bucket_N)).T[mine]
         if self.decodes:
             bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
@@ -191,9 +193,9 @@ class Side(nn.Module):
         """The same for new tokens and all that are held, [B, H, S, C]."""
         assert self.distances is not None
         assert held.slot_BS is not None
-        positions, slot_C = self.trunk.positions, torch.arange(held.seen.shape[-1], device=held.seen.device)
+        positions, slot_C = self.trunk.position_embedding, torch.arange(held.seen.shape[-1], device=held.seen.device)
         offset_BSC = slot_C - held.slot_BS[..., None]
-        bucket_BSC = bucket(offset_BSC, positions.buckets, positions.max_distance, both_sides=False)
+        bucket_BSC = bucket(offset_BSC, positions.num_buckets, positions.max_distance, both_sides=False)
         return self.distances(bucket_BSC).permute(0, 3, 1, 2).masked_fill(~held.seen, -torch.inf)
 
 
@@ -202,15 +204,17 @@ class Block(nn.Module):
 
     def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
         super().__init__()
-        self.norm_first = trunk.norm == "pre"
+        self.norm_first = trunk.norm_position == "pre"
         self.attention = Attention(trunk)
         self.attention_norm = norm(trunk)
         self.cross = Attention(trunk) if decodes else None
         self.cross_norm = norm(trunk) if decodes else nn.Identity()
         # T5 and PEGASUS drop out inside of the feed-forward layer too
-        self.feed_forward = FeedForward(trunk, bias=trunk.bias, dropout=trunk.dropout if self.norm_first else 0.0)
+        self.feed_forward = FeedForward(
+            trunk, bias=trunk.bias, dropout=trunk.hidden_dropout if self.norm_first else 0.0
+        )
         self.feed_forward_norm = norm(trunk)
-        self.dropout = nn.Dropout(trunk.dropout)
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def forward(self, x: Tensor, rows: Layout, source: tuple[Tensor, Layout] | None) -> Tensor:
         if self.norm_first:
@@ -235,12 +239,12 @@ class Attention(nn.Module):
 
     def __init__(self, trunk: EncoderDecoder) -> None:
         super().__init__()
-        self.head_width, inside = trunk.width_of_head, trunk.heads * trunk.width_of_head
+        self.head_width, inside = trunk.width_of_head, trunk.num_attention_heads * trunk.width_of_head
         self.scale = self.head_width**-0.5 if trunk.scale_attention else 1.0
         self.dropout, self.recompute_core = trunk.attention_dropout, False
-        self.query = ColumnLinear(trunk.width, inside, bias=trunk.bias)
-        self.key_value = FusedLinear(2, trunk.width, inside, bias=trunk.bias)
-        self.out = RowLinear(inside, trunk.width, bias=trunk.bias)
+        self.query = ColumnLinear(trunk.hidden_size, inside, bias=trunk.bias)
+        self.key_value = FusedLinear(2, trunk.hidden_size, inside, bias=trunk.bias)
+        self.out = RowLinear(inside, trunk.hidden_size, bias=trunk.bias)
 
     def split_axes(self) -> dict[str, int]:
         return {}
@@ -310,9 +314,9 @@ def hiding(rows: Layout, seen: Tensor) -> Layout:
 
 def norm(trunk: EncoderDecoder) -> nn.Module:
     """Layer norm, or by the root mean square alone (arXiv:1910.07467)."""
-    if trunk.norm_kind == "rms":
-        return nn.RMSNorm(trunk.width, eps=trunk.norm_eps)
-    return nn.LayerNorm(trunk.width, eps=trunk.norm_eps, bias=trunk.bias)
+    if trunk.norm_type == "rmsnorm":
+        return nn.RMSNorm(trunk.hidden_size, eps=trunk.norm_eps)
+    return nn.LayerNorm(trunk.hidden_size, eps=trunk.norm_eps, bias=trunk.bias)
 
 
 def bucket(offset: Tensor, buckets: int, max_distance: int, *, both_sides: bool) -> Tensor:

@@ -53,7 +53,8 @@ def going_on(held: Held) -> Layout:
 
 
 def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0) -> Layout:
-    """Layout of a batch: of its `ids`, [B, S] or [T], and `lengths`; with visibility "rows" of `rank` and `reach` too.
+    """Layout of a batch: of its `ids`, [B, S] or [T], and `lengths`; with visibility "per_sequence" of `rank` and
+    `reach` too.
 
     `dropout` is that of attention weights: the kernels that need no mask in memory have none. The host must know the
     longest row of an unpadded batch: leave `lengths` on the CPU, and no device has to wait.
@@ -69,16 +70,16 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
     # Padding lies at the end of a row, which no causal query of a token sees.
     seen = None if causal or full else inside_BS[:, None, None, :]
     ends_B1, block_mask = F.pad(lengths_B.cumsum(0), (1, 0)).int(), None
-    if visibility == "rows" and "rank" in batch and not padded and flex.fits(ids, dropout):
+    if visibility == "per_sequence" and "rank" in batch and not padded and flex.fits(ids, dropout):
         block_mask = flex.ranked(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
-    elif visibility == "rows" and "rank" in batch:  # a downstream row has none: there each token sees each
+    elif visibility == "per_sequence" and "rank" in batch:  # a downstream row has none: there each token sees each
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
         seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
         seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)  # a token sees itself, padding too
     return Layout(
         shape=(rows, longest),
         causal=causal,
-        ends_B1=ends_B1 if visibility != "rows" else None,
+        ends_B1=ends_B1 if visibility != "per_sequence" else None,
         place_T=inside_BS.flatten().nonzero_static(size=len(ids)).squeeze(1) if moved else None,
         token_at=token_at,
         seen=seen,
@@ -135,8 +136,8 @@ class Attention(nn.Module):
         super().__init__()
         self.head_width = trunk.width_of_head
         self.dropout, self.recompute_core = trunk.attention_dropout, False
-        self.qkv = FusedLinear(3, trunk.width, trunk.heads * self.head_width)
-        self.out = RowLinear(trunk.heads * self.head_width, trunk.width)
+        self.qkv = FusedLinear(3, trunk.hidden_size, trunk.num_attention_heads * self.head_width)
+        self.out = RowLinear(trunk.num_attention_heads * self.head_width, trunk.hidden_size)
 
     def split_axes(self) -> dict[str, int]:
         return {}
@@ -160,9 +161,9 @@ class FeedForward(nn.Module):
     def __init__(self, trunk: Stack, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = trunk.activation
-        self.up = ColumnLinear(trunk.width, trunk.inner_width, bias=bias)
+        self.up = ColumnLinear(trunk.hidden_size, trunk.inner_width, bias=bias)
         self.dropout = nn.Dropout(dropout)
-        self.down = RowLinear(trunk.inner_width, trunk.width, bias=bias)
+        self.down = RowLinear(trunk.inner_width, trunk.hidden_size, bias=bias)
 
     def split_axes(self) -> dict[str, int]:
         return {}
@@ -179,12 +180,12 @@ class Block(nn.Module):
 
     def __init__(self, trunk: Stack) -> None:
         super().__init__()
-        self.norm_first = trunk.norm == "pre"
+        self.norm_first = trunk.norm_position == "pre"
         self.attention: nn.Module = Attention(trunk)
-        self.attention_norm = norm(trunk, trunk.width)
+        self.attention_norm = norm(trunk, trunk.hidden_size)
         self.feed_forward = FeedForward(trunk)
-        self.feed_forward_norm = norm(trunk, trunk.width)
-        self.dropout = nn.Dropout(trunk.dropout)
+        self.feed_forward_norm = norm(trunk, trunk.hidden_size)
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         if self.norm_first:

@@ -61,7 +61,7 @@ class Net(nn.Module):
 
     def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """What predicts the token behind each row of a padded batch, [B, D]. BadInput: this net predicts none."""
-        if self.trunk.visibility != "causal":
+        if self.trunk.attention_mask != "causal":
             raise no_writer(self.trunk)
         return self(batch).flatten(0, -2)[last_at(batch)]
 
@@ -120,7 +120,7 @@ class Net(nn.Module):
 
         Of a decoder with a source, its own layers. All are in the layout of the batch.
         """
-        own = self.layers[-self.trunk.layers :]
+        own = self.layers[-self.trunk.num_hidden_layers :]
         found: list[Tensor] = []
         hooks = [
             own[0].register_forward_pre_hook(lambda _layer, given: found.append(first_of(given))),
@@ -146,9 +146,9 @@ class Net(nn.Module):
         return self.states(batch).flatten(0, -2)[self.summary_at(batch)]
 
     def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[Read]) -> dict[str, Score]:
-        """Score of each loss, by its kind; so are the heads named."""
+        """Score of each loss, by its kind; `heads` by their `head_name`."""
         hidden, table = self(batch), self.table
-        return {kind: head(hidden, batch, table) for kind, head in heads.items()}
+        return {loss.kind: heads[loss.head_name](hidden, batch, table) for loss in losses}
 
     def std(self, name: str) -> float:
         """Deviation that a tensor begins with, by its name in the model: `trunk.` and its own, or that of a head."""
@@ -156,7 +156,7 @@ class Net(nn.Module):
 
     def init(self, name: str) -> Init:
         """What a matrix or a table begins with, by its name in the model."""
-        return self.trunk.init
+        return self.trunk.init_method
 
     @property
     def gain_std(self) -> float:
@@ -177,7 +177,7 @@ class Net(nn.Module):
 
 def no_writer(trunk: Trunk) -> BadInput:
     """Why a net does not write from left to right."""
-    given = f"generate: the attention of this {trunk.kind} is {trunk.visibility!r}, allowed is 'causal'"
+    given = f"generate: the attention of this {trunk.kind} is {trunk.attention_mask!r}, allowed is 'causal'"
     return BadInput(f"{given}: give a net that predicts the next token, such as a decoder")
 
 

@@ -50,7 +50,7 @@ class Biases(nn.Module):
 
     def __init__(self, trunk: Stack, segments: bool = False) -> None:
         super().__init__()
-        shape = trunk.heads, trunk.width_of_head
+        shape = trunk.num_attention_heads, trunk.width_of_head
         self.content = nn.Parameter(torch.empty(shape))
         self.distance = nn.Parameter(torch.empty(shape))
         self.segment = nn.Parameter(torch.empty(shape)) if segments else None
@@ -72,13 +72,15 @@ class RelativeAttention(nn.Module):
         super().__init__()
         self.head_width, self.dropout, self.recompute_core = trunk.width_of_head, trunk.attention_dropout, False
         inside = trunk.width_of_heads
-        self.query = ColumnLinear(trunk.width, inside, bias=False)
-        self.key_value = FusedLinear(2, trunk.width, inside, bias=False)
-        self.distance = ColumnLinear(trunk.width, inside, bias=False)
-        self.out = RowLinear(inside, trunk.width, bias=False)
+        self.query = ColumnLinear(trunk.hidden_size, inside, bias=False)
+        self.key_value = FusedLinear(2, trunk.hidden_size, inside, bias=False)
+        self.distance = ColumnLinear(trunk.hidden_size, inside, bias=False)
+        self.out = RowLinear(inside, trunk.hidden_size, bias=False)
         self.biases = biases
         segments = biases.segment is not None
-        self.segments = nn.Parameter(torch.empty(2, trunk.heads, self.head_width)) if segments else None  # same, other
+        self.segments = (
+            nn.Parameter(torch.empty(2, trunk.num_attention_heads, self.head_width)) if segments else None
+        )  # same, other
 
     def split_axes(self) -> dict[str, int]:
         return {} if self.segments is None else {"segments": 1}
@@ -137,10 +139,10 @@ class RelativeBlock(nn.Module):
     def __init__(self, trunk: Stack, biases: Biases) -> None:
         super().__init__()
         self.attention = RelativeAttention(trunk, biases)
-        self.attention_norm = norm(trunk, trunk.width)
-        self.feed_forward = FeedForward(trunk, dropout=trunk.dropout)
-        self.feed_forward_norm = norm(trunk, trunk.width)
-        self.dropout = nn.Dropout(trunk.dropout)
+        self.attention_norm = norm(trunk, trunk.hidden_size)
+        self.feed_forward = FeedForward(trunk, dropout=trunk.hidden_dropout)
+        self.feed_forward_norm = norm(trunk, trunk.hidden_size)
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def forward(
         self, streams_BQD: tuple[Tensor, ...], views: tuple[View, ...], content_BCD: Tensor, sinusoids_WRD: Tensor
@@ -169,19 +171,19 @@ class RelativeDecoder(Net):
 
     def __init__(self, trunk: Decoder, vocab_size: int) -> None:
         super().__init__()
-        assert isinstance(trunk.positions, Relative)
-        self.trunk, self.distances, self.vocab_size = trunk, trunk.positions, vocab_size
-        self.memory = Memory(trunk.memory)
-        narrowing = trunk.tables.shrink > 1
+        assert isinstance(trunk.position_embedding, Relative)
+        self.trunk, self.distances, self.vocab_size = trunk, trunk.position_embedding, vocab_size
+        self.memory = Memory(trunk.mem_len)
+        narrowing = trunk.token_embedding.div_val > 1
         table = Embedding if trunk.cutoffs else TokenTable  # clusters are parts of a whole table
-        self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else table(vocab_size, trunk.width)
+        self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else table(vocab_size, trunk.hidden_size)
         biases = Biases(trunk)
-        self.blocks = Blocks(RelativeBlock(trunk, biases) for _ in range(trunk.layers))
-        self.dropout = nn.Dropout(trunk.dropout)
+        self.blocks = Blocks(RelativeBlock(trunk, biases) for _ in range(trunk.num_hidden_layers))
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     @classmethod
     def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
-        return cls(trunk, vocab_size) if isinstance(trunk, Decoder) and trunk.positions.relative else None
+        return cls(trunk, vocab_size) if isinstance(trunk, Decoder) and trunk.position_embedding.relative else None
 
     @property
     def table(self) -> Table | tuple[Tensor, ...]:
@@ -204,7 +206,7 @@ class RelativeDecoder(Net):
         rows = layout(batch, "causal")
         self.memory.length, clamp, same_length = self.distances.reach(self.training)
         recalled = self.memory.recall(batch)
-        x_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)) * self.trunk.width**0.5)
+        x_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)) * self.trunk.hidden_size**0.5)
         causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
         seen = with_memory(causal_SS[None], recalled)
         view = View(seen.triu(1 + recalled.length - self.memory.length) if same_length else seen)
@@ -212,7 +214,7 @@ class RelativeDecoder(Net):
         distance_R = torch.arange(recalled.length + rows.shape[1] - 1, -2, -1, device=x_BSD.device)
         if clamp:
             distance_R = distance_R.clamp(max=clamp)
-        sinusoids_WRD = self.dropout(sinusoids(distance_R[None], self.trunk.width).to(x_BSD.dtype))
+        sinusoids_WRD = self.dropout(sinusoids(distance_R[None], self.trunk.hidden_size).to(x_BSD.dtype))
         inputs = []
 
         def read(block: nn.Module, number: int, x_BSD: Tensor) -> Tensor:
@@ -226,7 +228,12 @@ class RelativeDecoder(Net):
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         like = next(self.tokens.parameters())
-        return empty(len(batch["lengths"]), self.trunk.layers, (self.trunk.heads, self.trunk.width_of_head), like)
+        return empty(
+            len(batch["lengths"]),
+            self.trunk.num_hidden_layers,
+            (self.trunk.num_attention_heads, self.trunk.width_of_head),
+            like,
+        )
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         """Each token attends to those that its memory would have if tokens were read one by one, in the prompt too;
@@ -235,7 +242,7 @@ class RelativeDecoder(Net):
         before = memory - same_length
         blocks = blocks_of(self.blocks)
         cache = with_distances(cache.with_room(new), new, clamp, blocks)
-        x_BSD = self.tokens(batch["ids"]) * self.trunk.width**0.5
+        x_BSD = self.tokens(batch["ids"]) * self.trunk.hidden_size**0.5
         for block, held, distance in zip(blocks, cache.holding(new), cache.distances, strict=True):
             held = held.within(before) if memory else held
             context = block.holding(x_BSD, held, distance)

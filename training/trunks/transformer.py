@@ -25,13 +25,13 @@ class Tables(Net):
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__()
         width = trunk.table_width
-        self.position_offset, rows = trunk.positions.offset, trunk.positions.rows
+        self.position_offset, rows = trunk.position_embedding.offset, trunk.position_embedding.rows
         self.tokens = TokenTable(vocab_size, width)
         self.positions = Embedding(rows, width) if rows else None
-        self.segments = Embedding(trunk.segments, width) if trunk.segments else None
-        self.languages = Embedding(trunk.languages, width) if trunk.languages else None
+        self.segments = Embedding(trunk.type_vocab_size, width) if trunk.type_vocab_size else None
+        self.languages = Embedding(trunk.num_languages, width) if trunk.num_languages else None
         self.embedding_norm = norm(trunk, width) if trunk.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(trunk.dropout)
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     @property
     def table(self) -> Table:
@@ -58,10 +58,10 @@ class Tower(nn.Module):
 
     def __init__(self, trunk: Encoder | Decoder, blocks: Blocks) -> None:
         super().__init__()
-        widened = trunk.table_width != trunk.width
-        self.widen = nn.Linear(trunk.table_width, trunk.width) if widened else nn.Identity()
+        widened = trunk.table_width != trunk.hidden_size
+        self.widen = nn.Linear(trunk.table_width, trunk.hidden_size) if widened else nn.Identity()
         self.blocks = blocks
-        self.final_norm = norm(trunk, trunk.width) if trunk.norm == "pre" else nn.Identity()
+        self.final_norm = norm(trunk, trunk.hidden_size) if trunk.norm_position == "pre" else nn.Identity()
 
     def forward(self, x: Tensor, rows: Layout) -> Tensor:
         return through(self.blocks, self.widen, self.final_norm, x, rows, self.chunk)
@@ -78,13 +78,13 @@ class Transformer(Tables):
 
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__(trunk, vocab_size)
-        self.trunk, self.visibility = trunk, trunk.visibility
+        self.trunk, self.visibility = trunk, trunk.attention_mask
         tower = Tower(trunk, blocks(trunk))
         self.widen, self.blocks, self.final_norm = tower.widen, tower.blocks, tower.final_norm
 
     @classmethod
     def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
-        if isinstance(trunk, Encoder | Decoder) and not trunk.positions.relative:
+        if isinstance(trunk, Encoder | Decoder) and not trunk.position_embedding.relative:
             return cls(trunk, vocab_size)
         return None
 
@@ -115,7 +115,7 @@ class Transformer(Tables):
     @property
     def takes_mask(self) -> bool:
         """A window has masks of its own."""
-        return not any(self.trunk.window.narrows(number) for number in range(self.trunk.layers))
+        return not any(self.trunk.attention_window.narrows(number) for number in range(self.trunk.num_hidden_layers))
 
     def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
         rows, longest = batch["ids"].shape
@@ -128,7 +128,12 @@ class Transformer(Tables):
         trunk = self.trunk
         if self.visibility != "causal":
             raise no_writer(trunk)
-        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.tokens.weight)
+        return empty(
+            len(batch["lengths"]),
+            trunk.num_hidden_layers,
+            (trunk.num_attention_heads, trunk.width_of_head),
+            self.tokens.weight,
+        )
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         new = batch["ids"].shape[1]
@@ -139,7 +144,12 @@ class Transformer(Tables):
         trunk = self.trunk
         if not self.takes_mask:
             return None
-        return empty(len(batch["lengths"]), trunk.layers, (trunk.heads, trunk.width_of_head), self.tokens.weight)
+        return empty(
+            len(batch["lengths"]),
+            trunk.num_hidden_layers,
+            (trunk.num_attention_heads, trunk.width_of_head),
+            self.tokens.weight,
+        )
 
     def go_on_seeing(self, batch: Mapping[str, Tensor], cache: Cache, seen_BSC: Tensor) -> tuple[Tensor, Cache]:
         cache = cache.with_room(batch["ids"].shape[1])
@@ -159,9 +169,9 @@ class Transformer(Tables):
 
     def std(self, name: str) -> float:
         """Pre-norm, residual projections begin with less, by sqrt(2 layers) (GPT-2 2.3, Megatron-LM 4.2)."""
-        scaled = self.trunk.norm == "pre" and self.trunk.scale_residuals
+        scaled = self.trunk.norm_position == "pre" and self.trunk.scale_residual_init
         residual = scaled and name.endswith(("attention.out.weight", "down.weight"))
-        return self.trunk.init_std / (math.sqrt(2 * self.trunk.layers) if residual else 1.0)
+        return self.trunk.init_std / (math.sqrt(2 * self.trunk.num_hidden_layers) if residual else 1.0)
 
 
 def through(
@@ -193,14 +203,16 @@ def blocks(trunk: Encoder | Decoder) -> Blocks:
     A sub-layer takes its norm along: with `all` a group is one block, again and again.
     """
     made, owners = list[Block](), dict[int, Block]()
-    for number in range(trunk.layers):
+    for number in range(trunk.num_hidden_layers):
         block = Block(trunk)
-        if trunk.window.narrows(number):
-            block.attention = WindowAttention(trunk, *trunk.window.sides, global_first=trunk.window.global_first)
-        owner = owners.setdefault(number * trunk.groups // trunk.layers, block)
-        if trunk.sharing in ("attention", "all"):
+        if trunk.attention_window.narrows(number):
+            block.attention = WindowAttention(
+                trunk, *trunk.attention_window.sides, global_first=trunk.attention_window.global_first
+            )
+        owner = owners.setdefault(number * trunk.num_hidden_groups // trunk.num_hidden_layers, block)
+        if trunk.parameter_sharing in ("attention", "all"):
             block.attention, block.attention_norm = owner.attention, owner.attention_norm
-        if trunk.sharing in ("feed_forward", "all"):
+        if trunk.parameter_sharing in ("feed_forward", "all"):
             block.feed_forward, block.feed_forward_norm = owner.feed_forward, owner.feed_forward_norm
         made.append(block)
     return Blocks(made)

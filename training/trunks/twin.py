@@ -39,8 +39,8 @@ class TwinNet(Tables):
         self.discriminator = Tower(trunk.discriminator_net, blocks(trunk.discriminator_net))
         self.generator: Tower | None = None
         self.frozen = Frozen(trunk, vocab_size, frozen_head) if frozen_head is not None else None
-        if trunk.samples == "generator":
-            alike = trunk.shared == "all"
+        if trunk.sample_from == "generator":
+            alike = trunk.weight_sharing == "all"
             net = trunk.generator_net
             self.generator = self.discriminator if alike else Tower(net, blocks(net))
 
@@ -48,7 +48,7 @@ class TwinNet(Tables):
     def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
         if not isinstance(trunk, Twin):
             return None
-        is_frozen = trunk.samples == "frozen"
+        is_frozen = trunk.sample_from == "frozen"
         return cls(trunk, vocab_size, mask_head(trunk.generator_net, vocab_size) if is_frozen else None)
 
     @property
@@ -62,7 +62,7 @@ class TwinNet(Tables):
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """States of the discriminator, whose batch is not masked."""
-        return self.discriminator(self.embed(batch), layout(batch, "full"))
+        return self.discriminator(self.embed(batch), layout(batch, "bidirectional"))
 
     def scores(self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[Read]) -> dict[str, Score]:
         """Scores of the loss of the generator, where that learns, and of the loss of the discriminator.
@@ -72,7 +72,7 @@ class TwinNet(Tables):
         gradient goes through a sample. Where the generator is rewarded for what the discriminator gets wrong
         (`surprise`), its head takes the samples and the reward too.
         """
-        rows = layout(batch, "full")
+        rows = layout(batch, "bidirectional")
         detects = next(loss for loss in losses if "discriminator" in loss.reads)
         generates = next((loss for loss in losses if "generator" in loss.reads), None)
         found: dict[str, Score] = {}
@@ -82,14 +82,14 @@ class TwinNet(Tables):
         else:
             filled = self.generator(self.embed(batch), rows)
             if not generates.rewarded:
-                found[generates.kind] = heads[generates.kind](filled, batch, self.table)
-            sampled_M = self._sampled(filled, batch, heads[generates.kind], self.table)
+                found[generates.kind] = heads[generates.head_name](filled, batch, self.table)
+            sampled_M = self._sampled(filled, batch, heads[generates.head_name], self.table)
         read = {**batch, "ids": _put(batch["ids"], batch["targets_at"], sampled_M)}
         hidden = self.discriminator(self.embed(read), rows)
-        found[detects.kind] = heads[detects.kind](hidden, read, self.table)
+        found[detects.kind] = heads[detects.head_name](hidden, read, self.table)
         if generates is not None and generates.rewarded:
-            reward_M = heads[detects.kind].surprise(hidden, read)  # type: ignore[operator]  # a method
-            found[generates.kind] = heads[generates.kind](filled, batch, self.table, sampled_M, reward_M)
+            reward_M = heads[detects.head_name].surprise(hidden, read)  # type: ignore[operator]  # a method
+            found[generates.kind] = heads[generates.head_name](filled, batch, self.table, sampled_M, reward_M)
         return found
 
     @torch.no_grad()
@@ -138,7 +138,7 @@ class TwinNet(Tables):
         """Where BERT's weights are cut, two linears are Glorot's, which the authors' code leaves to TensorFlow:
         embeddings_project (modeling.py), and the last one of discriminator_predictions (run_pretraining.py)."""
         left = name.endswith("widen.weight") or name == "heads.replaced.classify.weight"
-        return "glorot" if left and self.trunk.init == "truncated" else self.trunk.init
+        return "xavier" if left and self.trunk.init_method == "truncated_normal" else self.trunk.init_method
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the towers: what lies between them differs in size from batch to batch."""

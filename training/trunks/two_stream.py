@@ -47,11 +47,11 @@ class TwoStreamNet(Net):
     def __init__(self, trunk: TwoStream, vocab_size: int) -> None:
         super().__init__()
         self.trunk = trunk
-        self.memory = Memory(trunk.memory)
-        self.tokens = TokenTable(vocab_size, trunk.width)
-        self.unknown = nn.Parameter(torch.empty(1, trunk.width))  # what each query begins as
-        self.blocks = Blocks(RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.layers))
-        self.dropout = nn.Dropout(trunk.dropout)
+        self.memory = Memory(trunk.mem_len)
+        self.tokens = TokenTable(vocab_size, trunk.hidden_size)
+        self.unknown = nn.Parameter(torch.empty(1, trunk.hidden_size))  # what each query begins as
+        self.blocks = Blocks(RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.num_hidden_layers))
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     @classmethod
     def build(cls, trunk: Trunk, vocab_size: int, mask_head: MaskHead) -> Self | None:
@@ -66,14 +66,14 @@ class TwoStreamNet(Net):
         return tuple(self.blocks)
 
     def as_batch(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        return as_given(x, batch, layout(batch, "full"))
+        return as_given(x, batch, layout(batch, "bidirectional"))
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """States [B, S, D] or [T, D] of the queries, at `targets_at`, and zeros elsewhere.
 
         Of a batch without an attention mask, such as a downstream one, the states of its tokens.
         """
-        rows, recalled = layout(batch, "full"), self.memory.recall(batch)
+        rows, recalled = layout(batch, "bidirectional"), self.memory.recall(batch)
         visible_BSS, differs_BSC = attention_mask(batch, rows), of_other_segments(batch, rows, recalled)
         content_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)))
         sees_itself = torch.eye(rows.shape[1], dtype=torch.bool, device=content_BSD.device)
@@ -90,7 +90,7 @@ class TwoStreamNet(Net):
         if queries is None:
             return as_given(hidden, batch, rows)
         predicted_MD = hidden[queries.row_M, queries.column_M]
-        nowhere = hidden.new_zeros(batch["ids"].numel(), self.trunk.width)
+        nowhere = hidden.new_zeros(batch["ids"].numel(), self.trunk.hidden_size)
         return nowhere.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["ids"].shape, -1)
 
     def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -106,8 +106,8 @@ class TwoStreamNet(Net):
         return self(columns).flatten(0, 1)[at_B]
 
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
-        heads = self.trunk.heads, self.trunk.width_of_head
-        return empty(len(batch["lengths"]), self.trunk.layers, heads, self.tokens.weight)
+        heads = self.trunk.num_attention_heads, self.trunk.width_of_head
+        return empty(len(batch["lengths"]), self.trunk.num_hidden_layers, heads, self.tokens.weight)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         """As `next_states`, whole rows: a query sees the content of all before it, whose keys and values are held."""
@@ -132,16 +132,16 @@ class TwoStreamNet(Net):
         # down to minus the row's length: `shift` wants one distance more than there are
         distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
         distance_WR = torch.stack([distance_R, -distance_R]) if views[0].ways else distance_R[None]
-        sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.width).to(streams[0].dtype))
+        sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.hidden_size).to(streams[0].dtype))
 
         def read(block: nn.Module, number: int, streams: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            left = slice(-1 if number == self.trunk.layers - 1 else 0, None)
+            left = slice(-1 if number == self.trunk.num_hidden_layers - 1 else 0, None)
             return block(streams[left], views[left], recalled.before(number, streams[0]), sinusoids_WRD)
 
         for number, block in enumerate(self.blocks):
             inputs.append(streams[0])
             streams = self.blocks.run(read, block, number, streams)
-        self.memory.keep(batch, inputs, recalled, self.trunk.reuse)
+        self.memory.keep(batch, inputs, recalled, self.trunk.reuse_len)
         return streams
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:

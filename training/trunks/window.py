@@ -31,11 +31,11 @@ class WindowAttention(nn.Module):
         super().__init__()
         self.head_width, self.before, self.after = trunk.width_of_head, before, after
         self.dropout, self.recompute_core = trunk.attention_dropout, False
-        inner = trunk.heads * self.head_width
-        self.qkv = FusedLinear(3, trunk.width, inner)
-        self.out = RowLinear(inner, trunk.width)
-        self.global_query = ColumnLinear(trunk.width, inner) if global_first else None
-        self.global_key_value = FusedLinear(2, trunk.width, inner) if global_first else None
+        inner = trunk.num_attention_heads * self.head_width
+        self.qkv = FusedLinear(3, trunk.hidden_size, inner)
+        self.out = RowLinear(inner, trunk.hidden_size)
+        self.global_query = ColumnLinear(trunk.hidden_size, inner) if global_first else None
+        self.global_key_value = FusedLinear(2, trunk.hidden_size, inner) if global_first else None
 
     def split_axes(self) -> dict[str, int]:
         return {}

@@ -5,7 +5,7 @@ from typing import Final
 from orchestration.reports.ablations.table import Alike, Below, Measure, Row, Table
 
 _PAPER: Final = "ALBERT, Lan et al. 2019, arXiv:1909.11942"
-_WORDS: Final = "data.vocab={kind: wordpiece, size: 800}"  # each word is a piece
+_WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 800}"  # each word is a piece
 
 ALBERT_SP: Final = Table(
     name="albert-sp",
@@ -15,12 +15,12 @@ ALBERT_SP: Final = Table(
     rows={
         "none": Row(
             recipe="albert_base",
-            overrides=("data.segment.negative=none", "objective.losses=[{kind: masked_tokens}]"),
+            overrides=("data.packing.negatives=none", "losses=[{kind: masked_tokens}]"),
             paper={"MLM": 54.9, "NSP": 52.4, "SOP": 53.3},
         ),
         "NSP": Row(
             recipe="albert_base",
-            overrides=("data.segment.negative=random",),
+            overrides=("data.packing.negatives=random",),
             paper={"MLM": 54.5, "NSP": 90.5, "SOP": 52.0},
         ),
         "SOP": Row(recipe="albert_base", paper={"MLM": 54.0, "NSP": 78.9, "SOP": 86.5}),
@@ -37,7 +37,7 @@ ALBERT_SP: Final = Table(
         Alike("SOP", 0.02, ("none", "NSP")),  # 53.3 and 52.0 in the paper: random next sentences teach nothing of order
         Alike("MLM", 0.01),  # 54.0 to 54.9
     ),
-    varies=("data.segment.negative", "objective.losses"),
+    varies=("data.packing.negatives", "losses"),
     vocab=_WORDS,
     budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 3_000}]",)},
 )
@@ -69,8 +69,8 @@ def _row(width: int, shared: str) -> Row:
     tiny, small = _WIDTHS[width]
     return Row(
         recipe="albert_base",
-        overrides=(f"trunk.sharing={_SHARED.get(shared, 'none')}",),
-        sizes={"tiny": (f"trunk.embedding={tiny}",), "small": (f"trunk.embedding={small}",)},
+        overrides=(f"model.parameter_sharing={_SHARED.get(shared, 'none')}",),
+        sizes={"tiny": (f"model.embedding_size={tiny}",), "small": (f"model.embedding_size={small}",)},
         paper=dict(zip(_TASKS, _FIGURES[width, shared], strict=True)),
     )
 
@@ -104,11 +104,11 @@ ALBERT_SHARING: Final = Table(
         Below("MLM", (_label(256, "not-shared"),), (_label(768, "not-shared"),)),
         Below("MLM", tuple(_label(width, "all-shared") for width in (64, 256, 768)), (_label(128, "all-shared"),)),
     ),
-    varies=("trunk.embedding", "trunk.sharing"),
+    varies=("model.embedding_size", "model.parameter_sharing"),
     vocab=_WORDS,
     budget={  # two layers have little to share
-        "tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "trunk.layers=4"),
-        "small": ("trunk.layers=4",),
+        "tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "model.num_hidden_layers=4"),
+        "small": ("model.num_hidden_layers=4",),
     },
     facts=("parameters",),
     note="E is that of the paper's nets, 768 wide; ours are 64 wide at tiny scale (E = 8, 16, 32, 64) and 256 at small "

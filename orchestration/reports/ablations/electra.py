@@ -6,19 +6,19 @@ from orchestration.reports.ablations.table import Below, Curve, Measure, Row, Ta
 
 _COMPUTES: Final = (0.25, 0.5, 1.0)
 _METHODS: Final = {  # the losses beside the generator's, which reads the same in all; the paper's average over GLUE dev
-    "ELECTRA": ("{kind: replaced, weight: 5.0}", 85.0),
-    "all-tokens MLM": ("{kind: replaced, asks: original, weight: 1.0}", 84.3),
-    "replace MLM": ("{kind: replaced, asks: original, at: chosen, weight: 1.0}", 82.4),
-    "ELECTRA 15 percent": ("{kind: replaced, at: chosen, weight: 5.0}", 82.4),
+    "ELECTRA": ("{kind: replaced_token_detection, weight: 5.0}", 85.0),
+    "all-tokens MLM": ("{kind: replaced_token_detection, predict: original, weight: 1.0}", 84.3),
+    "replace MLM": ("{kind: replaced_token_detection, predict: original, predict_at: masked, weight: 1.0}", 82.4),
+    "ELECTRA 15 percent": ("{kind: replaced_token_detection, predict_at: masked, weight: 5.0}", 82.4),
 }
 _MLM: Final = "MLM"
 _MLM_LIKE_ELECTRA: Final = (  # BERT with all of ELECTRA's recipe but its second net and what that one predicts
-    "data.segment={kind: pair, negative: none, short: 0.05, single: 0.1}",
-    "objective.losses=[{kind: masked_tokens}]",
-    "objective.duplicates=0",
+    "data.packing={kind: segment_pair, negatives: none, short_seq_prob: 0.05, single_segment_prob: 0.1}",
+    "losses=[{kind: masked_tokens}]",
+    "data.static_masks=0",
     "optim.schedule=linear_product",
 )
-_ORDER: Final = "data.segment={kind: pair, negative: swap, short: 0.05}"
+_ORDER: Final = "data.packing={kind: segment_pair, negatives: swapped, short_seq_prob: 0.05}"
 
 
 def _label(method: str, compute: float) -> str:
@@ -30,7 +30,7 @@ def _row(method: str, compute: float) -> Row:
     return Row(
         recipe="electra_base" if loss else "bert_base",
         overrides=(
-            (f"objective.losses=[{{kind: masked_tokens}}, {loss}]", "trunk.embedding=0") if loss else _MLM_LIKE_ELECTRA
+            (f"losses=[{{kind: masked_tokens}}, {loss}]", "model.embedding_size=0") if loss else _MLM_LIKE_ELECTRA
         ),
         compute=compute,
         line=method,
@@ -67,8 +67,8 @@ ELECTRA_COMPUTE: Final = Table(
             ("all-tokens MLM", "ELECTRA"),
         )
     ),
-    varies=("objective.losses", "objective.rewrite", "trunk", "phases.0.steps"),
-    vocab="data.vocab={kind: wordpiece, size: 800}",  # each word is a piece
+    varies=("losses", "objective", "model", "phases.0.steps"),
+    vocab="data.tokenizer={kind: wordpiece, vocab_size: 800}",  # each word is a piece
     budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "optim.warmup=100")},
     equal_to=_at_most_compute(_MLM),
     facts=("FLOPs",),

@@ -17,7 +17,11 @@ def _row(name: str) -> Row:
     layers, width, heads, paper = _SIZES[name]
 
     def size(share: int) -> tuple[str, ...]:
-        return (f"trunk.layers={layers}", f"trunk.width={width // share}", f"trunk.heads={heads}")
+        return (
+            f"model.num_hidden_layers={layers}",
+            f"model.hidden_size={width // share}",
+            f"model.num_attention_heads={heads}",
+        )
 
     return Row(recipe=f"bert_{name}", sizes={"tiny": size(4), "small": size(2)}, line="BERT", paper=paper)
 
@@ -34,10 +38,10 @@ SIZE_LADDER: Final = Table(
         "NSP": Measure(kind="pairs", of="tiny", means="a linear probe: is the second segment of another document?"),
     },
     claims=(*ladder("loss", list(_SIZES)[::-1]), *ladder("NSP", list(_SIZES))),
-    varies=("trunk.layers", "trunk.width", "trunk.heads"),
+    varies=("model.num_hidden_layers", "model.hidden_size", "model.num_attention_heads"),
     text="demo",
     # at the rate of the scale, 3e-3, the two wider nets stay at the frequencies of words
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "optim.peak=1e-3", "trunk.init_std=0.05")},
+    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "optim.peak=1e-3", "model.init_std=0.05")},
     facts=("parameters",),
     axis="parameters",
     theirs="GLUE (test)",

@@ -48,8 +48,8 @@ ROBERTA_FORMATS: Final = Table(
         *(Below(column, ("SEGMENT-PAIR",), ("FULL-SENTENCES", "DOC-SENTENCES")) for column in ("MLM", "follows")),
         *(Below(column, ("FULL-SENTENCES",), ("DOC-SENTENCES",)) for column in ("MLM", "follows")),
     ),
-    varies=("data.segment", "objective.losses", "trunk.segments", "phases.0.fill"),
-    vocab="data.vocab.size=1_000",  # each word is a piece
+    varies=("data.packing", "losses", "model.type_vocab_size", "phases.0.fill"),
+    vocab="data.tokenizer.vocab_size=1_000",  # each word is a piece
     budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]",)},
     note="Pairs come with next sentence prediction, as in the paper. The task here, whether a sentence follows another "
     "one, is what that objective trains; the paper's five tasks are not.",

@@ -6,7 +6,7 @@ from orchestration.reports.ablations.table import Below, Measure, Row, Table
 
 _PAPER: Final = "SpanBERT, Joshi et al. 2019, arXiv:1907.10529"
 _FOLLOWS: Final = Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?")
-_WORDS: Final = "data.vocab={kind: wordpiece, size: 400, lowercase: false}"  # a word is 1.3 pieces
+_WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word is 1.3 pieces
 _BUDGET: Final = {"tiny": ("phases=[{length: 64, batch: 32, steps: 1_500}]",)}
 
 SPANBERT_MASKING: Final = Table(
@@ -36,7 +36,7 @@ SPANBERT_MASKING: Final = Table(
         Below("spans", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
         Below("follows", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
     ),
-    varies=("data.corpus", "objective.choose", "objective.rewrite.unit"),
+    varies=("data.corpus", "masking", "objective.replace_unit"),
     vocab=_WORDS,
     budget=_BUDGET,
     note="All rows are pairs with next sentence prediction, as the table's caption says; the task here, whether a "
@@ -73,7 +73,7 @@ SPANBERT_OBJECTIVES: Final = Table(
         Below("follows", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
         Below("follows", ("1 sequence",), ("1 sequence and SBO",)),
     ),
-    varies=("data.segment", "objective.losses"),
+    varies=("data.packing", "losses"),
     vocab=_WORDS,
     budget=_BUDGET,
     note="The task here, whether a sentence follows another one, is what next sentence prediction trains; the paper's "

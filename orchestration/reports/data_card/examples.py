@@ -46,30 +46,30 @@ def examples(store: Store, vocab: Vocab, own: Recipe) -> Iterator[Example]:
     """
     first, shown = replace(store, shards=store.shards[:1], groups=()), []
     for recipe in (own, *map(load, names("recipes"))):
-        kinds = (recipe.data.segment.kind, recipe.objective.choose.kind, recipe.objective.rewrite.kind)
-        fits = recipe.data.vocab.kind == vocab.kind and _has_specials(recipe, vocab)
+        kinds = (recipe.data.packing.kind, recipe.masking.kind, recipe.objective.kind)
+        fits = recipe.data.tokenizer.kind == vocab.kind and _has_specials(recipe, vocab)
         if recipe is own or (fits and kinds not in shown):
             shown.append(kinds)
             yield _example(first, vocab, recipe)
 
 
 def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:
-    needed = {*recipe.data.segment.specials, *recipe.objective.rewrite.specials}
+    needed = {*recipe.data.packing.specials, *recipe.objective.specials}
     has = vocab.specials.keys() | ({"sentinel"} if vocab.sentinels else set())
     return needed <= has
 
 
 def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
     """The longest of the first rows; a note instead where there is none."""
-    masking = f"{recipe.objective.choose.describe()} ({recipe.objective.rewrite.describe()})"
-    said = f"{recipe.data.segment.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
+    masking = f"{recipe.masking.describe()} ({recipe.objective.describe()})"
+    said = f"{recipe.data.packing.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
     try:
         rows = Rows(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].length))
         found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
     except BadInput:
         return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
     row = max(found, key=lambda row: len(row["ids"]))  # the first of the longest
-    is_causal = recipe.trunk.visibility == "causal"
+    is_causal = recipe.model.attention_mask == "causal"
     return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
 
 
@@ -77,10 +77,10 @@ def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
     """What the tokens of a row do not show."""
     if "source_ids" in row:
         return f"The target:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
-    if recipe.trunk.visibility == "causal":
+    if recipe.model.attention_mask == "causal":
         return "Each token is predicted from those before it."
     label = int(row["pair_label"]) if "pair_label" in row else IGNORE
-    means = "" if label == IGNORE else recipe.data.segment.label_means[label]
+    means = "" if label == IGNORE else recipe.data.packing.label_means[label]
     return " ".join(part for part in (means, attention_mask(row)) if part)
 
 

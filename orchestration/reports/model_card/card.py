@@ -115,7 +115,7 @@ def _about(run: Run, net: _Net | None, manifest: Manifest | None) -> str:
     text = f"the corpus {manifest.name}" if manifest else "a corpus that is no longer beside the run"
     size = f" with {net.parameters:,} parameters" if net else ""
     start = ", beginning with the weights of another net" if run.start else ""
-    return f"{_first_up(run.trunk.describe())}{size}, pretrained with Sesame on {text}{start}."
+    return f"{_first_up(run.model.describe())}{size}, pretrained with Sesame on {text}{start}."
 
 
 def _use(net: _Net, heads: bool) -> str:
@@ -140,23 +140,23 @@ def _use(net: _Net, heads: bool) -> str:
 
 def _recipe(run: Run, name: str) -> str:
     sampling, losses = run.sampling, run.losses
-    masked = sampling.rewrite.describe() if sampling.rewrite.selects else sampling.choose.describe()
+    masked = sampling.objective.describe() if sampling.objective.selects else sampling.masking.describe()
     context = LossContext(
-        label_says=sampling.segment.label_says,
-        target=sampling.rewrite.target if run.trunk.reads_source else "",
-        permuted=run.trunk.hides_own_token,
+        label_says=sampling.packing.label_says,
+        target=sampling.objective.target if run.model.reads_source else "",
+        permuted=run.model.hides_own_token,
     )
     words = _paper(name) | {
-        "packing": sampling.segment.describe(),
+        "packing": sampling.packing.describe(),
         "masking": masked,
         "objective": " + ".join(loss.describe(context) for loss in losses),
-        "architecture": run.trunk.describe(),
+        "architecture": run.model.describe(),
         "training": "; ".join(f"{one.steps:,} steps of {one.batch:,} x {one.length:,} tokens" for one in run.phases),
         "precision": run.machine.precision,
         "seed": run.seed,
         "recipe hash": run.recipe_hash[:16],
     }
-    settings = {"optim": asdict(run.optim), "trunk": asdict(run.trunk)}
+    settings = {"optim": asdict(run.optim), "model": asdict(run.model)}
     exact = _table(("key", "value"), [(f"`{key}`", _said(value)) for key, value in flat(settings)])
     return f"{_table(('', ''), words.items())}\n\n<details>\n<summary>All values</summary>\n\n{exact}\n\n</details>"
 

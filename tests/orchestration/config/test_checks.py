@@ -15,15 +15,15 @@ CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
     [
         ("t5_iid", ["phases.0.length=1024"], "a row can have 154 spans"),
         ("t5_iid", ["phases.0.length=700"], "or the length to 667"),  # 3 rows in 10,000 have more than 100
-        ("t5_iid", ["objective.choose.rounding=independent"], "a row can have 256 spans"),
-        ("t5_iid", ["objective.choose={kind: words, rate: 0.3}"], "raise that to 154"),
-        ("t5_iid", ["objective.choose={kind: spans, rate: 0.3}"], "data.vocab.sentinels is 100"),
+        ("t5_iid", ["masking.rounding=independent"], "a row can have 256 spans"),
+        ("t5_iid", ["masking={kind: whole_word, rate: 0.3}"], "raise that to 154"),
+        ("t5_iid", ["masking={kind: span, rate: 0.3}"], "data.tokenizer.extra_ids is 100"),
         ("t5_base", ["phases.0.length=2048"], "or the length to 1809"),  # each row has 114
-        ("t5_base", ["data.vocab.sentinels=20"], "raise that to 28"),
+        ("t5_base", ["data.tokenizer.extra_ids=20"], "raise that to 28"),
         (
             "xlnet_base",
             ["phases.0.length=260"],
-            "rows of segment stream_pair have 261 tokens at least; raise it to 261",
+            "rows of packing stream_pair have 261 tokens at least; raise it to 261",
         ),
     ],
 )
@@ -37,11 +37,11 @@ def test_a_length_that_the_objective_cannot_have_is_refused(recipe: str, overrid
     [
         ("t5_iid", []),
         ("t5_iid", ["phases.0.length=667"]),
-        ("t5_iid", ["phases.0.length=1024", "data.vocab.sentinels=154"]),
+        ("t5_iid", ["phases.0.length=1024", "data.tokenizer.extra_ids=154"]),
         ("t5_base", ["phases.0.length=1809"]),
         ("t5_bert_style", ["phases.0.length=2048"]),  # one sentinel for all
         ("t5_drop", ["phases.0.length=2048"]),  # none
-        ("xlnet_base", ["phases.0.length=261", "objective.rewrite.block=8"]),
+        ("xlnet_base", ["phases.0.length=261", "objective.perm_size=8"]),
     ],
 )
 def test_a_length_that_it_can_have_is_not(recipe: str, overrides: list[str]) -> None:
@@ -52,15 +52,15 @@ CHOICES: tuple[Choose, ...] = (
     Tokens(rate=0.5),
     Tokens(rounding="independent", rate=0.5),
     Tokens(rounding="stochastic"),
-    Tokens(most=3),
+    Tokens(max_predictions_per_seq=3),
     Words(rate=0.4),
-    Ngrams(rate=0.4, of="tokens"),
-    Entities(rate=0.3, tokens=0.5),
+    Ngrams(rate=0.4, ngram_unit="token"),
+    Entities(rate=0.3, token_level_prob=0.5),
     Entities(rounding="independent"),
-    Spans(rate=0.6, longest=1),
-    Partial(of=2, longest=1),
-    Fragment(rate=0.5, block=4),
-    NoiseSpans(mean=1.0),
+    Spans(rate=0.6, max_span_length=1),
+    Partial(group_size=2, max_ngram=1),
+    Fragment(rate=0.5, block_size=4),
+    NoiseSpans(mean_noise_span_length=1.0),
 )
 
 

@@ -54,15 +54,13 @@ def test_a_class_that_is_no_part_is_refused() -> None:
 class Twice(Nothing):
     """A choice of a kind that another one has."""
 
-    kind: Literal["nothing"] = "nothing"
+    kind: Literal["none"] = "none"
 
 
 def test_two_parts_of_one_kind_are_refused_by_name() -> None:
     assert facts.of_one_kind(Nothing | Tokens) == ""
     said = facts.of_one_kind(Nothing | Twice)
-    assert said.endswith(
-        "test_facts.py: Twice has kind 'nothing', as preprocessing/choose/nothing.py has; name another"
-    )
+    assert said.endswith("test_facts.py: Twice has kind 'none', as preprocessing/choose/nothing.py has; name another")
 
 
 def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
@@ -72,11 +70,11 @@ def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
     (tmp_path / "__init__.py").write_text("\nChoose = Nothing | Tokens\n")
     monkeypatch.setattr(preprocessing.choose, "__file__", str(tmp_path / "__init__.py"))
     said = (
-        "objective.choose.kind is 'forgotten', but preprocessing/choose/forgotten.py defines it: "
+        "masking.kind is 'forgotten', but preprocessing/choose/forgotten.py defines it: "
         "add it to the union Choose in preprocessing/choose/__init__.py"
     )
     with pytest.raises(BadInput, match=said):
-        load("bert_base", ["objective.choose={kind: forgotten}"])
+        load("bert_base", ["masking={kind: forgotten}"])
 
 
 def test_a_kind_that_another_union_has_is_not_forgotten() -> None:
@@ -85,8 +83,8 @@ def test_a_kind_that_another_union_has_is_not_forgotten() -> None:
 
 
 def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:
-    said = impossible(Packed(fill="tokens"), Tokens(), Cloze(), {"frequent": frozenset({"labels", "counts"})})
-    assert said == "loss 'frequent' needs column 'counts', which only choose and rewrite can have: leave it out"
+    said = impossible(Packed(unit="token"), Tokens(), Cloze(), {"frequent": frozenset({"labels", "counts"})})
+    assert said == "loss 'frequent' needs column 'counts', which only masking and objective can have: leave it out"
 
 
 def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +92,7 @@ def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, mo
     (tmp_path / "chars.py").write_text('kind: Literal["chars"] = "chars"\n')
     monkeypatch.setattr(preprocessing.vocab, "__file__", str(tmp_path / "__init__.py"))
     with pytest.raises(BadInput, match=r"add it to the union VocabSpec in preprocessing/vocab/specs\.py$"):
-        load("bert_base", ["data.vocab={kind: chars}"])
+        load("bert_base", ["data.tokenizer={kind: chars}"])
 
 
 def test_parts_inside_of_a_trunk_need_their_facts_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,10 +36,12 @@ def test_the_keys_at_the_top_are_the_fields_of_the_file(path: str, root: type) -
 
 def test_there_are_parts_of_every_kind() -> None:
     assert len(EVERY) > 250
-    assert {"optim.lamb", "trunk.twin", "objective.choose.spans", "objective.losses.pair_label"} <= set(
+    assert {"optim.lamb", "model.generator_discriminator", "masking.span", "losses.sentence_pair"} <= set(
         keys.key_names()
     )
-    assert {"data.vocab.byte_bpe", "corpus.sources.warc", "cluster.machine", "phases"} <= set(keys.key_names())
+    assert {"data.tokenizer.byte_level_bpe", "corpus.sources.warc", "cluster.machine", "phases"} <= set(
+        keys.key_names()
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,8 +50,8 @@ def test_there_are_parts_of_every_kind() -> None:
         ("optim", ["optim.adamw", "optim.lamb", "optim.adafactor", "optim.lion", "optim.muon"]),
         ("optim.adamw", ["optim.adamw"]),
         ("adamw", ["optim.adamw"]),
-        ("choose.spans", ["objective.choose.spans"]),
-        ("spans", ["objective.choose.spans"]),
+        ("masking.span", ["masking.span"]),
+        ("span", ["masking.span"]),
         ("cluster", ["cluster", "cluster.machine", "cluster.stability", "cluster.beam"]),
         ("machine", ["cluster.machine"]),
         ("phases.0.steps", ["phases"]),
@@ -67,14 +69,19 @@ def test_one_key_is_found_in_each_kind_that_has_it() -> None:
 
 
 def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
-    assert {"trunk.encoder", "trunk.twin", "trunk.positions.learned", "trunk.window.around"} <= set(names("trunk"))
+    assert {
+        "model.encoder",
+        "model.decoder",
+        "model.position_embedding.learned",
+        "model.attention_window.sliding",
+    } <= set(names("model"))
 
 
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
         ("optm", "optm is no part and no key; did you mean optim?"),
-        ("choose.span", "choose.span is no part and no key; did you mean objective.choose.spans?"),
+        ("masking.spans", "masking.spans is no part and no key; did you mean masking.span?"),
         ("lr", "lr is no part and no key; here it is optim.peak"),
         ("qqqq", "qqqq is no part and no key; `sesame keys` lists them all"),
     ],
@@ -92,8 +99,8 @@ def test_types_defaults_and_meanings_are_those_of_the_source() -> None:
     assert by_name["decay"] == keys.Key("decay", "number", "0.01", "weight decay, of what `decays` says")
     assert by_name["bias_correction"].default == "true"
     assert "cosine" in by_name["schedule"].means  # a name in a table: which ones there are
-    (spans,) = keys.find_keys("choose.spans")
-    assert "`longest` words" in {key.name: key for key in spans.keys}["longest"].means
+    (spans,) = keys.find_keys("masking.span")
+    assert "`max_span_length` words" in {key.name: key for key in spans.keys}["max_span_length"].means
 
 
 @spec

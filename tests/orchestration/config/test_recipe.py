@@ -34,19 +34,26 @@ from preprocessing.vocab import VocabSpec
 from tests.family import recipe as shipped
 from training.losses import Loss
 from training.optim import Adafactor, Optim
-from training.specs import Band, Learned, LearnedCausal, Trunk
+from training.specs import Band, Learned, Trunk
 
 UNIONS = {  # of the parts of a recipe, at their places
-    "data.vocab": VocabSpec,
-    "data.segment": Segment,
-    "objective.choose": Choose,
-    "objective.rewrite": Rewrite,
-    "objective.losses.0": Loss,
-    "trunk": Trunk,
+    "data.tokenizer": VocabSpec,
+    "data.packing": Segment,
+    "masking": Choose,
+    "objective": Rewrite,
+    "losses.0": Loss,
+    "model": Trunk,
     "optim": Optim,
 }
-NEEDED = {"fill": "tokens", "negative": "swap", "layers": 1, "width": 8, "heads": 1, "peak": 1e-3}  # without a default
-NEEDED_INSIDE = {"max": 9, "tokens": 2, "cutoffs": (3,)}
+NEEDED = {
+    "unit": "token",
+    "negatives": "swapped",
+    "num_hidden_layers": 1,
+    "hidden_size": 8,
+    "num_attention_heads": 1,
+    "peak": 1e-3,
+}  # without a default
+NEEDED_INSIDE = {"max_position_embeddings": 9, "size": 2, "cutoffs": (3,)}
 SOURCES = (readers.Text(path="a"), readers.Jsonl(path="a"), readers.WikiExtractor(path="a"), readers.Installed())
 
 
@@ -81,7 +88,7 @@ def all_recipe_documents():
         for part in get_args(union):
             needed = {name: NEEDED[name] for name in NEEDED if name in part.__dataclass_fields__}
             document = copy.deepcopy(bert)
-            document["objective"]["losses"] = document["objective"]["losses"][1:]
+            document["losses"] = document["losses"][1:]
             put(document, place, plain(part(**needed)))
             yield document
             yield from with_inner_parts(document, place, part)
@@ -158,9 +165,9 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("optim.peek=1", "optim.peek is not a key of optim; did you mean optim.peak?"),
         ("peak=1", "peak is not a key of the file; did you mean optim.peak?"),
         ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, horizon"),
-        ("trunk.kind=encodr", "trunk.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
-        ("objective.choose={rate: 0.2}", "objective.choose.kind is missing, allowed are nothing, tokens, words, ent"),
-        ("trunk={knid: encoder}", "trunk.knid is not a key of trunk; did you mean trunk.kind?"),
+        ("model.kind=encodr", "model.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
+        ("masking={rate: 0.2}", "masking.kind is missing, allowed are none, token, whole_word, ent"),
+        ("model={knid: encoder}", "model.knid is not a key of model; did you mean model.kind?"),
         ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed is linear, linear_product, linear_from_peak"),
         ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),
         ("optim.peak=.nan", "optim.peak is nan, allowed is a learning rate"),
@@ -174,24 +181,29 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("phases.1.lenght=8", "phases.1.lenght is not a key of phases.1; did you mean phases.1.length?"),
         ("phases=[]", "phases is [], allowed is one phase or more"),
         ("phases=3", "phases is 3, allowed is a list"),
-        ("trunk=3", "trunk is 3, allowed is a mapping of keys"),
+        ("model=3", "model is 3, allowed is a mapping of keys"),
         ("optim=[1]", "optim is [1], allowed is a mapping of keys"),
-        ("trunk.heads=7", "trunk.heads is 7, allowed is a divisor of width 768"),
-        ("data.vocab.lowercase=yes", "data.vocab.lowercase is 'yes', allowed is true or false"),
+        ("model.num_attention_heads=7", "model.num_attention_heads is 7, allowed is a divisor of width 768"),
+        ("data.tokenizer.lowercase=yes", "data.tokenizer.lowercase is 'yes', allowed is true or false"),
         ("name=7", "name is 7, allowed is a word: put it in quotes"),
-        ("objective.rewrite.mask=0.95", "objective.rewrite.mask + swap is 1.05, allowed is at most 1"),
-        ("objective.choose.rate=0", "objective.choose.rate is 0.0, allowed is a share above 0, at most 1"),
-        ("objective.losses=[]", "objective.losses is [], allowed is one loss or more"),
+        ("objective.mask_replace_prob=0.95", "objective.mask_replace_prob + random_replace_prob is 1.05, allowed is"),
+        ("masking.rate=0", "masking.rate is 0.0, allowed is a share above 0, at most 1"),
+        ("losses=[]", "losses is [], allowed is one loss or more"),
         ("evals=[gleu]", "evals.0 is 'gleu', allowed is source, follows, cloze, or what `sesame tasks` lists"),
         ("seed=-1", "seed is -1, allowed is a whole number from 0 up"),
-        ("trunk.segments=2.0", "trunk.segments is 2.0, allowed is a whole number"),
-        ("trunk.positions=learned", "trunk.positions is 'learned', allowed is a mapping of keys"),
-        ("trunk.positions={max: 9}", "trunk.positions.kind is missing, allowed are learned, sinusoidal"),
-        ("trunk.positions={kind: learned}", "trunk.positions.max is missing"),
-        ("trunk.positions.kind=learnd", "trunk.positions.kind is 'learnd', allowed are learned, sinusoidal; did you"),
-        ("trunk.positions.max=0", "trunk.positions.max is 0, allowed is a whole number from 1 up"),
-        ("trunk.window={kind: around, tokens: 7}", "trunk.window.tokens is 7, allowed is an even number of tokens"),
-        ("trunk.window={kind: band, tokens: 7}", "trunk.window.kind is 'band', allowed are everything, around"),
+        ("model.type_vocab_size=2.0", "model.type_vocab_size is 2.0, allowed is a whole number"),
+        ("model.position_embedding=learned", "model.position_embedding is 'learned', allowed is a mapping of keys"),
+        ("model.position_embedding={max_position_embeddings: 9}",
+        "model.position_embedding.kind is missing, allowed are learned, sinusoidal"),
+        ("model.position_embedding={kind: learned}", "model.position_embedding.max_position_embeddings is missing"),
+        ("model.position_embedding.kind=learnd",
+        "model.position_embedding.kind is 'learnd', allowed are learned, sinusoidal; did you"),
+        ("model.position_embedding.max_position_embeddings=0",
+        "model.position_embedding.max_position_embeddings is 0, allowed is a whole number from 1 up"),
+        ("model.attention_window={kind: sliding, size: 7}",
+        "model.attention_window.size is 7, allowed is an even number of tokens"),
+        ("model.attention_window={kind: alternating, size: 7}",
+        "model.attention_window.kind is 'alternating', allowed are full, sliding"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
@@ -203,10 +215,19 @@ def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("trunk.positions.window={kind: band, tokens: 7}", "trunk.positions.window is not a key of trunk.positions"),
-        ("trunk.positions.max=1024", "trunk.positions.max is not a key of trunk.positions; its keys are"),
-        ("trunk.norm=pre", "trunk.norm is 'pre', allowed is post where positions are relative"),
-        ("trunk.tables.shrink=1000", "trunk.tables.shrink is 1000, allowed is a number that leaves each"),
+        (
+            "model.attention_window={kind: alternating, size: 7}",
+            "model.attention_window.kind is 'alternating', allowed is full where positions are relative",
+        ),
+        (
+            "model.position_embedding.max_position_embeddings=1024",
+            "model.position_embedding.max_position_embeddings is a key of model.position_embedding of kind learned",
+        ),
+        ("model.norm_position=pre", "model.norm_position is 'pre', allowed is post where positions are relative"),
+        (
+            "model.token_embedding.div_val=1000",
+            "model.token_embedding.div_val is 1000, allowed is a number that leaves each",
+        ),
     ],
 )
 def test_what_relative_positions_do_not_go_with_is_refused(override, said):
@@ -216,15 +237,21 @@ def test_what_relative_positions_do_not_go_with_is_refused(override, said):
 
 
 def test_all_errors_are_reported_at_once_one_line_each():
-    lines = refusal("optim.peek=1", "trunk.heads=7", "phases.0.steps=0").splitlines()
-    assert [line.split(": ")[1].split()[0] for line in lines] == ["trunk.heads", "optim.peek", "phases.0.steps"]
+    lines = refusal("optim.peek=1", "model.num_attention_heads=7", "phases.0.steps=0").splitlines()
+    assert [line.split(": ")[1].split()[0] for line in lines] == [
+        "model.num_attention_heads",
+        "optim.peek",
+        "phases.0.steps",
+    ]
 
 
 def test_a_missing_key_is_named(tmp_path: Path):
     document = plain(load("bert_base"))
-    del document["optim"]["peak"], document["trunk"]["layers"]
+    del document["optim"]["peak"], document["model"]["num_hidden_layers"]
     (tmp_path / "x.yaml").write_text(json.dumps(document))
-    with pytest.raises(BadInput, match=r"x\.yaml: trunk\.layers is missing\n.*x\.yaml: optim\.peak is missing"):
+    with pytest.raises(
+        BadInput, match=r"x\.yaml: model\.num_hidden_layers is missing\n.*x\.yaml: optim\.peak is missing"
+    ):
         load(str(tmp_path / "x.yaml"))
 
 
@@ -253,14 +280,17 @@ def test_an_unknown_name_gets_the_nearest_one():
 
 
 def test_overrides_reach_into_lists_and_replace_whole_parts():
-    recipe = load("bert_base", ["phases.1.steps=7", "objective.choose={kind: spans, p: 0.3}", "optim.peak=2e-4"])
-    assert (recipe.phases[1].steps, recipe.objective.choose, recipe.optim.peak) == (7, Spans(p=0.3), 2e-4)
+    recipe = load("bert_base", ["phases.1.steps=7", "masking={kind: span, geometric_p: 0.3}", "optim.peak=2e-4"])
+    assert (recipe.phases[1].steps, recipe.masking, recipe.optim.peak) == (7, Spans(geometric_p=0.3), 2e-4)
 
 
 def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_as_they_are():
-    assert load("bert_base", ["trunk.positions.init=sinusoidal"]).trunk.positions == Learned(max=512, init="sinusoidal")
-    banded = load("gpt2", ["trunk.positions.window={kind: band, tokens: 8}"]).trunk.positions
-    assert banded == LearnedCausal(max=1_024, init_std=0.01, window=Band(tokens=8))
+    assert load("bert_base", ["model.position_embedding.init_method=sinusoidal"]).model.position_embedding == Learned(
+        max_position_embeddings=512, init_method="sinusoidal"
+    )
+    banded = load("gpt2", ["model.attention_window={kind: alternating, size: 8}"]).model
+    assert banded.attention_window == Band(size=8)
+    assert banded.position_embedding == Learned(max_position_embeddings=1_024, init_std=0.01)
 
 
 def test_overrides_of_the_cluster_go_to_the_cluster():
@@ -313,9 +343,13 @@ def test_what_is_said_of_figures_is_text(tmp_path: Path, key, value):
 @pytest.mark.parametrize("name", ["xlm_mlm", "xlm_clm", "xlm_tlm"])
 def test_xlm_reads_shuffled_lines_in_lower_case_without_accents(name):
     data = shipped(name).data
-    assert (data.vocab.lowercase, data.vocab.strip_accents, data.segment.order) == (True, True, "shuffled")
+    assert (data.tokenizer.lowercase, data.tokenizer.strip_accents, data.packing.sentence_order) == (
+        True,
+        True,
+        "shuffled",
+    )
     assert load_corpus(data.corpus).sentences == "lines"
-    assert shipped(name, "tiny").data.vocab.strip_accents
+    assert shipped(name, "tiny").data.tokenizer.strip_accents
 
 
 @pytest.mark.parametrize("name", names("corpora"))
@@ -329,26 +363,48 @@ def test_the_corpus_of_each_shipped_recipe_is_shipped():
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_scale_keeps_the_initialisation_in_step_with_the_width(scale):
-    trunk = load("bert_base", scale=scale).trunk
-    assert trunk.init_std == pytest.approx(0.02 * (768 / trunk.width) ** 0.5, rel=0.02)
+    trunk = load("bert_base", scale=scale).model
+    assert trunk.init_std == pytest.approx(0.02 * (768 / trunk.hidden_size) ** 0.5, rel=0.02)
 
 
 SHRUNK = [
-    ("albert_xxlarge", {"trunk.embedding": 32, "trunk.heads": 2, "trunk.sharing": "all", "optim.peak": 1e-2}),
-    ("bert_base", {"trunk.embedding": 0, "trunk.positions.max": 512, "optim.bias_correction": True}),
-    ("roberta_base", {"trunk.positions.max": 514, "trunk.positions.offset": 2}),
-    ("gpt3_13b", {"trunk.head_width": 0, "trunk.positions.max": 514}),
-    ("t5_11b", {"trunk.head_width": 0, "trunk.inner": 0, "data.vocab.sentinels": 100, "optim.peak": 3e-2}),
-    ("electra_base", {"trunk.generator": 1.0, "objective.losses.1.weight": 5.0, "objective.losses.0.weight": 1.0}),
-    ("longformer_base", {"trunk.window.tokens": 16, "trunk.positions.max": 514}),
+    (
+        "albert_xxlarge",
+        {
+            "model.embedding_size": 32,
+            "model.num_attention_heads": 2,
+            "model.parameter_sharing": "all",
+            "optim.peak": 1e-2,
+        },
+    ),
+    (
+        "bert_base",
+        {
+            "model.embedding_size": 0,
+            "model.position_embedding.max_position_embeddings": 512,
+            "optim.bias_correction": True,
+        },
+    ),
+    ("roberta_base", {"model.position_embedding.max_position_embeddings": 514, "model.position_embedding.offset": 2}),
+    ("gpt3_13b", {"model.head_dim": 0, "model.position_embedding.max_position_embeddings": 514}),
+    (
+        "t5_11b",
+        {"model.head_dim": 0, "model.intermediate_size": 0, "data.tokenizer.extra_ids": 100, "optim.peak": 3e-2},
+    ),
+    ("electra_base", {"model.generator_size_ratio": 1.0, "losses.1.weight": 5.0, "losses.0.weight": 1.0}),
+    ("longformer_base", {"model.attention_window.size": 16, "model.position_embedding.max_position_embeddings": 514}),
     (
         "transformer_xl_large",
-        {"trunk.positions.memory": 64, "trunk.tables.cutoffs": (500, 1_500), "trunk.tables.shrink": 2},
+        {
+            "model.position_embedding.mem_len": 64,
+            "model.token_embedding.cutoffs": (500, 1_500),
+            "model.token_embedding.div_val": 2,
+        },
     ),
-    ("transformer_xl_base", {"trunk.tables.shrink": 1}),
-    ("transformer_xl_enwik8", {"trunk.tables.cutoffs": ()}),
-    ("xlnet_large", {"trunk.positions.memory": 64, "data.segment.reuse": 32, "objective.rewrite.block": 32}),
-    ("xlm_mlm", {"data.segment.languages": (), "data.corpus": "demo"}),
+    ("transformer_xl_base", {"model.token_embedding.div_val": 1}),
+    ("transformer_xl_enwik8", {"model.token_embedding.cutoffs": ()}),
+    ("xlnet_large", {"model.position_embedding.mem_len": 64, "data.packing.reuse_len": 32, "objective.perm_size": 32}),
+    ("xlm_mlm", {"data.packing.languages": (), "data.corpus": "demo"}),
     ("xlm_tlm", {"data.corpus": "demo_parallel"}),
     ("ernie_1", {"data.corpus": "demo_phrases"}),
     ("spanbert_noun_phrases", {"data.corpus": "demo_phrases"}),
@@ -407,7 +463,7 @@ def test_the_corpora_of_the_demo_are_in_the_checkout():
 
 
 def test_an_override_wins_over_the_scale():
-    assert load("bert_base", ["trunk.layers=3"], scale="tiny").trunk.layers == 3
+    assert load("bert_base", ["model.num_hidden_layers=3"], scale="tiny").model.num_hidden_layers == 3
 
 
 def test_an_unknown_scale_is_refused():
@@ -429,24 +485,44 @@ def test_bert_learns_as_its_paper_says():
 def test_roberta_learns_as_its_paper_says():
     recipe = load("roberta_base")
     assert (recipe.num_steps, recipe.optim.peak, recipe.optim.warmup) == (500_000, 6e-4, 24_000)
-    assert (recipe.optim.beta2, recipe.optim.clip, recipe.objective.duplicates) == (0.98, 0, 0)
-    assert recipe.trunk.longest == 512
+    assert (recipe.optim.beta2, recipe.optim.clip, recipe.data.static_masks) == (0.98, 0, 0)
+    assert recipe.model.longest == 512
 
 
 IMPOSSIBLE = [
-    ("bert_base", ["data.segment={kind: packed, fill: sentences}"], "loss 'pair_label' needs column 'pair_label'"),
-    ("bert_base", ["objective.choose={kind: nothing}"], "rewrite 'cloze' needs column 'hits'"),
-    ("gpt2", ["objective.losses=[{kind: masked_tokens}]"], "masked_tokens needs full or rows visibility, trunk dec"),
-    ("roberta_base", ["objective.losses=[{kind: next_token}]"], "needs causal visibility, trunk encoder has full; use"),
-    ("bert_base", ["trunk.segments=1"], "data.segment: pair marks 2 segments, trunk encoder tells 1 apart"),
+    (
+        "bert_base",
+        ["data.packing={kind: contiguous, unit: sentence}"],
+        "loss 'sentence_pair' needs column 'pair_label'",
+    ),
+    ("bert_base", ["masking={kind: none}"], "objective 'mlm' needs column 'hits'"),
+    (
+        "gpt2",
+        ["losses=[{kind: masked_tokens}]"],
+        "masked_tokens needs bidirectional or per_sequence attention_mask, model dec",
+    ),
     (
         "roberta_base",
-        ["data.vocab.specials=gpt2"],
-        "data.segment: packed needs a cls token, data.vocab of kind byte_bpe",
+        ["losses=[{kind: next_token}]"],
+        "needs causal attention_mask, model encoder has bidirectional; use",
     ),
-    ("gpt2", ["objective.choose.kind=tokens", "objective.rewrite.kind=cloze"], "objective.rewrite: cloze needs a mask"),
-    ("bert_base", ["phases.1.length=513"], "phases.1.length is 513, trunk has 512 positions"),
-    ("roberta_base", ["trunk.positions.max=512"], "phases.0.length is 512, trunk has 510 positions"),
+    (
+        "bert_base",
+        ["model.type_vocab_size=1"],
+        "data.packing: segment_pair marks 2 segments, model encoder tells 1 apart",
+    ),
+    (
+        "roberta_base",
+        ["data.tokenizer.special_tokens=gpt2"],
+        "data.packing: contiguous needs a cls token, data.tokenizer of kind byte_level_bpe",
+    ),
+    ("gpt2", ["masking.kind=token", "objective.kind=mlm"], "objective: mlm needs a mask"),
+    ("bert_base", ["phases.1.length=513"], "phases.1.length is 513, model has 512 positions"),
+    (
+        "roberta_base",
+        ["model.position_embedding.max_position_embeddings=512"],
+        "phases.0.length is 512, model has 510 positions",
+    ),
     ("bert_base", ["phases.0.batch=1"], "phases.0.batch is 1, fewer rows than the 2 workers; lower cluster.workers"),
     ("bert_base", ["optim.warmup=1000000"], "optim.warmup is 1000000 steps, the whole run has 1000000"),
     (
@@ -461,87 +537,108 @@ IMPOSSIBLE = [
         "optim.horizon is 9000, schedules end before the next phase with a peak",
     ),
     ("bert_large_lamb", ["phases.1.warmup=1562"], "the warm-up to 0.004 has 1562 steps, the phases from there on 1562"),
-    ("electra_small", ["objective.losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
+    ("electra_small", ["losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
     (
         "bert_base",
-        ["objective.losses=[{kind: replaced}]"],
-        "replaced reads a discriminator, trunk encoder has a net; use trunk kind twin",
+        ["losses=[{kind: replaced_token_detection}]"],
+        "replaced_token_detection reads a discriminator, model encoder has a net; use model kind generator_",
     ),
-    ("unilm_large", ["objective.losses=[{kind: span_boundary}]"], "span_boundary needs full visibility, trunk encoder"),
-    ("xlm_mlm", ["trunk.visibility=causal"], "masked_tokens needs full or rows visibility, trunk encoder has causal"),
-    ("gpt2", ["objective.rewrite.kind=prefix"], "prefix makes a source and a target, trunk decoder reads one row; use"),
-    ("bart_base", ["objective.rewrite={kind: shift}"], "shift makes no source, trunk encoder_decoder reads one; use"),
     (
         "unilm_large",
-        ["trunk.visibility=full"],
-        "trunk.visibility is full, rewrite unified has an attention mask for each row; use",
+        ["losses=[{kind: span_boundary}]"],
+        "span_boundary needs bidirectional attention_mask, model encoder",
+    ),
+    (
+        "xlm_mlm",
+        ["model.attention_mask=causal"],
+        "masked_tokens needs bidirectional or per_sequence attention_mask, model encoder has causal",
+    ),
+    ("gpt2", ["objective.kind=prefix_lm"], "prefix_lm makes a source and a target, model decoder reads one row; use"),
+    ("bart_base", ["objective={kind: causal_lm}"], "causal_lm makes no source, model encoder_decoder reads one; use"),
+    (
+        "unilm_large",
+        ["model.attention_mask=bidirectional"],
+        "model.attention_mask is bidirectional, objective unified_lm has an attention mask for each row; use",
     ),
     (
         "bert_base",
-        ["trunk.visibility=rows"],
-        "trunk.visibility is rows, rewrite cloze makes no attention mask; use rewrite kind",
-    ),
-    ("unilm_large", ["objective.rewrite={kind: permute}"], "permute with trunk encoder: only two_stream hides a token"),
-    ("xlnet_base", ["objective.rewrite={kind: unified}"], "unified with trunk two_stream: only two_stream hides"),
-    (
-        "transformer_xl_base",
-        ["data.segment={kind: packed, fill: tokens}"],
-        "trunk.positions.memory is 150, rows of segment",
+        ["model.attention_mask=per_sequence"],
+        "model.attention_mask is per_sequence, objective mlm makes no attention mask; use objective kind",
     ),
     (
-        "transformer_xl_base",
-        ["trunk.positions.memory=0"],
-        "stream gives rows that continue each other, the trunk has no",
+        "unilm_large",
+        ["objective={kind: permutation_lm}"],
+        "permutation_lm with model encoder: only two_stream hides a token",
     ),
-    ("unilm_large", ["trunk.segments=2"], "objective.rewrite: unified marks 6 segments, trunk encoder tells 2 apart"),
-    ("xlnet_base", ["trunk.segments=2"], "data.segment: stream_pair marks 3 segments, trunk two_stream tells 2"),
-    ("xlm_tlm", ["trunk.languages=14"], "trunk.languages is 14, data.segment names 15; raise trunk.languages to 15"),
+    ("xlnet_base", ["objective={kind: unified_lm}"], "unified_lm with model two_stream: only two_stream hides"),
     (
         "transformer_xl_base",
-        ["data.vocab.size=9000"],
-        "trunk.tables.cutoffs ends with 200000, data.vocab.size is 9000; lower",
+        ["data.packing={kind: contiguous, unit: token}"],
+        "model.position_embedding.mem_len is 150, rows of packing",
     ),
     (
         "transformer_xl_base",
-        ["data.vocab={kind: wordpiece, size: 267_735}"],
-        "trunk.tables.cutoffs needs frequent tokens first, data.vocab of kind wordpiece has another order; use",
+        ["model.position_embedding.mem_len=0"],
+        "stream gives rows that continue each other, the model has no",
+    ),
+    ("unilm_large", ["model.type_vocab_size=2"], "objective: unified_lm marks 6 segments, model encoder tells 2 apart"),
+    ("xlnet_base", ["model.type_vocab_size=2"], "data.packing: stream_pair marks 3 segments, model two_stream tells 2"),
+    (
+        "xlm_tlm",
+        ["model.num_languages=14"],
+        "model.num_languages is 14, data.packing names 15; raise model.num_languages to 15",
+    ),
+    (
+        "transformer_xl_base",
+        ["data.tokenizer.vocab_size=9000"],
+        "model.token_embedding.cutoffs ends with 200000, data.tokenizer.vocab_size is 9000; lower",
+    ),
+    (
+        "transformer_xl_base",
+        ["data.tokenizer={kind: wordpiece, vocab_size: 267_735}"],
+        "model.token_embedding.cutoffs needs frequent tokens first, data.tokenizer of kind wordpiece has another "
+        "order; use",
     ),
     (
         "bert_base",
-        ["data.vocab={kind: bytes}"],
-        "data.segment: pair needs a cls token, data.vocab of kind bytes has none; use kind wordpiece or ",
+        ["data.tokenizer={kind: bytes}"],
+        "data.packing: segment_pair needs a cls token, data.tokenizer of kind bytes has none; use kind wordpiece or ",
     ),
     (
         "electra_base",
-        ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]"],
-        "trunk.samples is frozen, so that the generator keeps the weights it starts with: set start to the weights",
+        ["model.generator_size_ratio=1", "model.sample_from=frozen", "losses=[{kind: replaced_token_detection}]"],
+        "model.sample_from is frozen, so that the generator keeps the weights it starts with: set start to the weights",
     ),
     (
         "longformer_base",
-        ["trunk.window.tokens=8192"],
-        "trunk.window.tokens is 8192, rows have at most 4096 tokens; lower",
+        ["model.attention_window.size=8192"],
+        "model.attention_window.size is 8192, rows have at most 4096 tokens; lower",
     ),
     (
         "gpt3_125m",
-        ["trunk.positions.window={kind: band, tokens: 2048}"],
-        "trunk.positions.window.tokens is 2048, rows have at most 2048 tokens; lower it",
+        ["model.attention_window={kind: alternating, size: 2048}"],
+        "model.attention_window.size is 2048, rows have at most 2048 tokens; lower it",
     ),
     (
         "xlnet_base",
-        ["trunk.positions.reuse=0"],
-        "trunk.positions.reuse is 0, data.segment.reuse is 256: a row continues the first",
+        ["model.position_embedding.reuse_len=0"],
+        "model.position_embedding.reuse_len is 0, data.packing.reuse_len is 256: a row continues the first",
     ),
-    ("xlnet_base", ["data.segment.reuse=600"], "data.segment.reuse is 600, rows have 512 tokens; lower it"),
-    ("xlm_mlm", ["data.segment.languages=[en, fr]"], "data.vocab.languages is ['ar', 'bg', 'de', 'el', 'en', 'es', "),
+    ("xlnet_base", ["data.packing.reuse_len=600"], "data.packing.reuse_len is 600, rows have 512 tokens; lower it"),
+    (
+        "xlm_mlm",
+        ["data.packing.languages=[en, fr]"],
+        "data.tokenizer.languages is ['ar', 'bg', 'de', 'el', 'en', 'es', ",
+    ),
     (
         "t5_small",
-        ["data.vocab.sentinels=0"],
-        "sentinel needs a sentinel token, data.vocab of kind unigram has none; set data.vocab.sentinels 100",
+        ["data.tokenizer.extra_ids=0"],
+        "span_corruption needs a sentinel token, data.tokenizer of kind unigram has none; set data.tokenizer.extra_ids",
     ),
     (
         "bart_base",
-        ["data.vocab.specials=gpt2"],
-        "noise needs a mask token, data.vocab of kind byte_bpe has none; set data.vocab.specials",
+        ["data.tokenizer.special_tokens=gpt2"],
+        "denoising needs a mask token, data.tokenizer of kind byte_level_bpe has none; set data.tokenizer.special",
     ),
 ]
 
@@ -559,11 +656,24 @@ def test_a_row_must_fit_into_a_micro_batch():
 
 
 UNSPLIT = [
-    ("bert_base", 8, "cluster.machine.tensor_parallel is 8, trunk.heads is 12, allowed is a multiple of the 8 workers"),
-    ("gpt2", 24, "trunk.heads is 12, allowed is a multiple of the 24 workers that share a net; give another tensor_p"),
-    ("electra_base", 12, "of the generator, trunk.heads is 4, allowed is a multiple of the 12 workers"),
-    ("xlnet_base", 8, "trunk.heads is 12, allowed is a multiple of the 8 workers that share a net"),
-    ("transformer_xl_base", 4, "trunk.heads is 10, allowed is a multiple of the 4 workers that share a net"),
+    (
+        "bert_base",
+        8,
+        "cluster.machine.tensor_parallel is 8, model.num_attention_heads is 12, allowed is a multiple of the 8 workers",
+    ),
+    (
+        "gpt2",
+        24,
+        "model.num_attention_heads is 12, allowed is a multiple of the 24 workers that share a net; give another "
+        "tensor_p",
+    ),
+    ("electra_base", 12, "of the generator, model.num_attention_heads is 4, allowed is a multiple of the 12 workers"),
+    ("xlnet_base", 8, "model.num_attention_heads is 12, allowed is a multiple of the 8 workers that share a net"),
+    (
+        "transformer_xl_base",
+        4,
+        "model.num_attention_heads is 10, allowed is a multiple of the 4 workers that share a net",
+    ),
 ]
 
 
@@ -588,16 +698,28 @@ def test_a_giant_may_be_split_over_eight_workers(name):
 
 
 UNSTAGED = [
-    ("albert_base", 2, "cluster.machine.pipeline_parallel is 2, trunk.sharing is all, allowed with stages is none"),
+    (
+        "albert_base",
+        2,
+        "cluster.machine.pipeline_parallel is 2, model.parameter_sharing is all, allowed with stages is none",
+    ),
     (
         "t5_base",
         2,
-        "trunk.kind is encoder_decoder, allowed with stages is an encoder or a decoder, one stack of blocks",
+        "model.kind is encoder_decoder, allowed with stages is an encoder or a decoder, one stack of blocks",
     ),
-    ("electra_base", 2, "trunk.kind is twin, allowed with stages is an encoder or a decoder"),
-    ("xlnet_base", 2, "trunk.kind is two_stream, allowed with stages is an encoder or a decoder"),
-    ("transformer_xl_base", 2, "trunk.positions.kind is relative, allowed with stages are positions without a memory"),
-    ("gpt2", 24, "trunk.layers is 12, allowed is at least one for each of the 24 stages; give another one, 1 where"),
+    ("electra_base", 2, "model.kind is generator_discriminator, allowed with stages is an encoder or a decoder"),
+    ("xlnet_base", 2, "model.kind is two_stream, allowed with stages is an encoder or a decoder"),
+    (
+        "transformer_xl_base",
+        2,
+        "model.position_embedding.kind is relative, allowed with stages are positions without a memory",
+    ),
+    (
+        "gpt2",
+        24,
+        "model.num_hidden_layers is 12, allowed is at least one for each of the 24 stages; give another one, 1 where",
+    ),
 ]
 
 
@@ -632,13 +754,18 @@ UNCHUNKED = [
     (
         "bert_base",
         8,
-        "cluster.machine.sequence_parallel is 8, trunk.heads is 12, allowed is a multiple of the 8 workers",
+        "cluster.machine.sequence_parallel is 8, model.num_attention_heads is 12, allowed is a multiple of the 8 "
+        "workers",
     ),
-    ("t5_base", 2, "trunk.kind is encoder_decoder, whose tokens are not shared; give another one, 1 where nothing is"),
-    ("xlnet_base", 2, "trunk.kind is two_stream, whose tokens are not shared"),
-    ("transformer_xl_base", 2, "trunk.positions are relative or have a window, where tokens are not shared"),
-    ("longformer_base", 2, "trunk.window.kind is around, where tokens are not shared"),
-    ("electra_base", 12, "of the generator, trunk.heads is 4, allowed is a multiple of the 12 workers"),
+    ("t5_base", 2, "model.kind is encoder_decoder, whose tokens are not shared; give another one, 1 where nothing is"),
+    ("xlnet_base", 2, "model.kind is two_stream, whose tokens are not shared"),
+    (
+        "transformer_xl_base",
+        2,
+        "model.position_embedding is relative, or attention_window narrows, where tokens are not shared",
+    ),
+    ("longformer_base", 2, "model.attention_window.kind is sliding, where tokens are not shared"),
+    ("electra_base", 12, "of the generator, model.num_attention_heads is 4, allowed is a multiple of the 12 workers"),
 ]
 
 
@@ -653,7 +780,7 @@ def test_heads_are_shared_by_both_sorts_of_groups():
     both = ["workers=16", "machine.tensor_parallel=4", "machine.sequence_parallel=4"]
     assert check(load("gpt3_6_7b"), load_cluster("local", both)) == []
     (problem,) = check(load("gpt2_medium"), load_cluster("local", [*both, "machine.sequence_parallel=8", "workers=32"]))
-    assert "trunk.heads is 16, allowed is a multiple of the 32 workers that share rows" in problem
+    assert "model.num_attention_heads is 16, allowed is a multiple of the 32 workers that share rows" in problem
 
 
 def test_workers_are_whole_groups_that_share_a_net():
@@ -678,9 +805,11 @@ def test_the_hash_is_of_the_science_alone():
 def test_every_other_key_changes_the_hash():
     recipe = load("bert_base", scale="tiny")
     changed = {
-        "data.corpus": "x", "data.vocab.size": 9000, "data.vocab.lowercase": False, "objective.duplicates": 3,
-        "objective.choose.rate": 0.2, "objective.rewrite.mask": 0.7, "objective.losses.0.weight": 2.0,
-        "trunk.layers": 3, "optim.peak": 2e-3, "optim.clip": 0.5, "phases.0.steps": 7, "data.segment.short": 0.2,
+        "data.corpus": "x", "data.tokenizer.vocab_size": 9000, "data.tokenizer.lowercase": False,
+        "data.static_masks": 3,
+        "masking.rate": 0.2, "objective.mask_replace_prob": 0.7, "losses.0.weight": 2.0,
+        "model.num_hidden_layers": 3, "optim.peak": 2e-3, "optim.clip": 0.5, "phases.0.steps": 7,
+        "data.packing.short_seq_prob": 0.2,
         "seed": 1,
     }  # fmt: skip
     hashes = {load("bert_base", [f"{key}={json.dumps(value)}"], scale="tiny").hash for key, value in changed.items()}

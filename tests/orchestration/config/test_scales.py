@@ -12,7 +12,9 @@ from orchestration.config.error_messages import annotations, chosen, options
 from orchestration.config.scales import SCALES, shrink
 from preprocessing.spec import AtMost
 
-WITH_A_BAND = load("gpt3_125m", ["trunk.positions.window={kind: band, tokens: 256}"])  # no paper says how wide it was
+WITH_A_BAND = load(
+    "gpt3_125m", ["model.attention_window={kind: alternating, size: 256}"]
+)  # no paper says how wide it was
 
 OTHER_OPTIMISERS = [load("gpt2", [f"optim={{kind: {kind}, peak: 1e-4}}"]) for kind in ("lion", "muon")]  # no recipe's
 
@@ -66,14 +68,17 @@ def test_each_key_of_a_scale_is_a_field_that_a_recipe_has(kind: type, scale: str
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_part_that_a_recipe_leaves_to_its_default_is_shrunk_too(scale: str) -> None:
     recipe = load("bert_base", scale=scale)
-    assert recipe.trunk.positions.init == "sinusoidal"  # bert_base.yaml says nothing of positions
-    assert recipe.trunk.positions.max == 512
+    assert recipe.model.position_embedding.init_method == "sinusoidal"  # bert_base.yaml says nothing of positions
+    assert recipe.model.position_embedding.max_position_embeddings == 512
 
 
 def test_a_bound_is_put_only_where_a_recipe_says_more() -> None:
-    assert load("transformer_xl_base", scale="tiny").trunk.memory == 64
-    assert load("transformer_xl_base", ["trunk.positions.memory=8"]).trunk.memory == 8
-    assert isinstance(chosen(annotations(Recipe)["trunk"], {"kind": "twin"}).shrinks["tiny"]["embedding"], AtMost)
+    assert load("transformer_xl_base", scale="tiny").model.mem_len == 64
+    assert load("transformer_xl_base", ["model.position_embedding.mem_len=8"]).model.mem_len == 8
+    assert isinstance(
+        chosen(annotations(Recipe)["model"], {"kind": "generator_discriminator"}).shrinks["tiny"]["embedding_size"],
+        AtMost,
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_masked_tokens_are_learned_on_short_rows_first(name: str, lengths: list[
 def test_every_recipe_has_rows_and_steps_at_each_scale(name: str) -> None:
     for scale in SCALES:
         recipe = load(name, scale=scale)
-        assert all(phase.length <= recipe.trunk.longest for phase in recipe.phases)
+        assert all(phase.length <= recipe.model.longest for phase in recipe.phases)
         assert recipe.optim.warmup < recipe.phases[0].steps
 
 

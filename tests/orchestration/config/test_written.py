@@ -31,5 +31,5 @@ def test_only_what_differs_from_the_defaults_is_told() -> None:
     told = not_default(load("bert_base"))
     assert "seed" not in told
     assert "decay" not in told["optim"]
-    assert told["trunk"]["layers"] == 12  # has no default
+    assert told["model"]["num_hidden_layers"] == 12  # has no default
     assert not_default(load("bert_base", ["optim.decay=0.02"]))["optim"]["decay"] == 0.02

@@ -23,9 +23,16 @@ WORDS = "good bad film book story plot actor scene a an the very not so it is wa
 
 def finished_run(folder: Path) -> Path:
     """The folder of a run, with weights of a seed and a corpus of nothing but a vocabulary."""
-    corpus, vocab = folder.parent / "corpus", train(WordPiece(size=120), [WORDS] * 20)
+    corpus, vocab = folder.parent / "corpus", train(WordPiece(vocab_size=120), [WORDS] * 20)
     vocab.save(corpus / "vocab")
-    trunk = Encoder(layers=1, width=16, heads=2, positions=Learned(max=32), dropout=0.0, init_std=0.1)
+    trunk = Encoder(
+        num_hidden_layers=1,
+        hidden_size=16,
+        num_attention_heads=2,
+        position_embedding=Learned(max_position_embeddings=32),
+        hidden_dropout=0.0,
+        init_std=0.1,
+    )
     model = Model(trunk, (MaskedTokens(),), vocab.size, seed=5)
     state = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     save_weights(state, model.spec, folder / launch.WEIGHTS)

@@ -54,8 +54,8 @@ def test_a_loss_that_is_not_finite_rises_without_end() -> None:
 
 def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) -> None:
     run = mini_run(mini_corpus(tmp_path / "corpus"), tmp_path)
-    spec = ModelSpec(trunk=run.trunk, losses=run.losses, vocab_size=run.vocab_size)
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=3)
+    spec = ModelSpec(model=run.model, losses=run.losses, vocab_size=run.vocab_size)
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=3)
     save_weights(dict(model.named_parameters()), spec, tmp_path / "weights")
     points = [
         (10, {"train/loss": 6.0}),

@@ -18,7 +18,7 @@ from preprocessing.vocab import Vocab
 from tests.pipeline.conftest import story
 
 GPT3 = {"common_crawl": 60, "webtext2": 22, "books1": 8, "books2": 8, "wikipedia": 3}
-ON_ITS_CORPUS = ["data.corpus=common_crawl_books", "data.vocab.size=300"]
+ON_ITS_CORPUS = ["data.corpus=common_crawl_books", "data.tokenizer.vocab_size=300"]
 
 
 def stories(folder: Path, name: str, first: int, count: int) -> Path:
@@ -188,7 +188,7 @@ def test_a_mixture_beside_other_text_is_refused(tmp_path: Path):
 
 def test_rows_that_go_on_from_each_other_are_refused_before_anything_is_made(tmp_path: Path):
     flags = Flags(recipe="transformer_xl_base", scale="tiny", data=[corpus_file(tmp_path / "text")], out=tmp_path)
-    with pytest.raises(BadInput, match="corpus mine is a mixture, and rows of segment stream go on from each other"):
+    with pytest.raises(BadInput, match="corpus mine is a mixture, and rows of packing stream go on from each other"):
         open_job(flags)
 
 

@@ -63,7 +63,7 @@ def test_what_is_not_published_of_a_training_is_said_beside_its_figures(recipe: 
 def test_pairs_of_roberta_have_no_short_rows() -> None:
     """Section 3.1 of the paper; its figures were of another training than these recipes."""
     for recipe in ("roberta_segment_pair", "roberta_sentence_pair"):
-        assert load(recipe).science["data"]["segment"]["short"] == 0, recipe
+        assert load(recipe).science["data"]["packing"]["short_seq_prob"] == 0, recipe
 
 
 def test_figures_that_others_print_of_a_net_stand_apart_from_those_of_its_paper() -> None:

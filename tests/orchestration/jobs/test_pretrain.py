@@ -27,26 +27,28 @@ from training.saver import Saver
 from training.specs import Encoder, Machine, Phase
 
 SPANBERT = ModelSpec(
-    trunk=Encoder(layers=1, width=32, heads=4, segments=1), losses=(MaskedTokens(), SpanBoundary()), vocab_size=320
+    model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4, type_vocab_size=1),
+    losses=(MaskedTokens(), SpanBoundary()),
+    vocab_size=320,
 )
 
 
 def finished(spec: ModelSpec, folder: Path) -> Path:
     """A run folder as the first worker leaves it."""
-    vocab.train(vocab.WordPiece(size=100), ["The quick brown fox"]).save(folder / "corpus" / "vocab")
+    vocab.train(vocab.WordPiece(vocab_size=100), ["The quick brown fox"]).save(folder / "corpus" / "vocab")
     run = Run(
-        trunk=spec.trunk,
+        model=spec.model,
         losses=spec.losses,
         optim=AdamW(peak=1e-3),
         phases=(Phase(length=16, batch=2, steps=1),),
-        sampling=Sampling(segment=Packed(fill="sentences"), choose=Tokens(), rewrite=Cloze()),
+        sampling=Sampling(packing=Packed(unit="sentence"), masking=Tokens(), objective=Cloze()),
         corpus=str(folder / "corpus"),
         vocab_size=spec.vocab_size,
         folder=str(folder),
         machine=Machine(),
     )
     (folder / launch.RUN).write_text(run.to_json())
-    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     save_weights(weights, spec, folder / "weights")
     with suppress(BadInput):
         to_transformers(weights, spec, folder / "corpus" / "vocab", folder / "export")
@@ -71,8 +73,12 @@ def test_the_trunk_alone_is_what_auto_model_takes(tmp_path: Path) -> None:
 
 
 def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Path) -> None:
-    spec = replace(SPANBERT, trunk=Encoder(layers=1, width=32, heads=4, segments=0), losses=(MaskedTokens(),))
-    with pytest.raises(BadInput, match=r"transformers has no encoder like this \(.*segments 0\)") as refused:
+    spec = replace(
+        SPANBERT,
+        model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4, type_vocab_size=0),
+        losses=(MaskedTokens(),),
+    )
+    with pytest.raises(BadInput, match=r"transformers has no encoder like this \(.*type_vocab_size 0\)") as refused:
         learn.export(finished(spec, tmp_path / "run"), tmp_path / "hf")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "hf").exists()
@@ -88,7 +94,7 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
     for folder in ("weights", "export"):
         shutil.rmtree(run / folder)
     other = stored_run(run)
-    trained = LocalEngine(Model(other.trunk, other.losses, other.vocab_size, seed=7), other.optim, other.machine)
+    trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optim, other.machine)
     about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
     Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})
     files, becomes, _ = learn.export(run, tmp_path / "hf", step=5)

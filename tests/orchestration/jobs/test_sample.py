@@ -29,23 +29,30 @@ from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
 from training.optim import AdamW
 from training.run import Run
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine, Phase
+from training.specs import Decoder, Encoder, Learned, Machine, Phase
 
 TEXT = ["The quick brown fox jumps over the lazy dog."]
 DECODER = ModelSpec(
-    trunk=Decoder(layers=1, width=32, heads=4, positions=LearnedCausal(max=48)), losses=(NextToken(),), vocab_size=320
+    model=Decoder(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=Learned(max_position_embeddings=48),
+    ),
+    losses=(NextToken(),),
+    vocab_size=320,
 )
-STACKS = replace(DECODER, trunk=BART)
-SAMPLED = Sampling(segment=Packed(fill="tokens"), choose=Nothing(), rewrite=Shift())
-NOISED = Sampling(segment=Packed(fill="sentences"), choose=Nothing(), rewrite=Noise())
+STACKS = replace(DECODER, model=BART)
+SAMPLED = Sampling(packing=Packed(unit="token"), masking=Nothing(), objective=Shift())
+NOISED = Sampling(packing=Packed(unit="sentence"), masking=Nothing(), objective=Noise())
 
 
 def finished(spec: ModelSpec, folder: Path, **changes: Any) -> Path:
     """A run folder as the first worker leaves it."""
-    kind = vocab.ByteBPE(size=300) if spec is DECODER else ONE_PAD
+    kind = vocab.ByteBPE(vocab_size=300) if spec is DECODER else ONE_PAD
     vocab.train(kind, TEXT).save(folder / "corpus" / "vocab")
     run = Run(
-        trunk=spec.trunk,
+        model=spec.model,
         losses=spec.losses,
         optim=AdamW(peak=1e-3),
         phases=(Phase(length=16, batch=2, steps=1),),
@@ -78,7 +85,7 @@ def test_each_method_writes_its_own_and_the_same_again(tmp_path: Path) -> None:
 
 def test_no_special_token_and_no_row_without_a_piece_is_written(tmp_path: Path) -> None:
     folder = finished(
-        STACKS, tmp_path / "run", sampling=Sampling(segment=Packed(fill="tokens"), choose=Tokens(), rewrite=Noise())
+        STACKS, tmp_path / "run", sampling=Sampling(packing=Packed(unit="token"), masking=Tokens(), objective=Noise())
     )
     rows = sample(folder, ["The fox"] * 40, values={"temperature": 5.0}, max_new=12, seed=0)
     pieces = Vocab.load(folder / "corpus" / "vocab")
@@ -124,16 +131,27 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
     (folder / launch.WEIGHTS / "spec.json").unlink()
     assert main(["sample", str(folder), "The fox", "--out", str(tmp_path)]) == 2
     assert "this run is not finished" in capsys.readouterr().err
-    both = ModelSpec(trunk=Encoder(layers=1, width=32, heads=4), losses=(MaskedTokens(),), vocab_size=320)
-    masked = Sampling(segment=Packed(fill="sentences"), choose=Tokens(), rewrite=Cloze())
-    with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
+    both = ModelSpec(
+        model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4),
+        losses=(MaskedTokens(),),
+        vocab_size=320,
+    )
+    masked = Sampling(packing=Packed(unit="sentence"), masking=Tokens(), objective=Cloze())
+    with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
         sample(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new=5, seed=0)
 
 
 ENCODER = ModelSpec(
-    trunk=Encoder(layers=1, width=32, heads=4, positions=Learned(max=32)), losses=(MaskedTokens(),), vocab_size=320
+    model=Encoder(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=Learned(max_position_embeddings=32),
+    ),
+    losses=(MaskedTokens(),),
+    vocab_size=320,
 )
-MASKED = Sampling(segment=Packed(fill="sentences"), choose=Tokens(), rewrite=Cloze())
+MASKED = Sampling(packing=Packed(unit="sentence"), masking=Tokens(), objective=Cloze())
 
 
 def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
@@ -190,7 +208,7 @@ def test_novelty_says_what_the_corpus_has_and_where(
 
 
 def test_a_source_of_t5_has_no_token_before_it() -> None:
-    pieces = vocab.train(vocab.Unigram(size=36, sentinels=2), TEXT)
+    pieces = vocab.train(vocab.Unigram(vocab_size=36, extra_ids=2), TEXT)
     assert pieces.cls is not None
     found = _prompt("The fox", pieces, pieces.pad)
     assert found.source_ids is not None

@@ -221,7 +221,7 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
         ("{kind: perplexity}", "bert_base", "an encoder does not predict a text from left to right, so that it has no"),
         ("{kind: context_length}", "t5_base", "an encoder_decoder does not predict a text from left to right"),
         ('{kind: generate, prompt: "{text}", answer: ""}', "bert_base", "an encoder writes once it is fine-tuned to"),
-        ('{kind: generate, prompt: "{text}", answer: ""}', "electra_base", "a twin does not write"),
+        ('{kind: generate, prompt: "{text}", answer: ""}', "electra_base", "a generator_discriminator does not write"),
         ("{kind: perplexity}", "gpt2", ""),
         ("{kind: perplexity}", "xlnet_base", ""),
         ('{kind: generate, prompt: "{text}", answer: good}', "t5_base", ""),
@@ -234,7 +234,7 @@ def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
     (tmp_path / "test.jsonl").write_text(json.dumps({"text": "the film"}) + "\n")
     files = {"test": {"paths": ["test.jsonl"], "format": {"kind": "jsonl"}}}
     (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
-    run = stored(net.folder) | {"trunk": asdict(load(trunk).trunk)}
+    run = stored(net.folder) | {"model": asdict(load(trunk).model)}
     (net.folder / "pretrain.json").write_text(json.dumps(run))
     asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
     if said:

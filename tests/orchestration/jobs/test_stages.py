@@ -46,7 +46,7 @@ def test_the_same_job_has_the_same_folders_in_every_process(tmp_path: Path):
     [
         ({"overrides": ["optim.peak=2e-3"]}, ["run"]),
         ({"overrides": ["seed=5"]}, ["run"]),
-        ({"overrides": ["data.vocab.size=500"]}, ["vocab", "corpus", "run"]),
+        ({"overrides": ["data.tokenizer.vocab_size=500"]}, ["vocab", "corpus", "run"]),
         ({"inputs": "another text"}, ["text", "vocab", "corpus", "run"]),
         ({"overrides": ["evals=[]"]}, []),
     ],
@@ -74,10 +74,10 @@ def test_a_key_of_the_corpus_touches_what_depends_on_it(tmp_path: Path, change, 
 def test_another_vocabulary_at_the_same_path_touches_what_depends_on_it(tmp_path: Path):
     file = tmp_path / "vocab.txt"
     file.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
-    before = planned(tmp_path, f"data.vocab.file={file}")
-    assert differs(before, planned(tmp_path, f"data.vocab.file={file}")) == []
+    before = planned(tmp_path, f"data.tokenizer.path={file}")
+    assert differs(before, planned(tmp_path, f"data.tokenizer.path={file}")) == []
     file.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
-    assert differs(before, planned(tmp_path, f"data.vocab.file={file}")) == ["vocab", "corpus", "run"]
+    assert differs(before, planned(tmp_path, f"data.tokenizer.path={file}")) == ["vocab", "corpus", "run"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_stage_whose_commit_is_deleted_goes_on(tmp_path: Path, stage: str, nam
 
 def test_one_corpus_serves_recipes_of_one_vocabulary(tmp_path: Path):
     bert = planned(tmp_path)
-    spans = planned(tmp_path, "objective.choose={kind: spans}", "data.segment={kind: pair, negative: swap}")
+    spans = planned(tmp_path, "masking={kind: span}", "data.packing={kind: segment_pair, negatives: swapped}")
     assert differs(bert, spans) == ["run"]
 
 
@@ -118,10 +118,11 @@ def test_a_corpus_whose_manifest_was_deleted_is_made_again(tmp_path: Path):
 def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path: Path):
     before = planned(tmp_path).run
     finish(before)
-    after = planned(tmp_path, "optim.peak=2e-3", "trunk.layers=3").run
-    assert after.others() == [(before.folder, ["recipe.optim.peak", "recipe.trunk.layers"])]
+    after = planned(tmp_path, "optim.peak=2e-3", "model.num_hidden_layers=3").run
+    assert after.others() == [(before.folder, ["recipe.model.num_hidden_layers", "recipe.optim.peak"])]
     assert list(after.said())[1] == (
-        f"run: {before.folder.name} has other values of recipe.optim.peak, recipe.trunk.layers; it stays as it is"
+        f"run: {before.folder.name} has other values of recipe.model.num_hidden_layers, recipe.optim.peak; it stays as "
+        f"it is"
     )
     assert before.state == "done"
 

@@ -92,8 +92,8 @@ def test_a_folder_of_transformers_names_no_tasks(folder: Path) -> None:
     ("name", "of_recipe", "changes", "found"),
     [
         ("albert_base", "albert_base", {}, "albert"),
-        ("albert_base_tiny", "albert_base", {"layers": 2}, "of small nets"),
-        ("albert_base", "albert_base", {"layers": 2}, "of small nets"),  # with keys of one's own
+        ("albert_base_tiny", "albert_base", {"num_hidden_layers": 2}, "of small nets"),
+        ("albert_base", "albert_base", {"num_hidden_layers": 2}, "of small nets"),  # with keys of one's own
         ("bert_tiny", "bert_tiny", {}, "miniatures"),
         ("bert_small", "bert_small", {}, "miniatures"),
         ("electra_small", "electra_small", {}, "electra_small"),
@@ -106,7 +106,7 @@ def test_a_run_at_the_size_of_its_recipe_gets_the_grid_of_its_paper(
 ) -> None:
     folder = finished_run(tmp_path / f"{name}-12345678")
     run = json.loads((folder / launch.RUN).read_text())
-    (folder / launch.RUN).write_text(json.dumps(run | {"trunk": asdict(load(of_recipe).trunk) | changes}))
+    (folder / launch.RUN).write_text(json.dumps(run | {"model": asdict(load(of_recipe).model) | changes}))
     net = subject.of_run(folder)
     assert net.parameters < 20_000_000
     assert grid(net) == found

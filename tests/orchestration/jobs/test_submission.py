@@ -37,7 +37,7 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
     given = (
         "start=weights",
         "optim.peak=1e-3",
-        "data.vocab.file=tok.json",
+        "data.tokenizer.path=tok.json",
         "data.corpus=mine.yaml",
         "cluster.address=other:1",
         "cluster.workers=1",
@@ -50,7 +50,7 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
         "optim.peak=1e-3",
         "cluster.workers=1",
         f"start={here}/weights",
-        f"data.vocab.file={here}/tok.json",
+        f"data.tokenizer.path={here}/tok.json",
         f"data.corpus={here}/mine.yaml",
         "cluster.address=auto",
     ]
@@ -65,15 +65,15 @@ def test_paths_inside_of_a_recipe_file_are_those_of_who_sends_it(here: Path) -> 
     (here / "weights").mkdir()
     (here / "tok.json").write_text("{}")
     (here / "mine.yaml").write_text(
-        to_yaml(load("gpt2", ["start=weights", "data.vocab.file=tok.json", "data.corpus=mine.yaml"]))
+        to_yaml(load("gpt2", ["start=weights", "data.tokenizer.path=tok.json", "data.corpus=mine.yaml"]))
     )
-    paths = [f"start={here}/weights", f"data.vocab.file={here}/tok.json", f"data.corpus={here}/mine.yaml"]
+    paths = [f"start={here}/weights", f"data.tokenizer.path={here}/tok.json", f"data.corpus={here}/mine.yaml"]
     sent = submission.there(Flags(recipe="mine.yaml", overrides=["optim.peak=1e-3"]))
     assert list(sent.overrides) == ["optim.peak=1e-3", *paths, "cluster.address=auto"]
     (here / "demo").mkdir()  # a corpus of Sesame
     sent = submission.there(Flags(recipe="mine.yaml", overrides=["start=''", "data.corpus=demo"], scale="tiny"))
     assert list(sent.overrides) == ["start=''", "data.corpus=demo", paths[1], "cluster.address=auto"]
-    sent = submission.there(Flags(recipe="gpt2", overrides=["data.vocab={kind: byte_bpe, file: 'tok.json'}"]))
+    sent = submission.there(Flags(recipe="gpt2", overrides=["data.tokenizer={kind: byte_level_bpe, path: 'tok.json'}"]))
     assert list(sent.overrides)[1:] == [paths[1], "cluster.address=auto"]
     assert list(submission.there(Flags(recipe="gpt2")).overrides) == ["cluster.address=auto"]
 

@@ -89,7 +89,7 @@ folder = Path(sys.argv[1])
 torch.set_num_threads(1)
 run = mini_run(mini_corpus(folder / "corpus"), folder / "run", phases=(Phase(length=48, batch=4000, steps=2),),
                machine=Machine(micro_tokens=48 * 4000), eval_every=0)
-run = replace(run, trunk=replace(run.trunk, width=256))
+run = replace(run, model=replace(run.model, hidden_size=256))
 engine = LocalEngine(build_model(run), run.optim, run.machine)
 most = psutil.Process().memory_info().vms + (400 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))

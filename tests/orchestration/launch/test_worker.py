@@ -68,9 +68,9 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
 
 
 def test_why_a_net_is_not_exported_is_said_in_one_line(run: Run) -> None:
-    run = replace(run, trunk=replace(run.trunk, segments=0), losses=run.losses[:1])
+    run = replace(run, model=replace(run.model, type_vocab_size=0), losses=run.losses[:1])
     said = export_weights(run, engine(run))
-    assert re.match(r"export: transformers has no encoder like this \(.*segments 0", said)
+    assert re.match(r"export: transformers has no encoder like this \(.*type_vocab_size 0", said)
     assert "\n" not in said
     assert (Path(run.folder) / WEIGHTS / "spec.json").is_file()
     assert not (Path(run.folder) / EXPORT).exists()

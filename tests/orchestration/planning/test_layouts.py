@@ -19,7 +19,7 @@ from preprocessing.limits import Memory
 from training.data import Loader
 from training.specs import Machine, Phase
 
-TWO_SIDED = [name for name in names("recipes") if load(name).objective.rewrite.two_sided]
+TWO_SIDED = [name for name in names("recipes") if load(name).objective.two_sided]
 SHORT_AND_LONG = (
     'phases=[{"length":128,"batch":4096,"steps":900},{"length":512,"batch":8,"steps":100}]',
     "optim.warmup=10",
@@ -48,7 +48,7 @@ def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
     phase = Phase(length=64, batch=48, steps=1)
     machine = Machine(micro_tokens=10 * 64)
     row = {"ids": np.arange(64), "labels": np.arange(64)}
-    if demand.recipe.trunk.reads_source:
+    if demand.recipe.model.reads_source:
         row |= {"source_ids": np.arange(64)}
     loader = Loader({}, (phase,), machine, pad=0, rank=0, world=2)
     batches = loader._micro([row] * 20, 64, 40)  # type: ignore[list-item]

@@ -21,7 +21,7 @@ from training.specs import Machine, Trunk
 
 ROWS, LENGTH, VOCAB, WIDTH = 8, 128, 8_192, 128
 # next to no states of rows before
-ALONE = ("trunk.positions.memory=1", "trunk.positions.reuse=1", "data.segment.reuse=1")
+ALONE = ("model.position_embedding.mem_len=1", "model.position_embedding.reuse_len=1", "data.packing.reuse_len=1")
 NETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "bert": ("bert_base", ()),
     "albert": ("albert_base", ()),
@@ -33,33 +33,44 @@ NETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "spanbert": ("spanbert_base", ()),
     "unilm": ("unilm_large", ()),
     "xlnet": ("xlnet_base", ALONE),
-    "transformer-xl": ("transformer_xl_base", ("trunk.positions.memory=0", "trunk.tables.cutoffs=[2000,4000]")),
+    "transformer-xl": ("transformer_xl_base", ("model.position_embedding.mem_len=0",
+    "model.token_embedding.cutoffs=[2000,4000]")),
     "longformer, a window as long as rows": ("longformer_base", ()),
-    "longformer": ("longformer_base", ("trunk.window.tokens=32",)),
+    "longformer": ("longformer_base", ("model.attention_window.size=32",)),
     "electra": ("electra_base", ()),
     "electra, all-tokens MLM": (
-        "electra_base", ("objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original}]",)
+        "electra_base", ("losses=[{kind: masked_tokens}, {kind: replaced_token_detection, predict: original}]",)
     ),
     "electra, replace MLM": (
-        "electra_base", ("objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original, at: chosen}]",)
+        "electra_base",
+        (
+            "losses=[{kind: masked_tokens}, "
+            "{kind: replaced_token_detection, predict: original, predict_at: masked}]",
+        ),
     ),
-    "electra, adversarial": ("electra_base", ("objective.losses=[{kind: adversarial}, {kind: replaced}]",)),
+    "electra, adversarial": ("electra_base", ("losses=[{kind: adversarial}, {kind: replaced_token_detection}]",)),
 }  # fmt: skip
 
 
 def small(name: str) -> Recipe:
     recipe = load(*NETS[name])
-    sizes: dict[str, Any] = {"layers": 2, "width": WIDTH, "heads": WIDTH // 64, "inner": 0, "head_width": 0}
-    if hasattr(recipe.trunk, "embedding"):
-        sizes["embedding"] = WIDTH // 4 if recipe.trunk.table_width < recipe.trunk.width else WIDTH
-    vocab = replace(recipe.data.vocab, size=VOCAB)
-    return replace(recipe, trunk=replace(recipe.trunk, **sizes), data=replace(recipe.data, vocab=vocab))
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": 2,
+        "hidden_size": WIDTH,
+        "num_attention_heads": WIDTH // 64,
+        "intermediate_size": 0,
+        "head_dim": 0,
+    }
+    if hasattr(recipe.model, "embedding"):
+        sizes["embedding"] = WIDTH // 4 if recipe.model.table_width < recipe.model.hidden_size else WIDTH
+    vocab = replace(recipe.data.tokenizer, vocab_size=VOCAB)
+    return replace(recipe, model=replace(recipe.model, **sizes), data=replace(recipe.data, tokenizer=vocab))
 
 
 def peak(recipe: Recipe, folder: Path) -> float:
     """Bytes of a second forward and backward pass at most, what the first one has left included."""
     batch = unpadded(made_up(recipe, small_vocab(recipe, folder), ROWS, LENGTH))
-    model = Model(recipe.trunk, recipe.objective.losses, table_rows(recipe.data.vocab), seed=0)
+    model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
     engine, weights = LocalEngine(model, recipe.optim, Machine()), {one.kind: one.weight for one in model.spec.losses}
     with (alive := Alive()):
         for _ in range(2):
@@ -99,14 +110,14 @@ def test_whole_logits_grow_with_a_micro_batch(name: str, is_whole: bool) -> None
 
 def test_all_trunks_and_losses_are_measured() -> None:
     recipes = [load(*NETS[name]) for name in NETS]
-    assert {type(recipe.trunk) for recipe in recipes} == set(get_args(Trunk))
-    assert {type(loss) for recipe in recipes for loss in recipe.objective.losses} == set(get_args(Loss))
+    assert {type(recipe.model) for recipe in recipes} == set(get_args(Trunk))
+    assert {type(loss) for recipe in recipes for loss in recipe.losses} == set(get_args(Loss))
 
 
 def test_the_gradient_of_a_table_is_copied_as_the_head_hands_it_on() -> None:
     """A GPT of 4.2 billion weights, all offloaded, took 4.45e9 bytes of a GPU for a plan of 3.73e9: of the table's
     gradient in float32 there is a second copy, times that of the loss, and a third in 16 bit."""
-    recipe = load("gpt2", ["trunk.layers=20", "trunk.width=4096", "trunk.heads=32"])
+    recipe = load("gpt2", ["model.num_hidden_layers=20", "model.hidden_size=4096", "model.num_attention_heads=32"])
     layout = Layout(zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True)
     needed = memory(demand_of(recipe), layout, 512)
     assert needed.handed == 6 * 50_257 * 4_096

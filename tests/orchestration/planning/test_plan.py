@@ -29,7 +29,6 @@ from training.specs import (
     Encoder,
     EncoderDecoder,
     Learned,
-    LearnedCausal,
     LearnedPlain,
     Machine,
     Trunk,
@@ -40,19 +39,31 @@ from training.specs import (
 from training.trunks import Given, Stage
 
 LENGTH, ROWS, VOCAB = 32, 6, 320
-SIZES: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2}
-DROPS: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}
-NONE: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
+SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2}
+DROPS: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+NONE: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 CODED: tuple[Loss, ...] = (MaskedTokens(), PairLabel())
 NETS: dict[str, tuple[Trunk, tuple[Loss, ...]]] = {
-    "bert": (Encoder(**SIZES, **NONE, positions=Learned(max=64)), CODED),
-    "bert, dropout": (Encoder(**SIZES, **DROPS, positions=Learned(max=64)), CODED),
-    "gpt": (Decoder(**SIZES, **NONE, positions=LearnedCausal(max=64)), (NextToken(),)),
-    "albert": (Encoder(**SIZES, **NONE, sharing="all", embedding=32, positions=Learned(max=64)), CODED),
+    "bert": (Encoder(**SIZES, **NONE, position_embedding=Learned(max_position_embeddings=64)), CODED),
+    "bert, dropout": (Encoder(**SIZES, **DROPS, position_embedding=Learned(max_position_embeddings=64)), CODED),
+    "gpt": (Decoder(**SIZES, **NONE, position_embedding=Learned(max_position_embeddings=64)), (NextToken(),)),
+    "albert": (
+        Encoder(
+            **SIZES,
+            **NONE,
+            parameter_sharing="all",
+            embedding_size=32,
+            position_embedding=Learned(max_position_embeddings=64),
+        ),
+        CODED,
+    ),
     "t5": (EncoderDecoder(**SIZES, **NONE, **T5_KNOBS), (NextToken(),)),
     "t5, dropout": (EncoderDecoder(**SIZES, **DROPS, **T5_KNOBS), (NextToken(),)),
-    "bart, dropout": (EncoderDecoder(**SIZES, **DROPS, positions=LearnedPlain(max=66, offset=2)), (NextToken(),)),
-    "electra": (Twin(**SIZES, **NONE, generator=0.5), (MaskedTokens(), Replaced())),
+    "bart, dropout": (
+        EncoderDecoder(**SIZES, **DROPS, position_embedding=LearnedPlain(max_position_embeddings=66, offset=2)),
+        (NextToken(),),
+    ),
+    "electra": (Twin(**SIZES, **NONE, generator_size_ratio=0.5), (MaskedTokens(), Replaced())),
 }
 
 
@@ -88,7 +99,7 @@ def _saved(model: Model, batch: Any, *given: Given) -> float:
 def test_what_a_block_keeps_is_what_torch_keeps(name: str) -> None:
     """Of two more layers, so that tables and heads do not count; to a twentieth."""
     trunk, losses = NETS[name]
-    deep = replace(trunk, layers=4)
+    deep = replace(trunk, num_hidden_layers=4)
     work = Work(
         tokens=ROWS * LENGTH,
         squares=ROWS * LENGTH**2,
@@ -104,9 +115,7 @@ def test_what_a_block_keeps_is_what_torch_keeps(name: str) -> None:
 
 def _demand(trunk: Trunk, losses: tuple[Loss, ...]) -> Demand:
     recipe = load("bert_base")
-    recipe = replace(
-        recipe, trunk=trunk, objective=replace(recipe.objective, losses=losses), optim=AdamW(peak=1e-3, warmup=1)
-    )
+    recipe = replace(recipe, model=trunk, losses=losses, optim=AdamW(peak=1e-3, warmup=1))
     heads = (Weights(others=loss.weights(trunk, VOCAB)) for loss in losses)
     return Demand(recipe, VOCAB, reduce(Weights.__add__, heads, trunk.weights(VOCAB)))
 
@@ -136,7 +145,7 @@ OPTIMS: tuple[Optim, ...] = (AdamW(peak=1e-3), Lamb(peak=1e-3), Lion(peak=1e-3),
 @pytest.mark.parametrize("width", [64, 128])  # a matrix is factored from 128 on
 def test_moments_are_as_many_as_the_optimiser_keeps(optim: Optim, net: str, width: int) -> None:
     trunk, losses = NETS[net]
-    trunk = replace(trunk, width=width)
+    trunk = replace(trunk, hidden_size=width)
     model = Model(trunk, losses, VOCAB, seed=0)
     engine = LocalEngine(model, optim, Machine())
     for weight in model.parameters():
@@ -160,12 +169,14 @@ def _is_odd(name: str, weight: torch.Tensor) -> bool:
 @pytest.mark.parametrize(("name", "stages"), [("bert", 2), ("gpt", 2), ("bert", 3)])
 def test_an_end_of_a_pipeline_has_the_weights_that_are_planned(name: str, stages: int) -> None:
     trunk, losses = NETS[name]
-    trunk, layout = replace(trunk, layers=5), Layout(pipeline=stages, zero=1, precision="fp32")
+    trunk, layout = replace(trunk, num_hidden_layers=5), Layout(pipeline=stages, zero=1, precision="fp32")
     ends: tuple[tuple[End, int], ...] = (("first", 0), ("last", stages - 1))
     for end, number in ends:
         with torch.device("meta"):
             mine = Model(trunk, losses, VOCAB, 0, stage=Stage(number, stages))
-        moved = 2 * trunk.width * (trunk.norm == "pre")  # the norm behind the last layer is planned at the first stage
+        moved = (
+            2 * trunk.hidden_size * (trunk.norm_position == "pre")
+        )  # the norm behind the last layer is planned at the first stage
         found = mine.num_parameters + (moved if end == "first" else -moved)
         block = sum(part.each for part in trunk.weights(VOCAB).layers)
         fewer = block * (end == "last" and 5 % stages > 0)
@@ -176,7 +187,7 @@ def test_an_end_of_a_pipeline_has_the_weights_that_are_planned(name: str, stages
 def test_a_stage_keeps_of_a_micro_batch_what_is_planned(name: str) -> None:
     """Of two stages of four layers the first, which keeps two micro-batches; to a twentieth."""
     trunk, losses = NETS[name]
-    trunk = replace(trunk, layers=4)
+    trunk = replace(trunk, num_hidden_layers=4)
     model = Model(trunk, losses, VOCAB, seed=0, stage=Stage(0, 2))
     demand, layout = _demand(trunk, losses), Layout(pipeline=2, rows=ROWS, precision="fp32")
     kept, _ = activations(demand, layout, LENGTH, "first", cuda=False)

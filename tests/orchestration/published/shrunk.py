@@ -27,19 +27,25 @@ def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Trunk:
 
     The positions of its rows, where these have a memory, are those of the tiny recipe.
     """
-    trunk, positions = recipe.trunk, recipe.trunk.positions
+    trunk, positions = recipe.model, recipe.model.position_embedding
     has = {field.name for field in fields(trunk)}
-    changes: dict[str, Any] = {"layers": layers, "width": WIDTH, "heads": HEADS, "head_width": 0, "inner": INNER}
-    changes |= {"dropout": 0.0, "attention_dropout": 0.0}
+    changes: dict[str, Any] = {
+        "num_hidden_layers": layers,
+        "hidden_size": WIDTH,
+        "num_attention_heads": HEADS,
+        "head_dim": 0,
+        "intermediate_size": INNER,
+    }
+    changes |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     if hasattr(positions, "max"):
-        most = min(positions.max, POSITIONS + getattr(positions, "offset", 0))
-        changes["positions"] = replace(positions, max=most)  # type: ignore[type-var]  # a spec
-    elif positions.memory:
-        changes["positions"] = tiny.trunk.positions
+        most = min(positions.max_position_embeddings, POSITIONS + getattr(positions, "offset", 0))
+        changes["positions"] = replace(positions, max_position_embeddings=most)  # type: ignore[type-var]  # a spec
+    elif positions.mem_len:
+        changes["positions"] = tiny.model.position_embedding
     if "embedding" in has:
-        changes["embedding"] = WIDTH // 2 if trunk.table_width != trunk.width else 0
+        changes["embedding"] = WIDTH // 2 if trunk.table_width != trunk.hidden_size else 0
     if trunk.cutoffs:
-        changes["tables"] = replace(trunk.tables, cutoffs=CUTOFFS)  # type: ignore[type-var]  # a spec
+        changes["tables"] = replace(trunk.token_embedding, cutoffs=CUTOFFS)  # type: ignore[type-var]  # a spec
     return replace(trunk, **changes)
 
 

@@ -26,10 +26,10 @@ def signature(name: str) -> str:
     """What decides which rows and draws a net has; of recipes that agree in it one is enough."""
     one = family.recipe(name, "tiny")
     plain = family.recipe(name)
-    kinds = [one.data.segment.kind, one.objective.choose.kind, one.objective.rewrite.kind, one.trunk.kind]
-    losses = [f"{loss!r}" for loss in one.objective.losses]
-    draws = [str(getattr(plain.trunk, key, "")) for key in ("samples", "allow_correct", "shared")]
-    return " ".join([*kinds, *losses, *draws, type(plain.trunk.positions).__name__])
+    kinds = [one.data.packing.kind, one.masking.kind, one.objective.kind, one.model.kind]
+    losses = [f"{loss!r}" for loss in one.losses]
+    draws = [str(getattr(plain.model, key, "")) for key in ("samples", "allow_correct", "shared")]
+    return " ".join([*kinds, *losses, *draws, type(plain.model.position_embedding).__name__])
 
 
 NAMES = list({signature(name): name for name in family.RECIPES}.values())
@@ -73,7 +73,7 @@ class Engine:
 def evaluated(name: str, world: int, **machine: Any) -> dict[str, float]:
     """The metrics of an evaluation by so many workers."""
     tiny, plain = family.recipe(name, "tiny"), family.recipe(name)
-    losses = tiny.objective.losses
+    losses = tiny.losses
     net = model(trunk_of(plain, tiny), losses)
     run = cast(Any, SimpleNamespace(losses=losses, seed=0, steps=1, eval_rows=NUM_ROWS))
     group, whole = Group(world), family.loader(tiny, steps=1)
@@ -108,9 +108,7 @@ def test_an_evaluation_is_the_same_each_time_and_draws_anew_in_training(name: st
     state: Callable[[], Any] = torch.get_rng_state
     torch.manual_seed(1)
     before = state()
-    net = deepcopy(
-        model(trunk_of(family.recipe(name), family.recipe(name, "tiny")), family.recipe(name).objective.losses)
-    )
+    net = deepcopy(model(trunk_of(family.recipe(name), family.recipe(name, "tiny")), family.recipe(name).losses))
     loader = family.loader(family.recipe(name, "tiny"), steps=1)
     batch = {key: torch.from_numpy(np.asarray(a % VOCAB if key in TOKENS else a)) for key, a in loader.at(0)[0].items()}
     net.train()

@@ -137,14 +137,14 @@ def farthest(
 def shrunk_of(name: str) -> tuple[Trunk, tuple[Loss, ...]]:
     """The net of a recipe, of two layers."""
     recipe = family.recipe(name)
-    return shrunk.trunk_of(recipe, family.recipe(name, "tiny")), recipe.objective.losses
+    return shrunk.trunk_of(recipe, family.recipe(name, "tiny")), recipe.losses
 
 
 @cache
 def stepping(name: str) -> tuple[Trunk, tuple[Loss, ...]]:
     """The net of a recipe that takes steps: of one layer, which has all tensors, but where layers share them."""
     trunk, losses = shrunk_of(name)
-    return (trunk if getattr(trunk, "sharing", "none") != "none" else replace(trunk, layers=1)), losses
+    return (trunk if getattr(trunk, "sharing", "none") != "none" else replace(trunk, num_hidden_layers=1)), losses
 
 
 @cache
@@ -292,9 +292,9 @@ def test_draws_of_another_law_are_seen(kind: str) -> None:
 @of_every_recipe
 def test_the_net_drops_out_as_the_paper_says(name: str) -> None:
     recipe, paper = family.recipe(name), PUBLISHED[name]
-    assert (recipe.trunk.dropout, recipe.trunk.attention_dropout) == (paper.dropout, paper.attention_dropout)
+    assert (recipe.model.hidden_dropout, recipe.model.attention_dropout) == (paper.dropout, paper.attention_dropout)
     trunk, losses = stepping(name)
-    whole = replace(trunk, dropout=recipe.trunk.dropout, attention_dropout=recipe.trunk.attention_dropout)
+    whole = replace(trunk, hidden_dropout=recipe.model.hidden_dropout, attention_dropout=recipe.model.attention_dropout)
     others, inner, attention = shares(whole, losses)
     assert others == {paper.dropout}
     assert inner == {paper.dropout if paper.inner_dropout else 0.0}

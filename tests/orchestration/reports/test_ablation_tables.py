@@ -38,7 +38,7 @@ SMALL = Table(
     rows={
         "none": Row(
             recipe="albert_base",
-            overrides=("data.segment.negative=none", "objective.losses=[{kind: masked_tokens}]"),
+            overrides=("data.packing.negatives=none", "losses=[{kind: masked_tokens}]"),
             paper={"SOP": 53.3},
         ),
         "SOP": Row(recipe="albert_base", paper={"SOP": 86.5}),
@@ -48,8 +48,8 @@ SMALL = Table(
         "SOP": Measure(kind="pairs", of="SOP", means="order"),
     },
     claims=(Below("SOP", ("none",), ("SOP",)), Alike("MLM", 0.1)),
-    varies=("data.segment.negative", "objective.losses"),
-    vocab="data.vocab={kind: wordpiece, size: 300}",
+    varies=("data.packing.negatives", "losses"),
+    vocab="data.tokenizer={kind: wordpiece, vocab_size: 300}",
     budget={"tiny": ("phases=[{length: 48, batch: 8, steps: 6}]", "optim.warmup=2")},
 )
 CAME_OUT = {"none": {"MLM": [0.50, 0.52], "SOP": [0.5, 0.6]}, "SOP": {"MLM": [0.51, 0.53], "SOP": [0.8, 0.9]}}
@@ -91,7 +91,7 @@ def recipes(one: Table, out: Path, *overrides: str, scale: str = "tiny") -> dict
 
 
 def keys_of(recipe: Recipe) -> dict[str, Any]:
-    """The keys of a recipe that change what is learned, as `trunk.layers`."""
+    """The keys of a recipe that change what is learned, as `model.num_hidden_layers`."""
     return dict(flat(recipe.science))
 
 
@@ -124,7 +124,7 @@ def test_real_text_is_the_installed_documentation(name: str, tmp_path: Path) -> 
     one = TABLES[name]
     job = table.job_of(one, next(iter(one.rows.values())), Flags(recipe=name, out=tmp_path, scale="tiny"))
     assert job.corpus.name == "demo"
-    assert job.recipe.data.vocab == load(job.recipe.name.removesuffix("_tiny"), scale="tiny").data.vocab
+    assert job.recipe.data.tokenizer == load(job.recipe.name.removesuffix("_tiny"), scale="tiny").data.tokenizer
 
 
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
@@ -143,13 +143,13 @@ def test_rows_and_columns_can_be_names_in_mlflow(one: Table) -> None:
 def test_spanberts_schemes_are_compared_on_pairs_with_next_sentence_prediction() -> None:
     """The caption of table 5: all models are trained on two segments with NSP. Table 6 has one sequence besides."""
     segments = {
-        (name, label): (row.data.segment.segments, tuple(loss.kind for loss in row.objective.losses))
+        (name, label): (row.data.packing.segments, tuple(loss.kind for loss in row.losses))
         for name in ("spanbert-masking", "spanbert-objectives")
         for label, row in ((label, load(row.recipe)) for label, row in TABLES[name].rows.items())
     }
     of_one = {("spanbert-objectives", "1 sequence"): (1, ("masked_tokens",))}
     of_one[("spanbert-objectives", "1 sequence and SBO")] = (1, ("masked_tokens", "span_boundary"))
-    assert {at: found for at, found in segments.items() if found != (2, ("masked_tokens", "pair_label"))} == of_one
+    assert {at: found for at, found in segments.items() if found != (2, ("masked_tokens", "sentence_pair"))} == of_one
 
 
 @pytest.mark.parametrize("name", ["spanbert-masking", "spanbert-objectives"])
@@ -177,8 +177,12 @@ def test_the_sizes_of_the_miniatures_are_those_of_their_recipes(tmp_path: Path) 
     """Widths a quarter of the published, layers and heads the published, where `--scale` alone makes all rows twins."""
     one = TABLES["size-ladder"]
     for row, ours in recipes(one, tmp_path).items():
-        full = load(one.rows[row].recipe).trunk
-        assert (full.layers, full.width, full.heads) == (ours.trunk.layers, 4 * ours.trunk.width, ours.trunk.heads)
+        full = load(one.rows[row].recipe).model
+        assert (full.num_hidden_layers, full.hidden_size, full.num_attention_heads) == (
+            ours.model.num_hidden_layers,
+            4 * ours.model.hidden_size,
+            ours.model.num_attention_heads,
+        )
     parameters = [point for point, _ in one.curves[0].points]
     assert parameters == sorted(parameters)
 
@@ -186,24 +190,26 @@ def test_the_sizes_of_the_miniatures_are_those_of_their_recipes(tmp_path: Path) 
 def test_formats_are_the_recipes_of_the_four(tmp_path: Path) -> None:
     found = recipes(TABLES["roberta-formats"], tmp_path)
     of_all = differing(found["FULL-SENTENCES"], found["DOC-SENTENCES"])
-    assert of_all == {"data.segment.cross_documents", "phases.0.fill"}
+    assert of_all == {"data.packing.cross_documents", "phases.0.fill"}
     of_pairs = differing(found["SEGMENT-PAIR"], found["SENTENCE-PAIR"])
-    assert of_pairs == {"data.segment.unit", "phases.0.fill"}
+    assert of_pairs == {"data.packing.unit", "phases.0.fill"}
     for row, one in TABLES["roberta-formats"].rows.items():
         full = load(one.recipe)
         assert found[row].phases[0].fill == full.phases[0].fill
-        assert found[row].data.segment == full.data.segment
-        assert found[row].trunk.segments == full.trunk.segments
+        assert found[row].data.packing == full.data.packing
+        assert found[row].model.type_vocab_size == full.model.type_vocab_size
 
 
 def test_sharing_and_width_are_all_combinations_of_tables_3_and_4(tmp_path: Path) -> None:
     found = recipes(TABLES["albert-sharing"], tmp_path)
     both, four = ("none", "all"), ("none", "all", "attention", "feed_forward")
-    assert {(one.trunk.embedding, one.trunk.sharing) for one in found.values()} == {
+    assert {(one.model.embedding_size, one.model.parameter_sharing) for one in found.values()} == {
         *((width, shared) for width in (8, 32) for shared in both),
         *((width, shared) for width in (16, 64) for shared in four),
     }
-    assert found["E 768: all-shared"].trunk.table_width == found["E 768: all-shared"].trunk.width  # no mapping layer
+    assert (
+        found["E 768: all-shared"].model.table_width == found["E 768: all-shared"].model.hidden_size
+    )  # no mapping layer
 
 
 def test_epsilon_and_beta2_are_all_combinations(tmp_path: Path) -> None:
@@ -216,20 +222,23 @@ def test_epsilon_and_beta2_are_all_combinations(tmp_path: Path) -> None:
 
 def test_what_stands_between_masked_and_replaced_tokens_is_the_second_loss_alone(tmp_path: Path) -> None:
     found = recipes(TABLES["electra-compute"], tmp_path)
-    of_method = {row.split(":")[0]: one.objective.losses for row, one in found.items()}
+    of_method = {row.split(":")[0]: one.losses for row, one in found.items()}
     assert [loss.kind for loss in of_method.pop("MLM")] == ["masked_tokens"]
-    assert {method: (losses[1].asks, losses[1].at) for method, losses in of_method.items()} == {
+    assert {method: (losses[1].predict, losses[1].predict_at) for method, losses in of_method.items()} == {
         "ELECTRA": ("replaced", "all"),
         "all-tokens MLM": ("original", "all"),
-        "replace MLM": ("original", "chosen"),
-        "ELECTRA 15 percent": ("replaced", "chosen"),
+        "replace MLM": ("original", "masked"),
+        "ELECTRA 15 percent": ("replaced", "masked"),
     }
     electra = found["ELECTRA: compute 1"]
-    assert differing(electra, found["ELECTRA 15 percent: compute 1"]) == {"objective.losses.1.at"}
+    assert differing(electra, found["ELECTRA 15 percent: compute 1"]) == {"losses.1.predict_at"}
     assert differing(electra, found["ELECTRA: compute 0.5"]) == {"phases.0.steps"}
     masked = differing(electra, found["MLM: compute 1"])
-    assert {key.split(".")[0] for key in masked} == {"objective", "trunk", "phases"}
-    assert not {"trunk.layers", "trunk.width", "trunk.heads", "trunk.embedding"} & masked
+    assert {key.split(".")[0] for key in masked} == {"losses", "objective", "model", "phases"}
+    assert (
+        not {"model.num_hidden_layers", "model.hidden_size", "model.num_attention_heads", "model.embedding_size"}
+        & masked
+    )
 
 
 @pytest.mark.parametrize("scale", ["tiny", "small"])
@@ -267,12 +276,12 @@ def test_operations_are_those_that_the_loop_counts(method: str, tmp_path: Path) 
     """A second loss that names tokens projects its own targets to the vocabulary, and the loop counts those too."""
     recipe = recipes(TABLES["electra-compute"], tmp_path)[f"{method}: compute 1"]
     batches = family.loader(recipe, steps=4).at(0)
-    losses = recipe.objective.losses
+    losses = recipe.losses
     targets = sum(loss.count(batch) for batch in batches for loss in losses if loss.names_tokens)
     tokens = sum(int(batch["lengths"].sum()) for batch in batches)
     of_step = table.flops(recipe) / recipe.num_steps
     work = Work(tokens=32 * 64, squares=32 * 64**2, targets=0)
-    projected = (of_step - meter.flops(recipe.trunk, 800, work)) / (6 * 800 * recipe.trunk.table_width)
+    projected = (of_step - meter.flops(recipe.model, 800, work)) / (6 * 800 * recipe.model.table_width)
     assert projected / work.tokens == pytest.approx(targets / tokens, rel=0.05)
 
 
@@ -280,7 +289,7 @@ def test_other_text_takes_the_place_of_the_made_up_one(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A text.\n")
     plan = planned(SMALL, tmp_path, data=(str(tmp_path / "text.txt"),))
     assert {cell.job.corpus.name for cell in plan.cells} == {"text"}
-    assert {cell.job.recipe.data.vocab.kind for cell in plan.cells} == {"unigram"}  # the recipe's own again
+    assert {cell.job.recipe.data.tokenizer.kind for cell in plan.cells} == {"unigram"}  # the recipe's own again
 
 
 def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
@@ -294,7 +303,7 @@ def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
         ("table albert", "albert is not one of the tables"),
         ("table albert-sp --scale huge --dry-run", "--scale is 'huge', allowed are tiny, small"),
         ("table albert-sp --seeds 0", "Invalid value for '--seeds'"),
-        ("table albert-sp trunk.layer=3 --dry-run", "layer is not a key of"),
+        ("table albert-sp model.num_hidden_layer=3 --dry-run", "num_hidden_layer is not a key of"),
         ("table albert-sp --data nowhere.txt --dry-run", "nowhere.txt"),
     ],
 )

@@ -7,24 +7,39 @@ from orchestration.config import check, load, load_cluster
 from tests import family
 
 ELECTRA = {  # arXiv:2003.10555, 3.2 and 3.5
-    "ELECTRA 15 %": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, at: chosen}]"],
-    "Replace MLM": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original, at: chosen}]"],
-    "All-tokens MLM": ["objective.losses=[{kind: masked_tokens}, {kind: replaced, asks: original}]"],
-    "adversarial": ["objective.losses=[{kind: adversarial}, {kind: replaced}]"],
-    "a sample is never right": ["trunk.allow_correct=false"],
-    "uniform generator": ["trunk.samples=uniform", "objective.losses=[{kind: replaced}]"],
-    "all weights tied": ["trunk.generator=1", "trunk.shared=all"],
-    "two stages": ["trunk.generator=1", "trunk.samples=frozen", "objective.losses=[{kind: replaced}]", "start=DIR"],
+    "ELECTRA 15 %": ["losses=[{kind: masked_tokens}, {kind: replaced_token_detection, predict_at: masked}]"],
+    "Replace MLM": [
+        "losses=[{kind: masked_tokens}, {kind: replaced_token_detection, predict: original, predict_at: masked}]"
+    ],
+    "All-tokens MLM": ["losses=[{kind: masked_tokens}, {kind: replaced_token_detection, predict: original}]"],
+    "adversarial": ["losses=[{kind: adversarial}, {kind: replaced_token_detection}]"],
+    "a sample is never right": ["model.allow_correct=false"],
+    "uniform generator": ["model.sample_from=uniform", "losses=[{kind: replaced_token_detection}]"],
+    "all weights tied": ["model.generator_size_ratio=1", "model.weight_sharing=all"],
+    "two stages": [
+        "model.generator_size_ratio=1",
+        "model.sample_from=frozen",
+        "losses=[{kind: replaced_token_detection}]",
+        "start=DIR",
+    ],
 }
 ABLATIONS = [("electra_base", name, overrides) for name, overrides in ELECTRA.items()] + [
-    ("xlnet_base", "no bidirectional data", ["data.segment.ways=forward"]),  # arXiv:1906.08237, table 6
+    ("xlnet_base", "no bidirectional data", ["data.packing.directions=forward"]),  # arXiv:1906.08237, table 6
     (
         "xlnet_base",
         "no memory",
-        ["trunk.positions.memory=0", "trunk.positions.reuse=0", "data.segment={kind: packed, fill: tokens}"],
+        [
+            "model.position_embedding.mem_len=0",
+            "model.position_embedding.reuse_len=0",
+            "data.packing={kind: contiguous, unit: token}",
+        ],
     ),
-    ("transformer_xl_base", "tokens see as many", ["trunk.positions.same_length=true"]),  # the authors' evaluations
-    ("unilm_large", "a target from anywhere", ["data.segment.share=0.5"]),
+    (
+        "transformer_xl_base",
+        "tokens see as many",
+        ["model.position_embedding.same_length=true"],
+    ),  # the authors' evaluations
+    ("unilm_large", "a target from anywhere", ["data.packing.negative_prob=0.5"]),
 ]
 
 
@@ -35,5 +50,5 @@ def test_an_ablation_is_an_option_that_fits_together_and_takes_a_batch(recipe: s
     (batch,) = family.loader(one, steps=1).at(0)
     torch.manual_seed(0)
     scores = family.model(one)({name: torch.from_numpy(array) for name, array in batch.items()})
-    assert {loss.kind for loss in one.objective.losses} <= set(scores)
+    assert {loss.kind for loss in one.losses} <= set(scores)
     assert all(bool(score.loss.isfinite()) for score in scores.values())

@@ -50,7 +50,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus whose documents and sources are full of markup, in a vocabulary that gives any text back as it was."""
     folder = tmp_path_factory.mktemp("hostile")
     texts = [f"{HOSTILE} This is document {number}. It ends." for number in range(12)]
-    words = vocab.train(vocab.ByteBPE(size=400, specials="roberta"), texts)
+    words = vocab.train(vocab.ByteBPE(vocab_size=400, special_tokens="roberta"), texts)
     words.save(folder / "vocab")
     encoded = words.encode_documents([sentences(text) for text in texts])
     ids, sentence_starts, word_starts = ([document[column] for document in encoded] for column in range(3))

@@ -48,8 +48,8 @@ def test_the_parts_of_a_net_add_up(name):
 
 
 def test_parameters_are_counted_where_the_paper_does_not_speak_of_them():
-    assert load("bert_base", ["trunk.layers=13"]).expected == {}
-    assert family.parameters(load("bert_base", ["trunk.layers=13"])) == 110_106_428 + 7_087_872
+    assert load("bert_base", ["model.num_hidden_layers=13"]).expected == {}
+    assert family.parameters(load("bert_base", ["model.num_hidden_layers=13"])) == 110_106_428 + 7_087_872
     assert family.parameters(load("bert_base", scale="tiny")) < 1_000_000
 
 
@@ -154,16 +154,16 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
     assert {
         "optimises with Adafactor, instead of Adam",
         "has sinusoidal absolute positions, instead of learned absolute positions",
-        "trunk.scale_embedding: true, was false",
-        "trunk.embedding_norm: false, was true",
+        "model.scale_embedding: true, was false",
+        "model.embedding_norm: false, was true",
     } <= set(lines)
 
 
 def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
-    lines = abstract(recipe("bert_base"), load("bert_base", ["optim.beta2=0.98", "trunk.dropout=0.0"]))
+    lines = abstract(recipe("bert_base"), load("bert_base", ["optim.beta2=0.98", "model.hidden_dropout=0.0"]))
     assert lines == [
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
-        "trunk.dropout: 0, was 0.1",
+        "model.hidden_dropout: 0, was 0.1",
         "optim.beta2: 0.98, was 0.999",
     ]
 
@@ -175,44 +175,52 @@ def test_a_recipe_differs_from_itself_in_nothing(name):
 
 SAID = {
     "bert_base": [
-        "data.corpus=x", "data.vocab.size=99", "data.vocab.lowercase=false", "data.segment.short=0.5",
-        "objective.choose.rate=0.3", "objective.choose={kind: spans}", "objective.rewrite.swap=0.2", "phases.0.batch=9",
+        "data.corpus=x", "data.tokenizer.vocab_size=99", "data.tokenizer.lowercase=false",
+        "data.packing.short_seq_prob=0.5",
+        "masking.rate=0.3", "masking={kind: span}", "objective.random_replace_prob=0.2", "phases.0.batch=9",
         "phases.0.steps=9", "phases.1.length=9", "optim.warmup=9",
-        "objective.duplicates=1", "optim.peak=9", "trunk.width=1536", "seed=9",
-        "data.segment.negative=swap", "data.segment.unit=sentence", "objective.losses=[{kind: masked_tokens}]",
-        "objective.losses.0.weight=2", "data.vocab.file=a.txt", "objective.rewrite.swap_from=vocabulary", "evals=[]",
-        "trunk.embedding=9", "trunk.sharing=all", "trunk.positions={kind: sinusoidal}",
-        "trunk.window={kind: around, tokens: 8}",
-        "optim={kind: lamb, peak: 1e-4, warmup: 10_000}", "data.segment.separators=2",
+        "data.static_masks=1", "optim.peak=9", "model.hidden_size=1536", "seed=9",
+        "data.packing.negatives=swapped", "data.packing.unit=sentence", "losses=[{kind: masked_tokens}]",
+        "losses.0.weight=2", "data.tokenizer.path=a.txt", "objective.random_token_source=vocabulary", "evals=[]",
+        "model.embedding_size=9", "model.parameter_sharing=all", "model.position_embedding={kind: sinusoidal}",
+        "model.attention_window={kind: sliding, size: 8}",
+        "optim={kind: lamb, peak: 1e-4, warmup: 10_000}", "data.packing.num_separators=2",
     ],
     "albert_base": [
-        "trunk.groups=3", "trunk.embedding=0", "trunk.sharing=attention", "objective.choose.most=9",
-        "data.vocab.lowercase=false",
+        "model.num_hidden_groups=3", "model.embedding_size=0", "model.parameter_sharing=attention",
+        "masking.max_predictions_per_seq=9",
+        "data.tokenizer.lowercase=false",
     ],
     "transformer_xl_base": [
-        "trunk.positions.memory=9", "trunk.tables.cutoffs=[9]", "trunk.tables.shrink=2", "trunk.positions.clamp=9",
+        "model.position_embedding.mem_len=9", "model.token_embedding.cutoffs=[9]", "model.token_embedding.div_val=2",
+        "model.position_embedding.clamp_len=9",
     ],
     "t5_base": [
-        "objective.rewrite.answer=all", "objective.rewrite.collapse=false", "objective.choose.mean=9",
-        "trunk.norm_kind=layer", "trunk.positions.buckets=9", "data.vocab.sentinels=9", "data.segment.separators=true",
-        "data.vocab.rows=40_000",
+        "objective.targets=all", "objective.collapse_spans=false", "masking.mean_noise_span_length=9",
+        "model.norm_type=layernorm", "model.position_embedding.num_buckets=9", "data.tokenizer.extra_ids=9",
+        "data.packing.add_separators=true",
+        "data.tokenizer.padded_vocab_size=40_000",
     ],
-    "bart_base": ["objective.rewrite.edits=[mask]", "objective.rewrite.rate=0.2", "objective.rewrite.mean=9"],
+    "bart_base": ["objective.noise_types=[token_masking]", "objective.mask_ratio=0.2", "objective.poisson_lambda=9"],
     "pegasus_base": [
-        "objective.rewrite.rate=0.2", "objective.rewrite.select=lead", "trunk.positions={kind: learned, max: 512}",
-        "trunk.scale_embedding=false", "data.segment.cross_documents=true",
+        "objective.gap_sentences_ratio=0.2", "objective.selection=lead",
+        "model.position_embedding={kind: learned, max_position_embeddings: 512}",
+        "model.scale_embedding=false", "data.packing.cross_documents=true",
     ],
-    "xlnet_base": ["objective.rewrite.block=9", "data.segment.reuse=9", "objective.choose.of=3"],
+    "xlnet_base": ["objective.perm_size=9", "data.packing.reuse_len=9", "masking.group_size=3"],
     "xlm_tlm": [
-        "data.segment.pairs=0.3", "data.segment.restart=false", "objective.choose.alpha=0", "data.vocab.alpha=1",
+        "data.packing.translation_ratio=0.3", "data.packing.reset_positions=false", "masking.sample_alpha=0",
+        "data.tokenizer.language_sampling_alpha=1",
     ],
-    "ernie_1": ["objective.choose.tokens=0", "data.segment.negative=dialogue"],
-    "spanbert_entities": ["objective.choose.units=0.3"],
-    "spanbert_single": ["data.segment.long=cut"],
-    "electra_small": ["trunk.generator=0.5", "trunk.allow_correct=false", "objective.losses.1.weight=1"],
-    "mass_base": ["objective.choose.block=0", "objective.rewrite.hide=true"],
+    "ernie_1": ["masking.token_level_prob=0", "data.packing.negatives=dialogue"],
+    "spanbert_entities": ["masking.phrase_prob=0.3"],
+    "spanbert_single": ["data.packing.overlong=truncate"],
+    "electra_small": ["model.generator_size_ratio=0.5", "model.allow_correct=false", "losses.1.weight=1"],
+    "mass_base": ["masking.block_size=0", "objective.hide_masked_from_decoder=true"],
     "unilm_large": [
-        "objective.choose.of=words", "objective.rewrite={kind: unified, full: 1, sequence: 0, left: 0, right: 0}",
+        "masking.ngram_unit=word",
+        "objective={kind: unified_lm, bidirectional_prob: 1, seq2seq_prob: 0, left_to_right_prob: 0, "
+        "right_to_left_prob: 0}",
     ],
 }  # fmt: skip
 
@@ -224,16 +232,22 @@ def test_no_change_goes_unsaid(name, override):
 
 
 def test_parts_are_said_in_words():
-    assert Pair(negative="swap").describe() == "pairs of segments, 50% swapped (SOP)"
-    assert Packed(fill="sentences", cross_documents=False).describe() == "full sentences packed inside documents"
+    assert Pair(negatives="swapped").describe() == "pairs of segments, 50% swapped (SOP)"
+    assert Packed(unit="sentence", cross_documents=False).describe() == "full sentences packed inside documents"
     assert Words().describe() == "15% of the tokens, in whole words"
-    assert Spans(longest=5).describe() == "15% of the tokens, in spans of up to 5 words"
-    assert Cloze(unit="span").describe() == "80% masked, 10% swapped, 10% kept, drawn per span"
+    assert Spans(max_span_length=5).describe() == "15% of the tokens, in spans of up to 5 words"
+    assert Cloze(replace_unit="span").describe() == "80% masked, 10% swapped, 10% kept, drawn per span"
     assert Sentinel().describe() == "each masked span is one sentinel, predicted behind it"
-    assert Noise(edits=("delete",)).describe() == "text with 30% of the tokens deleted is read, the text is predicted"
+    assert (
+        Noise(noise_types=("token_deletion",)).describe()
+        == "text with 30% of the tokens deleted is read, the text is predicted"
+    )
     assert Unigram().describe() == "32,000 unigram pieces"
-    assert Unigram(size=32_100, rows=32_128).describe() == "32,100 unigram pieces, in a table of 32,128 rows"
-    assert Unigram(size=30_000, lowercase=True).describe() == "30,000 lower-cased unigram pieces"
+    assert (
+        Unigram(vocab_size=32_100, padded_vocab_size=32_128).describe()
+        == "32,100 unigram pieces, in a table of 32,128 rows"
+    )
+    assert Unigram(vocab_size=30_000, lowercase=True).describe() == "30,000 lower-cased unigram pieces"
     assert WordPiece(lowercase=False).describe() == "30,522 cased word pieces"
 
 

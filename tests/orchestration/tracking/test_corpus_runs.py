@@ -31,7 +31,7 @@ from tests.orchestration.tracking.test_stores import ODD
 from tests.training.corpora import mini_corpus
 
 SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
-METADATA = corpus_metadata(SPEC, WordPiece(size=4_096), "sesame corpus mine")
+METADATA = corpus_metadata(SPEC, WordPiece(vocab_size=4_096), "sesame corpus mine")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
     assert told.info.status == "FINISHED"
     assert told.data.params["corpus.sources.0.kind"] == "text"
     assert told.data.params["corpus.clean.languages.0"] == "en"
-    assert told.data.params["vocab.size"] == "4096"
+    assert told.data.params["vocab.vocab_size"] == "4096"
     assert "corpus.clean.repair" not in told.data.params  # has its default value
     assert told.data.tags["command"] == "sesame corpus mine"
     assert told.data.tags["sesame.folder"] == folder.as_uri()

@@ -20,16 +20,22 @@ from preprocessing.errors import BadInput
 from training.formats import to_transformers
 from training.losses import MaskedTokens, NextToken, PairLabel
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned, LearnedCausal
+from training.specs import Decoder, Encoder, Learned
 
 TEXT = ["The people of the town came to the old house, and the house was full of people."] * 4
-SMALL: Mapping[str, Any] = {"layers": 1, "width": 32, "heads": 2}
+SMALL: Mapping[str, Any] = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2}
 BERT = ModelSpec(
-    trunk=Encoder(positions=Learned(max=48), **SMALL), losses=(MaskedTokens(), PairLabel()), vocab_size=320
+    model=Encoder(position_embedding=Learned(max_position_embeddings=48), **SMALL),
+    losses=(MaskedTokens(), PairLabel()),
+    vocab_size=320,
 )
-GPT = ModelSpec(trunk=Decoder(positions=LearnedCausal(max=48), **SMALL), losses=(NextToken(),), vocab_size=320)
+GPT = ModelSpec(
+    model=Decoder(position_embedding=Learned(max_position_embeddings=48), **SMALL),
+    losses=(NextToken(),),
+    vocab_size=320,
+)
 RUSSIAN = ("один", "два", "три", "четыре", "пять", "шесть", "семь", "восемь")
-VOCABS = {"bert": vocab.WordPiece(size=100), "gpt": vocab.ByteBPE(size=300)}
+VOCABS = {"bert": vocab.WordPiece(vocab_size=100), "gpt": vocab.ByteBPE(vocab_size=300)}
 SPECS = {"bert": BERT, "gpt": GPT}
 
 LOADS = pytest.mark.filterwarnings("ignore")  # of the libraries that load; what we write is written without warnings
@@ -56,7 +62,7 @@ def exported(kind: str, folder: Path) -> Path:
     """A run folder with an export in it, as the first worker leaves it."""
     vocab.train(VOCABS[kind], TEXT).save(folder / "vocab")
     spec = SPECS[kind]
-    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, folder / "vocab", folder / "export")
     return folder
 
@@ -84,7 +90,7 @@ def test_a_vocabulary_of_no_words_has_an_example_too(tmp_path: Path) -> None:
     for pieces in (["w5", "w6"], ["##", "--"]):
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
         (tmp_path / "pieces.txt").write_text("".join(f"{word}\n" for word in words))
-        vocab.train(vocab.WordPiece(size=len(words), file=str(tmp_path / "pieces.txt")), ()).save(tmp_path)
+        vocab.train(vocab.WordPiece(vocab_size=len(words), path=str(tmp_path / "pieces.txt")), ()).save(tmp_path)
         (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[MASK]"}')
         assert "[MASK]" in models.example_of(tmp_path, "fill-mask").split()
 
@@ -120,12 +126,12 @@ def test_a_discriminator_gives_vectors_of_the_tokens(
     import mlflow
 
     recipe = load("electra_base", scale="tiny")
-    spec = ModelSpec(trunk=recipe.trunk, losses=recipe.objective.losses, vocab_size=320)
+    spec = ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=320)
     monkeypatch.setitem(SPECS, "bert", spec)
     loaded = mlflow.pyfunc.load_model(f"runs:/{logged('bert', place, tmp_path).run_id}/model")
     vectors = loaded.predict("The people of the town")
     assert vectors.ndim == 2
-    assert vectors.shape[1] == recipe.trunk.width
+    assert vectors.shape[1] == recipe.model.hidden_size
     assert (
         "the vectors of the first of several texts"
         in (mlmodel(place, known(tmp_path))[1] / "model_card.md").read_text()
@@ -249,7 +255,7 @@ def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
     import mlflow
 
     recipe = load("pegasus_base", scale="tiny")
-    spec = ModelSpec(trunk=recipe.trunk, losses=recipe.objective.losses, vocab_size=320)
+    spec = ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=320)
     monkeypatch.setitem(SPECS, "bert", spec)
     tracked = logged("bert", place, tmp_path)
     ours, _ = mlmodel(place, tracked)
@@ -264,7 +270,7 @@ def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
 def test_the_example_is_of_pieces_that_the_vocabulary_knows(tmp_path: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *RUSSIAN]
     (tmp_path / "pieces.txt").write_text("".join(f"{word}\n" for word in words))
-    vocab.train(vocab.WordPiece(size=len(words), file=str(tmp_path / "pieces.txt")), ()).save(tmp_path)
+    vocab.train(vocab.WordPiece(vocab_size=len(words), path=str(tmp_path / "pieces.txt")), ()).save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[MASK]"}')
     example = models.example_of(tmp_path, "fill-mask")
     assert set(example.split()) <= set(words)

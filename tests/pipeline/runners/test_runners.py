@@ -24,7 +24,7 @@ from preprocessing.vocab import WordPiece
 from tests.pipeline.conftest import story
 
 HERE = ("--direct_running_mode=in_memory",)
-SMALL = WordPiece(size=200)
+SMALL = WordPiece(vocab_size=200)
 TEXT = {"Parts", "Clean", "Keys", "All keys", "By key", "First of each", "Kept", "No bands", "Plan"}
 ELSEWHERE = ("portable", "flink", "spark", "dataflow")  # cluster files whose corpora are made by other machines
 

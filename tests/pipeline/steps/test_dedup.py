@@ -136,7 +136,7 @@ class TestAgainst:
     def test_documents_of_a_finished_corpus_are_not_wanted_again(self, tmp_path: Path) -> None:
         old = corpus_of(tmp_path / "old", [story(number) for number in range(20)])
         read_text(old, tmp_path / "old" / "text", HERE)
-        train_vocab(tmp_path / "old" / "text", WordPiece(size=200), tmp_path / "vocab", HERE)
+        train_vocab(tmp_path / "old" / "text", WordPiece(vocab_size=200), tmp_path / "vocab", HERE)
         encode(tmp_path / "old" / "text", tmp_path / "vocab", old, tmp_path / "corpus", HERE)
         fresh = [story(number) for number in range(10, 30)]
         texts = read(tmp_path / "new", fresh, dedup=Dedup(against=(str(tmp_path / "corpus"),)))

@@ -30,7 +30,7 @@ def build(folder: Path, source: Source, *, lowercase: bool = True, **keys: Any) 
     keys = {"clean": Clean(min_chars=1)} | keys
     corpus = Corpus(name="marks", sources=(source,), validation=0, test=0, **keys)
     read_text(corpus, folder / "text", HERE)
-    train_vocab(folder / "text", WordPiece(size=300, lowercase=lowercase), folder / "vocab", HERE)
+    train_vocab(folder / "text", WordPiece(vocab_size=300, lowercase=lowercase), folder / "vocab", HERE)
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
     return folder / "corpus"
 
@@ -86,7 +86,7 @@ def test_a_missing_file_of_phrases_is_said_in_one_line(jsonl: str, tmp_path: Pat
 
 def test_entities_are_masked_as_a_whole(jsonl: str, tmp_path: Path) -> None:
     store = Store.open(build(tmp_path, Jsonl(path=jsonl, spans="phrases"), units="given"), "train")
-    parts: dict[str, Any] = {"segment": Packed(fill="sentences"), "choose": Entities(rate=0.5), "rewrite": Cloze()}
+    parts: dict[str, Any] = {"packing": Packed(unit="sentence"), "masking": Entities(rate=0.5), "objective": Cloze()}
     rows = Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts), length=64)
     shard = store.shards[0]
     unit_T = np.cumsum(shard.unit_starts(0, shard.num_tokens)) - 1
@@ -98,7 +98,7 @@ def test_entities_are_masked_as_a_whole(jsonl: str, tmp_path: Path) -> None:
 
 def test_entities_of_a_corpus_without_units_are_refused(jsonl: str, tmp_path: Path) -> None:
     store = Store.open(build(tmp_path, Jsonl(path=jsonl)), "train")
-    parts: dict[str, Any] = {"segment": Packed(fill="sentences"), "choose": Entities(), "rewrite": Cloze()}
+    parts: dict[str, Any] = {"packing": Packed(unit="sentence"), "masking": Entities(), "objective": Cloze()}
     with pytest.raises(BadInput, match="units"):
         Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts), length=64).row(0, 0)
 
@@ -158,7 +158,7 @@ def test_marks_that_a_vocabulary_strips_are_said(
     corpus = build(tmp_path, source)
     doubt = Manifest.load(corpus).statistics["stripped_marks"]
     assert example in doubt
-    assert "data.vocab.lowercase=false keeps them" in doubt
+    assert "data.tokenizer.lowercase=false keeps them" in doubt
     assert f"stripped marks of marks: {doubt}" in [record.getMessage() for record in caplog.records]
     cased = build(tmp_path / "cased", source, lowercase=False)
     assert "stripped_marks" not in Manifest.load(cased).statistics

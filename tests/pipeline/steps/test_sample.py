@@ -26,18 +26,21 @@ def corpus(tmp_path: Path) -> Corpus:
     return Corpus(name="zh", sources=(Text(path=str(tmp_path / "text"), unit="paragraphs"),))
 
 
-@pytest.mark.parametrize("spec", [WordPiece(size=4_096), Unigram(size=2_048)])
+@pytest.mark.parametrize("spec", [WordPiece(vocab_size=4_096), Unigram(vocab_size=2_048)])
 def test_a_vocabulary_that_is_too_small_is_told_before_the_text_is_read(corpus: Corpus, spec: WordPiece) -> None:
     with pytest.raises(BadInput) as error:
         require_room(spec, corpus)
     least = spec.least_size(sample.documents(corpus))
-    said = f"vocab.size is {spec.size}, the characters of this text alone need {least}; write data.vocab.size="
+    said = (
+        f"tokenizer.vocab_size is {spec.vocab_size}, the characters of this text alone need {least}; write "
+        f"data.tokenizer.vocab_size="
+    )
     assert str(error.value) == f"{said}{8192 if isinstance(spec, WordPiece) else 4096}"
 
 
 def test_where_there_is_room_nothing_is_said(corpus: Corpus) -> None:
-    require_room(WordPiece(size=8_192), corpus)
-    require_room(ByteBPE(size=300), Corpus(name="x", sources=(Text(path="/no/such"),)))  # does not even look
+    require_room(WordPiece(vocab_size=8_192), corpus)
+    require_room(ByteBPE(vocab_size=300), Corpus(name="x", sources=(Text(path="/no/such"),)))  # does not even look
 
 
 def test_a_sample_of_more_text_is_small_spread_and_always_the_same(
@@ -51,14 +54,14 @@ def test_a_sample_of_more_text_is_small_spread_and_always_the_same(
     firsts = [chinese(91 * number, 1) for number in range(40)]
     assert len({text for text in found if text in firsts}) == 16
     with pytest.raises(BadInput, match="the characters of a sample of this text alone need") as error:
-        require_room(WordPiece(size=4_096), corpus)
-    assert str(error.value).endswith("data.vocab.size=16384")  # the whole has more
+        require_room(WordPiece(vocab_size=4_096), corpus)
+    assert str(error.value).endswith("data.tokenizer.vocab_size=16384")  # the whole has more
 
 
 def test_text_that_cleaning_drops_does_not_count(corpus: Corpus) -> None:
     english = Corpus(name="en", sources=corpus.sources, clean=Clean(languages=("en",)))
     assert list(sample.documents(english)) == []
-    require_room(WordPiece(size=4_096), english)
+    require_room(WordPiece(vocab_size=4_096), english)
 
 
 def test_the_command_says_the_override_and_leaves_nothing_behind(
@@ -68,5 +71,5 @@ def test_the_command_says_the_override_and_leaves_nothing_behind(
     given = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "text"), "--out", str(tmp_path / "out")]
     assert main(["corpus", *given, "--progress", "none"]) == 2
     assert "alone need" in (last := capsys.readouterr().err.splitlines()[-1])
-    assert last.endswith("; write data.vocab.size=8192")
+    assert last.endswith("; write data.tokenizer.vocab_size=8192")
     assert not (tmp_path / "out" / "text").exists()

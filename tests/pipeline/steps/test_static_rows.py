@@ -24,19 +24,27 @@ from preprocessing.vocab import Vocab, WordPiece
 from tests.pipeline.conftest import story
 from tests.pipeline.test_jobs import HELD_OUT, build, content, corpus_of
 
-CASED = WordPiece(size=300, lowercase=False)
-BERT: dict[str, Any] = {"segment": Pair(negative="random"), "choose": Tokens(), "rewrite": Cloze(), "duplicates": 3}
-GPT: dict[str, Any] = {"segment": Packed(fill="tokens"), "choose": Nothing(), "rewrite": Shift(), "duplicates": 1}
-ONCE = BERT | {"duplicates": 1}
-ELECTRA = ONCE | {"segment": Pair(negative="none", short=0.05, single=0.1), "rewrite": Cloze(mask=0.85, swap=0.0)}
-TRANSFORMER_XL = GPT | {"segment": Stream()}
-XLNET = ONCE | {"segment": StreamPair(reuse=24), "choose": Partial(), "rewrite": Permute(block=24)}
-XLM = ONCE | {"segment": Parallel(pairs=0.0), "choose": Tokens(alpha=0.5)}
-MASS = ONCE | {"segment": Sentence(), "choose": Fragment(), "rewrite": rewrite.Fragment()}
-BART = GPT | {"segment": Packed(fill="sentences"), "rewrite": Noise()}
-PEGASUS = BART | {"rewrite": GapSentences()}
-PREFIX = GPT | {"rewrite": Prefix()}
-UNILM = ONCE | {"choose": Ngrams(weights=(0.8, 0.1, 0.1)), "rewrite": Unified()}
+CASED = WordPiece(vocab_size=300, lowercase=False)
+BERT: dict[str, Any] = {
+    "packing": Pair(negatives="random"),
+    "masking": Tokens(),
+    "objective": Cloze(),
+    "static_masks": 3,
+}
+GPT: dict[str, Any] = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift(), "static_masks": 1}
+ONCE = BERT | {"static_masks": 1}
+ELECTRA = ONCE | {
+    "packing": Pair(negatives="none", short_seq_prob=0.05, single_segment_prob=0.1),
+    "objective": Cloze(mask_replace_prob=0.85, random_replace_prob=0.0),
+}
+TRANSFORMER_XL = GPT | {"packing": Stream()}
+XLNET = ONCE | {"packing": StreamPair(reuse_len=24), "masking": Partial(), "objective": Permute(perm_size=24)}
+XLM = ONCE | {"packing": Parallel(translation_ratio=0.0), "masking": Tokens(sample_alpha=0.5)}
+MASS = ONCE | {"packing": Sentence(), "masking": Fragment(), "objective": rewrite.Fragment()}
+BART = GPT | {"packing": Packed(unit="sentence"), "objective": Noise()}
+PEGASUS = BART | {"objective": GapSentences()}
+PREFIX = GPT | {"objective": Prefix()}
+UNILM = ONCE | {"masking": Ngrams(ngram_weights=(0.8, 0.1, 0.1)), "objective": Unified()}
 OBJECTIVES = {
     "bert": BERT,
     "gpt": GPT,
@@ -84,8 +92,8 @@ def translations(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_translations_come_from_parallel_files_side_by_side(translations: Path, pairs: float) -> None:
     store = Store.open(translations, "train")
     vocab = Vocab.load(store.vocab_dir)
-    segment = Parallel(pairs=pairs, alpha=1.0, languages=("fr", "en"))
-    rows = Rows(store, vocab, Sampling(segment=segment, choose=Nothing(), rewrite=Shift(), seed=3), length=128)
+    segment = Parallel(translation_ratio=pairs, language_sampling_alpha=1.0, languages=("fr", "en"))
+    rows = Rows(store, vocab, Sampling(packing=segment, masking=Nothing(), objective=Shift(), seed=3), length=128)
     kinds = Counter[tuple[int, ...]]()
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
@@ -111,7 +119,7 @@ def test_row_i_on_disk_is_row_i_of_the_loader(
     loader = Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts, seed=3), length=48)
     tables = [pa.ipc.open_file(tmp_path / "rows" / file["name"]).read_all() for file in said["files"]]
     found = pa.concat_tables(tables)
-    copies = range(parts["duplicates"])
+    copies = range(parts["static_masks"])
     wanted = [loader.row(copy, sample) for copy in copies for sample in range(loader.count(copy))]
     assert len(tables) > 1
     assert found.num_rows == len(wanted) == sum(said["rows"])
@@ -152,5 +160,5 @@ def test_another_seed_gives_other_rows_in_the_same_folder(corpus: Path, tmp_path
 
 
 def test_fresh_masks_cannot_be_written_down(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^objective.duplicates is 0, [^\n]+$"):
-        materialise(_static(corpus, BERT | {"duplicates": 0}), tmp_path / "rows")
+    with pytest.raises(BadInput, match=r"^data.static_masks is 0, [^\n]+$"):
+        materialise(_static(corpus, BERT | {"static_masks": 0}), tmp_path / "rows")

@@ -38,7 +38,7 @@ def code(tmp_path: Path) -> Path:
     return tmp_path / "code"
 
 
-@pytest.mark.parametrize("vocab", [ByteBPE(size=300), SingleBytes()], ids=lambda vocab: vocab.kind)
+@pytest.mark.parametrize("vocab", [ByteBPE(vocab_size=300), SingleBytes()], ids=lambda vocab: vocab.kind)
 @pytest.mark.parametrize("sentences", ["found", "lines"])
 def test_source_code_keeps_its_whitespace(vocab: VocabSpec, sentences: str, code: Path, tmp_path: Path) -> None:
     store, made = build(tmp_path, vocab, Text(path=str(code)), sentences=sentences)
@@ -50,7 +50,7 @@ def test_source_code_keeps_its_whitespace(vocab: VocabSpec, sentences: str, code
 
 @pytest.mark.parametrize(
     "vocab",
-    [WordPiece(size=60), Unigram(size=31), SentencePieceBPE(size=40), WholeWords(size=40)],
+    [WordPiece(vocab_size=60), Unigram(vocab_size=31), SentencePieceBPE(vocab_size=40), WholeWords(vocab_size=40)],
     ids=lambda vocab: vocab.kind,
 )
 def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(vocab: VocabSpec, code: Path, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_rule_that_strips_lines_is_refused_beside_it() -> None:
 
 
 def test_indentation_that_is_lost_is_said(code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    build(tmp_path, ByteBPE(size=300), Text(path=str(code)), Clean(min_chars=1))
+    build(tmp_path, ByteBPE(vocab_size=300), Text(path=str(code)), Clean(min_chars=1))
     said = [record.getMessage() for record in caplog.records if "indented" in record.getMessage()]
     assert len(said) == 1
     assert "clean.whitespace: keep" in said[0]
@@ -75,7 +75,7 @@ def test_indentation_of_prose_is_not_spoken_of(tmp_path: Path, caplog: pytest.Lo
     (tmp_path / "prose.txt").write_text(
         "  A chapter begins.\nAnd here it goes on.\nAnd on.\nAnd on.\nTo the end.\n" * 3
     )
-    build(tmp_path, ByteBPE(size=300), Text(path=str(tmp_path / "prose.txt")), Clean(min_chars=1))
+    build(tmp_path, ByteBPE(vocab_size=300), Text(path=str(tmp_path / "prose.txt")), Clean(min_chars=1))
     assert not any("indented" in record.getMessage() for record in caplog.records)
 
 
@@ -114,7 +114,7 @@ def test_phrases_follow_what_cleaning_changes_and_what_is_lost_is_counted(
     text = "The \ufb01ne day. AT&amp;T wrote to jo@mail.org, \x07 and caf\xc3\xa9 Noir  opened."
     marked = ["\ufb01ne day", "AT&amp;T", "to jo@mail.org", "\x07", "caf\xc3\xa9 Noir"]
     clean = Clean(min_chars=1, mask=("email",))
-    store, vocab = build(tmp_path, WordPiece(size=300), _marked(tmp_path, [(text, marked)]), clean, units="given")
+    store, vocab = build(tmp_path, WordPiece(vocab_size=300), _marked(tmp_path, [(text, marked)]), clean, units="given")
     assert {"fineday", "at&t", "toname@example.com", "cafenoir"} <= set(_units(store, vocab))
     assert store.manifest.statistics["phrases"] == {"given": 5, "changed": 1, "without_token": 0}
     assert "of 5 that its sources mark 1 are lost (1 changed" in caplog.text
@@ -128,7 +128,7 @@ def test_phrases_beside_a_line_that_repeats_stay(tmp_path: Path, caplog: pytest.
     lines = [(text, [*phrases, f"New York {n}"]) for n, (text, phrases) in enumerate(lines, 1)]
     store, vocab = build(
         tmp_path,
-        WordPiece(size=300),
+        WordPiece(vocab_size=300),
         _marked(tmp_path, lines),
         Clean(min_chars=1),
         units="given",
@@ -148,7 +148,7 @@ def test_phrases_of_lines_that_a_rule_takes_are_counted(tmp_path: Path) -> None:
     )
     store, vocab = build(
         tmp_path,
-        WordPiece(size=300),
+        WordPiece(vocab_size=300),
         _marked(tmp_path, [(text, ["Menu Home", "Old Town", "has [1] many", "New York"])]),
         Clean(min_chars=1, rules=("c4",)),
         units="given",

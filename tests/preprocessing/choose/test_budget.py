@@ -26,14 +26,18 @@ def test_a_short_row_still_has_one_masked_phrase() -> None:
 
 @pytest.mark.parametrize(
     "choose",
-    [Tokens(rate=1.0, most=50), Words(rate=1.0, most=50), Ngrams(rate=1.0, most=50)],
+    [
+        Tokens(rate=1.0, max_predictions_per_seq=50),
+        Words(rate=1.0, max_predictions_per_seq=50),
+        Ngrams(rate=1.0, max_predictions_per_seq=50),
+    ],
     ids=lambda part: part.kind,
 )
 def test_no_more_tokens_are_chosen_than_are_ordinary_where_the_cap_is_higher(choose: Choose) -> None:
     assert chosen(choose, row(20, specials=[0, 19])) == [*range(1, 19)]
 
 
-@pytest.mark.parametrize("choose", [Words(), Ngrams(), Ngrams(longest=1)], ids=str)
+@pytest.mark.parametrize("choose", [Words(), Ngrams(), Ngrams(max_ngram=1)], ids=str)
 def test_a_word_that_is_as_long_as_the_budget_is_chosen_where_another_is_longer(choose: Choose) -> None:
     one = row(13, specials=[0, 12], word_starts=[1, 10])  # words of 9 and 2 tokens, budget round(1.95) = 2
     assert all(chosen(choose, one, sample) == [10, 11] for sample in range(20))

@@ -130,7 +130,7 @@ def test_stochastic_rounding_has_the_exact_mean():  # fairseq: floor(.15 * 30 + 
 
 @pytest.mark.parametrize("kind", [Tokens, Words, Ngrams])
 def test_most_caps_the_budget(kind):
-    assert np.count_nonzero(chosen(kind(most=20), row(512, specials=[0, 511]))) == 20
+    assert np.count_nonzero(chosen(kind(max_predictions_per_seq=20), row(512, specials=[0, 511]))) == 20
 
 
 @pytest.mark.parametrize("choose", [Tokens(rate=1.0), Words(rate=1.0), Ngrams(rate=1.0), Spans(rate=1.0)])
@@ -146,7 +146,7 @@ def test_a_row_of_special_tokens_only_is_left_alone(choose):
 
 @settings(deadline=None, max_examples=200)
 @given(num_tokens=st.integers(5, 200), seed=st.integers(0, 10**6))
-@pytest.mark.parametrize("choose", [Words(), Ngrams(), Ngrams(longest=6, rate=0.5)], ids=["words", "ngrams", "long"])
+@pytest.mark.parametrize("choose", [Words(), Ngrams(), Ngrams(max_ngram=6, rate=0.5)], ids=["words", "ngrams", "long"])
 def test_words_are_chosen_whole_or_not_at_all(choose, num_tokens, seed):
     one = pair_row(num_tokens, seed)
     hit_S = chosen(choose, one, seed)
@@ -188,7 +188,7 @@ def test_ngrams_fall_short_of_the_budget_only_where_no_word_that_is_left_fits(nu
 @given(num_tokens=st.integers(5, 200), longest=st.integers(1, 5), seed=st.integers(0, 10**6))
 def test_an_ngram_is_one_run_of_at_most_so_many_words(num_tokens, longest, seed):
     one = pair_row(num_tokens, seed)
-    hit_S = chosen(Ngrams(longest=longest, rate=0.4), one, seed)
+    hit_S = chosen(Ngrams(max_ngram=longest, rate=0.4), one, seed)
     for unit in range(1, hit_S.max(initial=0) + 1):
         at = np.flatnonzero(hit_S == unit)
         assert np.all(np.diff(at) == 1)
@@ -214,7 +214,7 @@ def test_where_no_place_is_left_for_an_ngram_a_shorter_one_is_taken():
 
 
 def test_with_longest_one_ngrams_are_single_words():
-    hit_S = chosen(Ngrams(longest=1), pair_row(512, 0))
+    hit_S = chosen(Ngrams(max_ngram=1), pair_row(512, 0))
     starts = pair_row(512, 0)["word_starts"]
     assert all(np.count_nonzero(starts[hit_S == unit]) == 1 for unit in range(1, hit_S.max() + 1))
 
@@ -265,19 +265,19 @@ def test_spans_that_touch_are_one_unit():
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
 def test_a_rate_that_is_no_share_is_refused(rate):
-    with pytest.raises(ValueError, match=r"choose.rate is .*, allowed is a share above 0, at most 1"):
+    with pytest.raises(ValueError, match=r"masking.rate is .*, allowed is a share above 0, at most 1"):
         Tokens(rate=rate)
 
 
 def test_ngram_keys_are_checked():
-    with pytest.raises(ValueError, match=r"choose.longest is 0, allowed is a number of words from 1 up"):
-        Ngrams(longest=0)
-    with pytest.raises(ValueError, match=r"choose.most is -1"):
-        Ngrams(most=-1)
+    with pytest.raises(ValueError, match=r"masking.max_ngram is 0, allowed is a number of words from 1 up"):
+        Ngrams(max_ngram=0)
+    with pytest.raises(ValueError, match=r"masking.max_predictions_per_seq is -1"):
+        Ngrams(max_predictions_per_seq=-1)
 
 
 def test_span_keys_are_checked():
-    with pytest.raises(ValueError, match=r"choose.p is 1.0"):
-        Spans(p=1.0)
-    with pytest.raises(ValueError, match=r"choose.longest is 0"):
-        Spans(longest=0)
+    with pytest.raises(ValueError, match=r"masking.geometric_p is 1.0"):
+        Spans(geometric_p=1.0)
+    with pytest.raises(ValueError, match=r"masking.max_span_length is 0"):
+        Spans(max_span_length=0)

@@ -35,7 +35,7 @@ def test_independent_tokens_are_chosen_each_by_its_own_draw_and_a_row_may_have_n
 
 def test_special_tokens_are_chosen_as_often_as_others_when_told_so():
     one = row(20, specials=[0, 10, 19])
-    choose = Tokens(rounding="stochastic", mask_specials=True)
+    choose = Tokens(rounding="stochastic", mask_special_tokens=True)
     rng = MASKING.at(0, 0)
     count_S = sum((choose(one, rng) > 0).astype(int) for _ in range(20_000))
     assert stats.chisquare(count_S).pvalue > 0.001
@@ -44,7 +44,7 @@ def test_special_tokens_are_chosen_as_often_as_others_when_told_so():
 
 def test_rare_tokens_are_chosen_by_their_counts_to_minus_alpha():
     one = row(12, specials=[0, 11]) | {"counts": np.array([0, 1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 0])}
-    choose = Tokens(rate=0.1, rounding="up", alpha=0.5)
+    choose = Tokens(rate=0.1, rounding="up", sample_alpha=0.5)
     rng = MASKING.at(0, 0)
     count_S = sum((choose(one, rng) > 0).astype(int) for _ in range(20_000))
     weight = 1 / np.arange(1, 11)
@@ -54,7 +54,7 @@ def test_rare_tokens_are_chosen_by_their_counts_to_minus_alpha():
 
 def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
     one = row(5, specials=[0, 4]) | {"counts": np.array([0, 1, 4, 16, 0])}
-    choose = Tokens(rate=0.6, rounding="up", alpha=0.5)
+    choose = Tokens(rate=0.6, rounding="up", sample_alpha=0.5)
     rng = MASKING.at(0, 0)
     left_out = np.bincount([int(np.argmin(choose(one, rng)[1:4])) for _ in range(20_000)], minlength=3)
     p = np.array([4, 2, 1]) / 7
@@ -66,20 +66,26 @@ def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
 def test_a_token_that_the_corpus_does_not_count_is_as_rare_as_one_that_it_counts_once():
     one = row(4, specials=[0, 3]) | {"counts": np.array([0, 0, 1, 0])}
     rng = MASKING.at(0, 0)
-    firsts = sum(int(Tokens(rate=0.5, rounding="up", alpha=0.5)(one, rng)[1] > 0) for _ in range(2000))
+    firsts = sum(int(Tokens(rate=0.5, rounding="up", sample_alpha=0.5)(one, rng)[1] > 0) for _ in range(2000))
     assert stats.binomtest(firsts, 2000, 0.5).pvalue > 0.001
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"alpha": 2.0}, "choose.alpha is 2.0, allowed is a number from 0 to 1"),
+        ({"sample_alpha": 2.0}, "masking.sample_alpha is 2.0, allowed is a number from 0 to 1"),
         (
-            {"rounding": "independent", "most": 5},
-            "choose.most is 5, allowed is 0 where tokens are chosen independently",
+            {"rounding": "independent", "max_predictions_per_seq": 5},
+            "masking.max_predictions_per_seq is 5, allowed is 0 where tokens are chosen independently",
         ),
-        ({"rounding": "independent", "alpha": 0.5}, "choose.alpha is 0.5, allowed is 0 where tokens are chosen"),
-        ({"mask_specials": True, "alpha": 0.5}, "choose.mask_specials is True, allowed is false where rare tokens"),
+        (
+            {"rounding": "independent", "sample_alpha": 0.5},
+            "masking.sample_alpha is 0.5, allowed is 0 where tokens are chosen",
+        ),
+        (
+            {"mask_special_tokens": True, "sample_alpha": 0.5},
+            "masking.mask_special_tokens is True, allowed is false where rare tokens",
+        ),
     ],
 )
 def test_keys_of_tokens_are_checked(keys, said):
@@ -95,7 +101,7 @@ def test_ernie_masks_swaps_and_keeps_12_1_5_and_1_5_percent(level, specials):
     """A draw above .15 leaves a token, above .03 masks it, above .015 swaps it, and the lowest keep it."""
     one = row(10, specials, word_starts=[1, 3, 5, 7])
     one |= {"unit_starts": one["word_starts"]}
-    choose, kinds = Entities(rounding="independent", tokens=level), np.zeros(4, int)
+    choose, kinds = Entities(rounding="independent", token_level_prob=level), np.zeros(4, int)
     for sample in range(8_000):
         draws = MASKING.at(0, sample)
         made = Cloze()(one | {"hits": choose(one, draws)}, ToyVocab(size=30_000), draws)
@@ -120,7 +126,7 @@ def test_a_unit_is_chosen_by_the_draw_of_its_first_token():
 def test_a_share_of_the_rows_has_single_tokens_chosen():
     one = row(42, specials=[0, 41], word_starts=list(range(1, 41, 5)))
     one |= {"unit_starts": one["word_starts"]}
-    rows = [chosen(Entities(tokens=0.3, rate=0.25), one, sample) for sample in range(2000)]
+    rows = [chosen(Entities(token_level_prob=0.3, rate=0.25), one, sample) for sample in range(2000)]
     is_whole = [
         np.all((hit_S[1:-1].reshape(8, 5) > 0).all(1) == (hit_S[1:-1].reshape(8, 5) > 0).any(1)) for hit_S in rows
     ]
@@ -141,7 +147,7 @@ def test_phrases_are_chosen_whole_while_the_budget_lasts_and_never_twice():
     one = phrase_row()
     phrases = (np.arange(1, 201).reshape(20, 10))[:, :3]
     for sample in range(100):
-        hit_S = chosen(Spans(units=1.0), one, sample) > 0
+        hit_S = chosen(Spans(phrase_prob=1.0), one, sample) > 0
         assert hit_S.sum() == 30
         assert hit_S[phrases].all(axis=1).sum() == 10
         assert not hit_S[np.setdiff1d(np.arange(202), phrases)].any()
@@ -149,7 +155,7 @@ def test_phrases_are_chosen_whole_while_the_budget_lasts_and_never_twice():
 
 def test_a_share_of_the_spans_is_phrases():
     one = phrase_row(20_002)
-    hit_S = chosen(Spans(units=0.5, rate=0.02), one)  # so few that hardly any two touch
+    hit_S = chosen(Spans(phrase_prob=0.5, rate=0.02), one)  # so few that hardly any two touch
     longs = np.bincount(hit_S)[1:]
     geometric = 0.8 ** np.arange(10) / (0.8 ** np.arange(10)).sum()
     assert abs(np.mean(longs == 3) - (0.5 + 0.5 * geometric[2])) < 0.12
@@ -157,7 +163,7 @@ def test_a_share_of_the_spans_is_phrases():
 
 def test_where_no_phrase_is_left_spans_are_geometric():
     one = row(102, specials=[0, 101])
-    hit_S = chosen(Spans(units=1.0), one | {"unit_starts": one["word_starts"]})
+    hit_S = chosen(Spans(phrase_prob=1.0), one | {"unit_starts": one["word_starts"]})
     assert np.count_nonzero(hit_S) == 15
 
 
@@ -165,7 +171,7 @@ def test_two_words_at_the_start_of_a_row_are_a_phrase():
     one = row(10, specials=[])
     one |= {"unit_starts": np.arange(10) != 1}
     for sample in range(20):
-        assert np.flatnonzero(chosen(Spans(units=1.0, rate=0.2), one, sample)).tolist() == [0, 1]
+        assert np.flatnonzero(chosen(Spans(phrase_prob=1.0, rate=0.2), one, sample)).tolist() == [0, 1]
 
 
 def literal_span_tokens(num_tokens: int, budget: int, longest: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -183,7 +189,7 @@ def literal_span_tokens(num_tokens: int, budget: int, longest: int, rng: np.rand
 
 def test_a_span_begins_at_a_token_that_is_not_yet_chosen():
     rng, other, one = MASKING.at(0, 0), MASKING.at(0, 1), row(6, specials=[])
-    choose = Spans(rate=2 / 3, longest=2)
+    choose = Spans(rate=2 / 3, max_span_length=2)
     ours = Counter(tuple(np.flatnonzero(choose(one, rng)).tolist()) for _ in range(6000))
     theirs = Counter(literal_span_tokens(6, 4, 2, other) for _ in range(6000))
     assert ours.keys() == theirs.keys()
@@ -192,18 +198,18 @@ def test_a_span_begins_at_a_token_that_is_not_yet_chosen():
 
 
 def test_spans_need_units_only_where_some_of_them_are():
-    assert Spans(units=0.5).needs - Spans().needs == {"unit_starts"}
-    assert Tokens(alpha=0.5).needs - Tokens().needs == {"counts"}
+    assert Spans(phrase_prob=0.5).needs - Spans().needs == {"unit_starts"}
+    assert Tokens(sample_alpha=0.5).needs - Tokens().needs == {"counts"}
 
 
 def test_ngrams_may_have_other_shares():
     length_N = ngram_lengths(3, 100_000, MASKING.at(0, 0), (0.8, 0.1, 0.1))
     assert stats.chisquare(np.bincount(length_N)[1:], 100_000 * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
-    with pytest.raises(ValueError, match=r"choose.weights is \(0.8, 0.1\), allowed is 3 probabilities"):
-        Ngrams(weights=(0.8, 0.1))
+    with pytest.raises(ValueError, match=r"masking.ngram_weights is \(0.8, 0.1\), allowed is 3 probabilities"):
+        Ngrams(ngram_weights=(0.8, 0.1))
 
 
-UNILM = Ngrams(weights=(0.8, 0.1, 0.1), of="tokens")
+UNILM = Ngrams(ngram_weights=(0.8, 0.1, 0.1), ngram_unit="token")
 
 
 def test_ngrams_of_tokens_are_one_two_or_three_tokens_80_10_10_whatever_the_words_are():
@@ -216,4 +222,4 @@ def test_ngrams_of_tokens_do_not_read_where_words_begin():
     assert Ngrams().needs - UNILM.needs == {"word_starts"}
     one = row(512, specials=[0, 200, 511])
     bare = {name: column for name, column in one.items() if name != "word_starts"}
-    np.testing.assert_array_equal(chosen(UNILM, bare), chosen(Ngrams(weights=UNILM.weights), one))
+    np.testing.assert_array_equal(chosen(UNILM, bare), chosen(Ngrams(ngram_weights=UNILM.ngram_weights), one))

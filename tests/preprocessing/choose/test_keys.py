@@ -8,40 +8,40 @@ from preprocessing.choose import Choose, Entities, Fragment, Ngrams, NoiseSpans,
 
 OUTSIDE: list[tuple[type[Choose], str, list[Any]]] = [
     (Tokens, "rate", [-0.5, 0, 1.5]),
-    (Tokens, "most", [-1]),
-    (Tokens, "alpha", [-0.5, 1.5]),
+    (Tokens, "max_predictions_per_seq", [-1]),
+    (Tokens, "sample_alpha", [-0.5, 1.5]),
     (Words, "rate", [0]),
-    (Words, "most", [-1]),
+    (Words, "max_predictions_per_seq", [-1]),
     (Entities, "rate", [0]),
-    (Entities, "most", [-1]),
-    (Entities, "tokens", [-0.5, 1.5]),
+    (Entities, "max_predictions_per_seq", [-1]),
+    (Entities, "token_level_prob", [-0.5, 1.5]),
     (Spans, "rate", [0]),
-    (Spans, "p", [-0.5, 0, 1, 1.5]),
-    (Spans, "longest", [0]),
-    (Spans, "units", [-0.5, 1.5]),
+    (Spans, "geometric_p", [-0.5, 0, 1, 1.5]),
+    (Spans, "max_span_length", [0]),
+    (Spans, "phrase_prob", [-0.5, 1.5]),
     (Ngrams, "rate", [0]),
-    (Ngrams, "most", [-1]),
-    (Ngrams, "longest", [0]),
-    (Ngrams, "weights", [(0.5, 0.5), (-0.1, 0.6, 0.5), (0.5, 0.3, 0.1), (0.5, 0.5, 0.1)]),
+    (Ngrams, "max_predictions_per_seq", [-1]),
+    (Ngrams, "max_ngram", [0]),
+    (Ngrams, "ngram_weights", [(0.5, 0.5), (-0.1, 0.6, 0.5), (0.5, 0.3, 0.1), (0.5, 0.5, 0.1)]),
     (NoiseSpans, "rate", [-0.5, 0, 1, 1.5]),
-    (NoiseSpans, "mean", [0.5]),
+    (NoiseSpans, "mean_noise_span_length", [0.5]),
     (Fragment, "rate", [-0.5, 0, 1.5]),
-    (Fragment, "block", [-1]),
-    (Partial, "of", [1]),
-    (Partial, "longest", [0]),
+    (Fragment, "block_size", [-1]),
+    (Partial, "group_size", [1]),
+    (Partial, "max_ngram", [0]),
 ]
 AT_THE_LIMIT: list[tuple[type[Choose], str, list[Any]]] = [
     (Tokens, "rate", [1]),
-    (Tokens, "alpha", [0, 1]),
-    (Entities, "tokens", [0, 1]),
-    (Spans, "longest", [1]),
-    (Spans, "units", [0, 1]),
-    (Ngrams, "longest", [1]),
-    (Ngrams, "weights", [(), (0.5, 0.5, 0), (0.1, 0.2, 0.7)]),
-    (NoiseSpans, "mean", [1]),
+    (Tokens, "sample_alpha", [0, 1]),
+    (Entities, "token_level_prob", [0, 1]),
+    (Spans, "max_span_length", [1]),
+    (Spans, "phrase_prob", [0, 1]),
+    (Ngrams, "max_ngram", [1]),
+    (Ngrams, "ngram_weights", [(), (0.5, 0.5, 0), (0.1, 0.2, 0.7)]),
+    (NoiseSpans, "mean_noise_span_length", [1]),
     (Fragment, "rate", [1]),
-    (Partial, "of", [2]),
-    (Partial, "longest", [1]),
+    (Partial, "group_size", [2]),
+    (Partial, "max_ngram", [1]),
 ]
 
 
@@ -54,7 +54,7 @@ def cases(table: list[tuple[type[Choose], str, list[Any]]]) -> Any:
 
 @cases(OUTSIDE)
 def test_a_value_outside_of_the_limits_is_refused(part: type[Choose], key: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"choose\.{key} is .*, allowed is "):
+    with pytest.raises(ValueError, match=rf"masking\.{key} is .*, allowed is "):
         part(**{key: value})
 
 
@@ -64,7 +64,7 @@ def test_a_value_at_the_limit_is_accepted(part: type[Choose], key: str, value: A
 
 
 def test_special_tokens_may_be_masked_where_rare_ones_do_not_come_first() -> None:
-    assert Tokens(mask_specials=True).mask_specials
+    assert Tokens(mask_special_tokens=True).mask_special_tokens
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_special_tokens_may_be_masked_where_rare_ones_do_not_come_first() -> Non
     [
         (Nothing(), "nothing"),
         (Tokens(), "15% of the tokens"),
-        (Tokens(alpha=0.5), "15% of the tokens, rare ones more often"),
+        (Tokens(sample_alpha=0.5), "15% of the tokens, rare ones more often"),
         (Words(), "15% of the tokens, in whole words"),
         (Entities(), "15% of the tokens, in whole phrases and words"),
         (
-            Entities(tokens=0.2),
+            Entities(token_level_prob=0.2),
             "15% of the tokens, in whole phrases and words, or (20% of the rows) one by one",
         ),
         (Spans(), "15% of the tokens, in spans of up to 10 words"),
         (Ngrams(), "15% of the tokens, in n-grams of up to 3 words"),
-        (Ngrams(of="tokens"), "15% of the tokens, in n-grams of up to 3 tokens"),
+        (Ngrams(ngram_unit="token"), "15% of the tokens, in n-grams of up to 3 tokens"),
         (NoiseSpans(), "15% of the tokens, in spans of 3 on average"),
         (Fragment(), "50% of the tokens, in one run"),
-        (Fragment(block=1024), "50% of the tokens, in one run of each 1,024"),
+        (Fragment(block_size=1024), "50% of the tokens, in one run of each 1,024"),
         (Partial(), "one token in 6, in n-grams of up to 5"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_choice_is_described_in_a_line(choose: Choose, line: str) -> None:
         (Ngrams(rate=0.2), 0.2),
         (NoiseSpans(rate=0.2), 0.2),
         (Fragment(rate=0.2), 0.2),
-        (Partial(of=4), 0.25),
+        (Partial(group_size=4), 0.25),
     ],
 )
 def test_a_choice_has_the_share_of_the_tokens_that_is_predicted(choose: Choose, share: float) -> None:
@@ -111,21 +111,40 @@ def test_a_choice_has_the_share_of_the_tokens_that_is_predicted(choose: Choose, 
 
 
 def test_only_noise_spans_have_a_mean_length_that_a_row_is_planned_by() -> None:
-    assert NoiseSpans(mean=5).span_mean == 5
+    assert NoiseSpans(mean_noise_span_length=5).span_mean == 5
     assert not any(part.span_mean for part in (Nothing, Tokens, Words, Entities, Spans, Ngrams, Fragment, Partial))
 
 
 @pytest.mark.parametrize(
     ("choose", "values"),
     [
-        (Tokens(), {"rate": 0.15, "rounding": "nearest", "most": 0, "mask_specials": False, "alpha": 0.0}),
-        (Words(), {"rate": 0.15, "rounding": "nearest", "most": 0}),
-        (Entities(), {"rate": 0.15, "rounding": "nearest", "most": 0, "tokens": 0.0}),
-        (Spans(), {"rate": 0.15, "p": 0.2, "longest": 10, "rounding": "up", "units": 0.0}),
-        (Ngrams(), {"rate": 0.15, "longest": 3, "rounding": "nearest", "most": 0, "weights": (), "of": "words"}),
-        (NoiseSpans(), {"rate": 0.15, "mean": 3.0}),
-        (Fragment(), {"rate": 0.5, "block": 0}),
-        (Partial(), {"of": 6, "longest": 5}),
+        (
+            Tokens(),
+            {
+                "rate": 0.15,
+                "rounding": "nearest",
+                "max_predictions_per_seq": 0,
+                "mask_special_tokens": False,
+                "sample_alpha": 0.0,
+            },
+        ),
+        (Words(), {"rate": 0.15, "rounding": "nearest", "max_predictions_per_seq": 0}),
+        (Entities(), {"rate": 0.15, "rounding": "nearest", "max_predictions_per_seq": 0, "token_level_prob": 0.0}),
+        (Spans(), {"rate": 0.15, "geometric_p": 0.2, "max_span_length": 10, "rounding": "up", "phrase_prob": 0.0}),
+        (
+            Ngrams(),
+            {
+                "rate": 0.15,
+                "max_ngram": 3,
+                "rounding": "nearest",
+                "max_predictions_per_seq": 0,
+                "ngram_weights": (),
+                "ngram_unit": "word",
+            },
+        ),
+        (NoiseSpans(), {"rate": 0.15, "mean_noise_span_length": 3.0}),
+        (Fragment(), {"rate": 0.5, "block_size": 0}),
+        (Partial(), {"group_size": 6, "max_ngram": 5}),
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )

@@ -42,7 +42,7 @@ def text_row(num_tokens: int, word: int = 1, walls: tuple[int, ...] = ()) -> dic
     num_tokens=st.integers(1, 600), rate=st.sampled_from([0.05, 0.15, 0.5, 0.9]), mean=st.sampled_from([1.0, 3.0, 10.0])
 )
 def test_noise_spans_have_the_reference_s_counts_and_begin_and_end_as_there(num_tokens, rate, mean):
-    hit_S = NoiseSpans(rate=rate, mean=mean)(text_row(num_tokens), MASKING.at(0, num_tokens))
+    hit_S = NoiseSpans(rate=rate, mean_noise_span_length=mean)(text_row(num_tokens), MASKING.at(0, num_tokens))
     wanted = min(max(round(rate * num_tokens), 1), num_tokens - 1)
     assert np.count_nonzero(hit_S) == wanted
     assert hit_S.max() == min(max(1, round(wanted / mean)), wanted, num_tokens - wanted)
@@ -61,7 +61,7 @@ def test_512_tokens_are_left_of_568_and_28_sentinels_stand_for_85():
 
 def test_each_way_to_cut_chosen_and_other_tokens_is_as_likely():
     rng, one = MASKING.at(0, 0), text_row(10)
-    rows = [NoiseSpans(rate=0.4, mean=2.0)(one, rng) for _ in range(15_000)]
+    rows = [NoiseSpans(rate=0.4, mean_noise_span_length=2.0)(one, rng) for _ in range(15_000)]
     found = Counter(tuple(hit_S.tolist()) for hit_S in rows)
     assert len(found) == 3 * 5  # 4 as a sum of two, times 6 as a sum of two
     assert fits(np.array(list(found.values())), np.ones(15))
@@ -96,7 +96,7 @@ def test_a_separator_inside_a_fragment_is_not_asked_for_and_parts_it():
 
 def test_each_block_has_one_fragment_that_begins_anywhere_in_it():
     one, rng = row(512, specials=[]), MASKING.at(0, 0)
-    chosen = np.stack([Fragment(rate=0.15, block=64)(one, rng) > 0 for _ in range(3000)])
+    chosen = np.stack([Fragment(rate=0.15, block_size=64)(one, rng) > 0 for _ in range(3000)])
     assert not chosen[:, 0].any()
     for block in range(8):
         part = chosen[:, 1 + 64 * block : 65 + 64 * block]
@@ -111,7 +111,7 @@ def test_each_block_has_one_fragment_that_begins_anywhere_in_it():
 def test_a_block_has_its_share_rounded_down_and_a_row_too_short_for_one_has_a_fragment_of_its_own(
     num_tokens, block, rate, sample
 ):
-    hit_S = Fragment(rate=rate, block=block)(row(num_tokens, specials=[num_tokens - 1]), MASKING.at(0, sample))
+    hit_S = Fragment(rate=rate, block_size=block)(row(num_tokens, specials=[num_tokens - 1]), MASKING.at(0, sample))
     shares = [int(rate * min(block, num_tokens - at)) for at in range(1, num_tokens, block)]
     found = [np.count_nonzero(hit_S[at : at + block]) for at in range(1, num_tokens, block)]
     assert hit_S.any()
@@ -122,9 +122,9 @@ def test_a_block_has_its_share_rounded_down_and_a_row_too_short_for_one_has_a_fr
 
 
 def test_the_fragments_of_a_row_without_blocks_are_what_they_were():
-    assert Fragment() == Fragment(block=0)
-    with pytest.raises(ValueError, match=r"choose.block is -1, allowed is a number of tokens from 1 up, or 0"):
-        Fragment(block=-1)
+    assert Fragment() == Fragment(block_size=0)
+    with pytest.raises(ValueError, match=r"masking.block_size is -1, allowed is a number of tokens from 1 up, or 0"):
+        Fragment(block_size=-1)
 
 
 # Partial
@@ -229,7 +229,9 @@ def test_what_ngrams_leave_over_is_made_up_for_by_single_tokens_anywhere():
     np.testing.assert_allclose(count_S / 2000, 1 / 6, atol=0.04)
 
 
-@pytest.mark.parametrize(("keys", "said"), [({"of": 1}, "choose.of is 1"), ({"longest": 0}, "choose.longest is 0")])
+@pytest.mark.parametrize(
+    ("keys", "said"), [({"group_size": 1}, "masking.group_size is 1"), ({"max_ngram": 0}, "masking.max_ngram is 0")]
+)
 def test_partial_keys_are_checked(keys, said):
     with pytest.raises(ValueError, match=said):
         Partial(**keys)

@@ -47,30 +47,32 @@ def test_the_decoder_sees_the_encoder_but_where_a_mask_stands() -> None:
 
 def test_without_hide_the_decoder_attends_to_the_whole_source_and_nothing_else_changes() -> None:
     before = sentence(40, list(range(10, 30)))
-    hidden, seen = made(before), made(before, hide=False)
-    assert set(hidden) - set(seen) == Fragment().emits - Fragment(hide=False).emits == {"source_seen"}
+    hidden, seen = made(before), made(before, hide_masked_from_decoder=False)
+    assert (
+        set(hidden) - set(seen) == Fragment().emits - Fragment(hide_masked_from_decoder=False).emits == {"source_seen"}
+    )
     for name, column in seen.items():
         np.testing.assert_array_equal(column, hidden[name])
 
 
 def test_the_decoder_is_asked_for_the_fragments_of_all_blocks() -> None:
     before = row(512, [])
-    hits = ChosenRun(block=64)(before, MASKING.at(1, 0))
-    after = made(before | {"hits": hits}, hide=False)
+    hits = ChosenRun(block_size=64)(before, MASKING.at(1, 0))
+    after = made(before | {"hits": hits}, hide_masked_from_decoder=False)
     assert len(after["labels"]) == 7 * 32 + 31
     assert after["labels"].tolist() == before["ids"][hits > 0].tolist()
     assert after["positions"].tolist() == (np.flatnonzero(hits) - 1).tolist()
 
 
 def test_one_chosen_token_is_a_masked_language_model() -> None:
-    after = made(sentence(10, [4]), mask=1.0, swap=0.0)
+    after = made(sentence(10, [4]), mask_replace_prob=1.0, random_replace_prob=0.0)
     assert (after["source_ids"] == MASK).sum() == 1
     assert (after["ids"].tolist(), after["labels"].tolist()) == ([13], [14])
 
 
 def test_the_whole_row_chosen_is_a_causal_language_model() -> None:
     before = sentence(10, list(range(1, 9)))
-    after = made(before, mask=1.0, swap=0.0)
+    after = made(before, mask_replace_prob=1.0, random_replace_prob=0.0)
     assert after["source_seen"].tolist() == [True, *[False] * 8, True]  # no word is left to look at
     assert after["ids"].tolist() == before["ids"][:8].tolist()
     assert after["labels"].tolist() == before["ids"][1:9].tolist()
@@ -94,7 +96,9 @@ def test_hidden_tokens_are_masked_swapped_or_kept_80_10_10() -> None:
 
 
 def test_mass_reference_fails_on_a_fragment_of_one_token_at_the_end_of_a_row_and_ours_does_not() -> None:
-    after = made(sentence(3, [1]), mask=1.0, swap=0.0)  # the summarisation code has an empty slice for one token
+    after = made(
+        sentence(3, [1]), mask_replace_prob=1.0, random_replace_prob=0.0
+    )  # the summarisation code has an empty slice for one token
     assert (after["source_ids"].tolist(), after["labels"].tolist()) == ([SEP, MASK, SEP], [11])
 
 
@@ -120,6 +124,8 @@ def test_the_row_that_comes_in_is_not_written_to_as_the_reference_does() -> None
 
 
 def test_keys_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"rewrite\.mask \+ swap is 1\.5, allowed is at most 1"):
-        Fragment(swap=0.7)
+    with pytest.raises(
+        ValueError, match=r"objective\.mask_replace_prob \+ random_replace_prob is 1\.5, allowed is at most 1"
+    ):
+        Fragment(random_replace_prob=0.7)
     assert Fragment().raw_length(512, Nothing()) == 512

@@ -24,8 +24,8 @@ from tests.preprocessing.toy import ToyStore, ToyVocab, shard
 MASKING = key(0, "masking")
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 VOCAB = ToyVocab(size=60_000)
-PRINCIPAL, RANDOM, LEAD = GapSentences(), GapSentences(select="random"), GapSentences(select="lead")
-EACH = pytest.mark.parametrize("gap", [PRINCIPAL, RANDOM, LEAD], ids=lambda gap: gap.select)
+PRINCIPAL, RANDOM, LEAD = GapSentences(), GapSentences(selection="random"), GapSentences(selection="lead")
+EACH = pytest.mark.parametrize("gap", [PRINCIPAL, RANDOM, LEAD], ids=lambda gap: gap.selection)
 
 
 def text(count: int, kinds: int = 12, seed: int = 0) -> list[list[int]]:
@@ -102,7 +102,7 @@ def test_the_score_of_the_example_that_the_authors_were_asked_about() -> None:
     sentences = [[10, 11, 12], [13, 11, 14, 15], [13, 16, 17, 18], [13, 11, 19, 20, 21]]
     shared = [1, 2, 1, 2]
     assert [literal_rouge(sentences, number) for number in range(4)] == [Fraction(2 * one, 16) for one in shared]
-    assert gaps(sentences, made(GapSentences(rate=0.5), row_of(sentences))) == [1, 3]
+    assert gaps(sentences, made(GapSentences(gap_sentences_ratio=0.5), row_of(sentences))) == [1, 3]
 
 
 def test_a_sentence_without_tokens_shares_nothing() -> None:
@@ -113,20 +113,22 @@ def test_a_sentence_without_tokens_shares_nothing() -> None:
 def test_principal_sentences_are_those_that_score_highest(rate: float) -> None:
     for seed in range(60):
         sentences = text(count=2 + seed % 15, seed=seed)
-        found = gaps(sentences, made(GapSentences(rate=rate), row_of(sentences)))
+        found = gaps(sentences, made(GapSentences(gap_sentences_ratio=rate), row_of(sentences)))
         assert found == best(sentences, len(found))
 
 
 def test_of_sentences_that_score_alike_the_earlier_ones_are_masked() -> None:
     for count in (4, 40):
         sentences = [[10, 11], [12], *([13, 14] for _ in range(count))]
-        assert gaps(sentences, made(GapSentences(rate=0.5), row_of(sentences))) == [*range(2, 2 + (count + 2) // 2)]
+        assert gaps(sentences, made(GapSentences(gap_sentences_ratio=0.5), row_of(sentences))) == [
+            *range(2, 2 + (count + 2) // 2)
+        ]
 
 
 def test_sentences_are_scored_by_every_occurrence_and_not_by_their_sets_of_tokens() -> None:
     """Ind-Orig: 6 / 14, 4 / 14, 6 / 14, 4 / 14. By sets (Ind-Uniq) the second one scores highest, 4 / 9."""
     sentences = [[10, 10, 10, 15], [11, 12], [10, 10, 10, 16], [11, 12, 17, 18]]
-    assert gaps(sentences, made(GapSentences(rate=0.25), row_of(sentences))) == [0]
+    assert gaps(sentences, made(GapSentences(gap_sentences_ratio=0.25), row_of(sentences))) == [0]
 
 
 def test_lead_sentences_are_the_first_ones() -> None:
@@ -137,7 +139,9 @@ def test_lead_sentences_are_the_first_ones() -> None:
 def test_any_set_of_random_sentences_is_as_likely() -> None:
     sentences, sets = text(5), Counter[tuple[int, ...]]()
     for sample in range(2000):
-        sets[*gaps(sentences, made(GapSentences(rate=0.4, select="random"), row_of(sentences), sample))] += 1
+        sets[
+            *gaps(sentences, made(GapSentences(gap_sentences_ratio=0.4, selection="random"), row_of(sentences), sample))
+        ] += 1
     assert sorted(sets) == [*combinations(range(5), 2)]
     assert stats.chisquare([*sets.values()]).pvalue > 0.001
 
@@ -148,7 +152,7 @@ def test_any_set_of_random_sentences_is_as_likely() -> None:
 @EACH
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.5, 0.99])
 def test_at_least_one_sentence_is_masked_and_never_all_of_several(gap: GapSentences, rate: float) -> None:
-    gap = GapSentences(rate=rate, select=gap.select)
+    gap = GapSentences(gap_sentences_ratio=rate, selection=gap.selection)
     for count in range(2, 24):
         sentences = text(count, seed=count)
         found = gaps(sentences, made(gap, row_of(sentences)))
@@ -188,15 +192,22 @@ def test_the_decoder_reads_its_target_behind_the_padding(gap: GapSentences) -> N
 
 
 def test_neighbouring_gaps_have_a_mask_each() -> None:
-    after = made(GapSentences(rate=0.5, select="lead"), row_of([[10, 11], [12], [13, 14, 15], [16]]))
+    after = made(GapSentences(gap_sentences_ratio=0.5, selection="lead"), row_of([[10, 11], [12], [13, 14, 15], [16]]))
     assert after["source_ids"].tolist() == [MASK, MASK, 13, 14, 15, 16, SEP]
     assert after["labels"].tolist() == [10, 11, 12, SEP]
 
 
 def test_a_share_of_the_gap_sentences_stays_in_the_source_and_is_predicted_all_the_same() -> None:
-    sentences, gap, kept = [[number, number] for number in range(10, 30)], GapSentences(rate=0.5, keep=0.2), []
+    sentences, gap, kept = (
+        [[number, number] for number in range(10, 30)],
+        GapSentences(gap_sentences_ratio=0.5, keep_ratio=0.2),
+        [],
+    )
     for sample in range(300):
-        after, plain = made(gap, row_of(sentences), sample), made(GapSentences(rate=0.5), row_of(sentences), sample)
+        after, plain = (
+            made(gap, row_of(sentences), sample),
+            made(GapSentences(gap_sentences_ratio=0.5), row_of(sentences), sample),
+        )
         assert after["labels"].tolist() == plain["labels"].tolist()
         masks = after["source_ids"].tolist().count(MASK)
         assert len(after["source_ids"]) == len(plain["source_ids"]) + 10 - masks
@@ -208,7 +219,7 @@ def test_a_share_of_the_gap_sentences_stays_in_the_source_and_is_predicted_all_t
 def test_a_separator_between_two_documents_is_on_neither_side() -> None:
     before = row_of([[10, 11], [12, 13], [SEP], [14], [15, 16]])
     before["special"][5] = True
-    after = made(GapSentences(rate=0.5, select="lead"), before)
+    after = made(GapSentences(gap_sentences_ratio=0.5, selection="lead"), before)
     assert gaps([[10, 11], [12, 13], [14], [15, 16]], after) == [0, 1]
 
 
@@ -249,21 +260,25 @@ def documents(longest: int) -> ToyStore:
 
 
 SEGMENTS = [
-    Packed(fill="sentences", cross_documents=False),
-    Packed(fill="sentences"),
-    Packed(fill="tokens"),
-    Packed(fill="tokens", separators=False),
-    Packed(fill="tokens", cross_documents=False),
+    Packed(unit="sentence", cross_documents=False),
+    Packed(unit="sentence"),
+    Packed(unit="token"),
+    Packed(unit="token", add_separators=False),
+    Packed(unit="token", cross_documents=False),
 ]
 
 
 def rows_of(segment: Packed, gap: GapSentences, longest: int) -> Rows:
-    return Rows(documents(longest), VOCAB, Sampling(segment=segment, choose=Nothing(), rewrite=gap), length=32)
+    return Rows(documents(longest), VOCAB, Sampling(packing=segment, masking=Nothing(), objective=gap), length=32)
 
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("longest", [12, 200])
-@pytest.mark.parametrize("gap", [PRINCIPAL, GapSentences(rate=0.99), GapSentences(rate=0.01, select="random")], ids=str)
+@pytest.mark.parametrize(
+    "gap",
+    [PRINCIPAL, GapSentences(gap_sentences_ratio=0.99), GapSentences(gap_sentences_ratio=0.01, selection="random")],
+    ids=str,
+)
 @pytest.mark.parametrize("segment", SEGMENTS, ids=str)
 def test_neither_side_is_longer_than_the_model_reads(segment: Packed, gap: GapSentences, longest: int) -> None:
     rows = rows_of(segment, gap, longest)
@@ -274,7 +289,7 @@ def test_neither_side_is_longer_than_the_model_reads(segment: Packed, gap: GapSe
 
 def test_a_row_that_is_full_is_as_long_as_the_model_reads() -> None:
     """Where rows have no special tokens of their own; `sentences` brings two that neither side keeps."""
-    rows = rows_of(Packed(fill="tokens", separators=False), PRINCIPAL, longest=200)
+    rows = rows_of(Packed(unit="token", add_separators=False), PRINCIPAL, longest=200)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     assert max(len(row["labels"]) for row in found) == 32
 
@@ -289,8 +304,10 @@ def test_every_token_of_a_corpus_is_on_one_side(segment: Packed) -> None:
 
 
 def test_a_vocabulary_without_a_mask_is_refused() -> None:
-    sampling = Sampling(segment=SEGMENTS[0], choose=Nothing(), rewrite=PRINCIPAL)
-    with pytest.raises(BadInput, match="'gap_sentences' needs a special token 'mask' and the vocabulary has none"):
+    sampling = Sampling(packing=SEGMENTS[0], masking=Nothing(), objective=PRINCIPAL)
+    with pytest.raises(
+        BadInput, match="'gap_sentence_generation' needs a special token 'mask' and the vocabulary has none"
+    ):
         Rows(documents(12), ToyVocab(mask=None), sampling, length=32)
 
 
@@ -333,7 +350,10 @@ def test_a_row_says_what_it_needs_and_how_long_it_may_be() -> None:
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.6])
 def test_shares_are_those_of_the_tokens_but_for_masks_and_ends(rate: float) -> None:
-    gap, sentences = GapSentences(rate=rate), [[*range(10 + start, 60 + start)] for start in range(0, 500, 50)]
+    gap, sentences = (
+        GapSentences(gap_sentences_ratio=rate),
+        [[*range(10 + start, 60 + start)] for start in range(0, 500, 50)],
+    )
     after, num_tokens = made(gap, row_of(sentences)), 500
     read, written = gap.shares(Nothing())
     assert len(after["labels"]) - 1 == pytest.approx(written * num_tokens)
@@ -347,7 +367,7 @@ def test_shares_are_those_of_the_tokens_but_for_masks_and_ends(rate: float) -> N
         (RANDOM, "30% of the sentences masked, any, and predicted"),
         (LEAD, "30% of the sentences masked, the first ones, and predicted"),
         (
-            GapSentences(rate=0.45, keep=0.2),
+            GapSentences(gap_sentences_ratio=0.45, keep_ratio=0.2),
             "45% of the sentences masked, those that say most of the rest, and predicted"
             ", 20% of them kept in the source",
         ),
@@ -359,6 +379,6 @@ def test_gap_sentences_are_described_in_a_line(gap: GapSentences, line: str) -> 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5])
 def test_a_rate_is_a_share_of_the_sentences(rate: float) -> None:
-    message = rf"rewrite\.rate is {rate}, allowed is a share of the sentences between 0 and 1"
+    message = rf"objective\.gap_sentences_ratio is {rate}, allowed is a share of the sentences between 0 and 1"
     with pytest.raises(ValueError, match=message):
-        GapSentences(rate=rate)
+        GapSentences(gap_sentences_ratio=rate)

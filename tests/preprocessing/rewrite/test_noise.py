@@ -38,16 +38,19 @@ def is_subsequence(short: list[int], long: list[int]) -> bool:
     return all(id in rest for id in short)
 
 
-ALONE = [Noise(edits=(edit,)) for edit in ("permute", "mask", "delete", "infill", "rotate")]
+ALONE = [
+    Noise(noise_types=(edit,))
+    for edit in ("sentence_permutation", "token_masking", "token_deletion", "text_infilling", "document_rotation")
+]
 TOGETHER = [
     Noise(),
-    Noise(edits=("rotate", "infill", "permute")),
-    Noise(edits=("mask", "rotate")),
-    Noise(mask_random=1),
+    Noise(noise_types=("document_rotation", "text_infilling", "sentence_permutation")),
+    Noise(noise_types=("token_masking", "document_rotation")),
+    Noise(random_replace_prob=1),
 ]
 
 
-@pytest.mark.parametrize("noise", ALONE + TOGETHER, ids=lambda noise: "-".join(noise.edits))
+@pytest.mark.parametrize("noise", ALONE + TOGETHER, ids=lambda noise: "-".join(noise.noise_types))
 def test_the_decoder_writes_the_row_behind_its_end_token_whatever_the_noise(noise: Noise) -> None:
     before = text(60, walls=(20,))
     copies = {name: column.copy() for name, column in before.items()}
@@ -62,17 +65,21 @@ def test_the_decoder_writes_the_row_behind_its_end_token_whatever_the_noise(nois
         np.testing.assert_array_equal(before[name], column)
 
 
-@pytest.mark.parametrize("edits", [("permute",), ("rotate",), ("permute", "rotate")], ids="-".join)
+@pytest.mark.parametrize(
+    "edits",
+    [("sentence_permutation",), ("document_rotation",), ("sentence_permutation", "document_rotation")],
+    ids="-".join,
+)
 def test_permutation_and_rotation_keep_every_token(edits: tuple) -> None:
     before = text(60, walls=(20, 40))
     for sample in range(20):
-        assert sorted(noised(Noise(edits=edits), before, sample)) == sorted(before["ids"])
+        assert sorted(noised(Noise(noise_types=edits), before, sample)) == sorted(before["ids"])
 
 
 def test_masking_hides_a_share_of_the_tokens_rounded_up_each_as_often() -> None:
     before, hidden = text(60, walls=(20,)), np.zeros(60)
     for sample in range(1000):
-        source = noised(Noise(edits=("mask",)), before, sample)
+        source = noised(Noise(noise_types=("token_masking",)), before, sample)
         hidden += source == MASK
         assert (source == MASK).sum() == ceil(0.3 * 57)
     assert hidden[before["special"]].sum() == 0
@@ -84,7 +91,7 @@ def test_masking_hides_a_share_of_the_tokens_rounded_up_each_as_often() -> None:
 def test_deletion_leaves_a_subsequence_that_is_shorter_by_the_share() -> None:
     before = text(60, walls=(20,))
     for sample in range(20):
-        source = noised(Noise(edits=("delete",)), before, sample).tolist()
+        source = noised(Noise(noise_types=("token_deletion",)), before, sample).tolist()
         assert len(source) == 60 - ceil(0.3 * 57)
         assert is_subsequence(source, before["ids"].tolist())
         assert source.count(SEP) == 2
@@ -95,7 +102,7 @@ def literal_infill(before: dict[str, np.ndarray], noise: Noise, sample: int) -> 
     draws, ids, special = MASKING.at(0, sample), before["ids"].tolist(), before["special"]
     starts = (before["word_starts"] & ~special).astype(int)
     words = np.flatnonzero(before["word_starts"])
-    lengths = infill_lengths(noise.mean, ceil(starts.sum() * noise.rate), draws)
+    lengths = infill_lengths(noise.poisson_lambda, ceil(starts.sum() * noise.mask_ratio), draws)
     spans = lengths[lengths > 0]
     first = words[draws.permutation(np.flatnonzero(~special[words]))[: len(spans)]]
     starts[-1] = 255
@@ -119,7 +126,7 @@ def literal_infill(before: dict[str, np.ndarray], noise: Noise, sample: int) -> 
 
 @pytest.mark.parametrize(("num_tokens", "word"), [(130, 1), (130, 3), (12, 2)])
 def test_infilling_is_that_of_the_reference(num_tokens: int, word: int) -> None:
-    before, noise = text(num_tokens, word, sentence=num_tokens), Noise(edits=("infill",))
+    before, noise = text(num_tokens, word, sentence=num_tokens), Noise(noise_types=("text_infilling",))
     for sample in range(100):
         assert noised(noise, before, sample).tolist() == literal_infill(before, noise, sample)
 
@@ -128,7 +135,7 @@ def test_infilled_text_keeps_its_order_and_whole_words() -> None:
     before = text(121, word=3, walls=(60,), sentence=59)
     word_S = np.cumsum(before["word_starts"])
     for sample in range(50):
-        source = noised(Noise(edits=("infill",)), before, sample)
+        source = noised(Noise(noise_types=("text_infilling",)), before, sample)
         kept = source[source != MASK]
         assert is_subsequence(kept.tolist(), before["ids"].tolist())
         is_kept_S = np.isin(before["ids"], kept) | before["special"]
@@ -148,13 +155,16 @@ def test_lengths_of_runs_are_poisson_and_sum_up_to_the_budget() -> None:
 def test_bart_reference_lets_runs_overlap_so_that_less_than_the_share_is_hidden_and_so_do_we() -> None:
     before, hidden = text(514, sentence=512), []
     for sample in range(200):
-        source = noised(Noise(edits=("infill",)), before, sample)
+        source = noised(Noise(noise_types=("text_infilling",)), before, sample)
         hidden.append(1 - np.isin(before["ids"][1:-1], source).mean())
     assert 0.24 < np.mean(hidden) < 0.28  # of .30; fairseq issue 3486
 
 
 def test_bart_reference_rounds_random_insertions_up_and_ours_are_as_rare_as_asked() -> None:
-    before, noise = text(514, sentence=512), Noise(edits=("infill",), mean=1.0, mask_random=0.1)
+    before, noise = (
+        text(514, sentence=512),
+        Noise(noise_types=("text_infilling",), poisson_lambda=1.0, random_replace_prob=0.1),
+    )
     random = masks = 0
     for sample in range(100):
         source = noised(noise, before, sample)
@@ -166,7 +176,7 @@ def test_bart_reference_rounds_random_insertions_up_and_ours_are_as_rare_as_aske
 def test_a_random_token_for_a_mask_is_never_special_where_the_reference_draws_any_id() -> None:
     before = text(60_000, sentence=60_000)
     before["ids"][1:-1] = 5
-    source = noised(Noise(edits=("mask",), rate=1.0, mask_random=1.0), before)[1:-1]
+    source = noised(Noise(noise_types=("token_masking",), mask_ratio=1.0, random_replace_prob=1.0), before)[1:-1]
     assert not np.isin(source, VOCAB.special_ids).any()
     assert stats.chisquare(np.histogram(source, bins=10, range=(5, 60_000))[0]).pvalue > 0.001
 
@@ -176,7 +186,7 @@ def test_bart_reference_moves_separators_with_sentences_and_ours_stay_between_th
     begins_S = before["sentence_starts"] & ~before["special"]
     sentence_of = dict(zip(before["ids"].tolist(), np.cumsum(begins_S).tolist(), strict=True))
     for sample in range(20):
-        source = noised(Noise(edits=("permute",)), before, sample)
+        source = noised(Noise(noise_types=("sentence_permutation",)), before, sample)
         assert source[25] == SEP  # fairseq issue 4695
         assert set(source[1:25].tolist()) == set(before["ids"][1:25].tolist())
         moved = [sentence_of[id] for id in source[~before["special"]].tolist()]
@@ -191,7 +201,7 @@ def is_rising_inside(ids: np.ndarray, group: np.ndarray) -> bool:
 def test_any_order_of_the_sentences_is_as_likely() -> None:
     before, orders = text(14, sentence=4), {}
     for sample in range(1200):
-        order = tuple(noised(Noise(edits=("permute",)), before, sample).tolist())
+        order = tuple(noised(Noise(noise_types=("sentence_permutation",)), before, sample).tolist())
         orders[order] = orders.get(order, 0) + 1
     assert len(orders) == 6
     assert stats.chisquare(list(orders.values())).pvalue > 0.001
@@ -200,19 +210,22 @@ def test_any_order_of_the_sentences_is_as_likely() -> None:
 def test_a_share_of_the_sentences_rounded_up_may_move() -> None:
     before = text(82, sentence=8)
     moved = [
-        (noised(Noise(edits=("permute",), permuted=0.25), before, sample) != before["ids"]).reshape(-1)[1:-1]
+        (
+            noised(Noise(noise_types=("sentence_permutation",), permute_sentence_ratio=0.25), before, sample)
+            != before["ids"]
+        ).reshape(-1)[1:-1]
         for sample in range(200)
     ]
     num_moved = [int(one.reshape(10, 8).any(axis=1).sum()) for one in moved]
     assert set(num_moved) == {0, 2, 3}  # of 3 that are chosen: all in place, two swapped, or none in place
-    noise = Noise(edits=("permute",), permuted=0.0)
+    noise = Noise(noise_types=("sentence_permutation",), permute_sentence_ratio=0.0)
     assert noised(noise, before).tolist() == before["ids"].tolist()
 
 
 def test_bart_reference_rotates_by_nothing_twice_as_often_and_ours_begins_with_any_token_as_often() -> None:
     before, first = text(8), []
     for sample in range(1200):
-        source = noised(Noise(edits=("rotate",)), before, sample).tolist()
+        source = noised(Noise(noise_types=("document_rotation",)), before, sample).tolist()
         at = before["ids"].tolist().index(source[1])
         assert source == [CLS, *before["ids"][at:-1].tolist(), *before["ids"][1:at].tolist(), SEP]
         first.append(at)
@@ -225,7 +238,7 @@ def test_words_move_with_their_sentences_before_they_are_hidden() -> None:
     before["ids"] = np.where(before["special"], before["ids"], 100 + np.cumsum(before["word_starts"]))
     whole = dict(zip(*np.unique(before["ids"], return_counts=True), strict=True))
     for sample in range(50):  # the tokens of a word have one id here
-        source = noised(Noise(edits=("permute", "infill")), before, sample)
+        source = noised(Noise(noise_types=("sentence_permutation", "text_infilling")), before, sample)
         ids, count = np.unique(source[source >= 100], return_counts=True)
         assert count.tolist() == [whole[id] for id in ids]
         assert len(ids) < 18
@@ -242,27 +255,31 @@ def test_a_row_without_special_ends_is_noised_up_to_its_ends() -> None:
     before = {name: column[1:-1] for name, column in text(42, word=2).items()}
     hidden, first = np.zeros(40, dtype=bool), set()
     for sample in range(100):
-        hidden |= ~np.isin(before["ids"], noised(Noise(edits=("infill",)), before, sample))
-        first.add(int(noised(Noise(edits=("rotate",)), before, sample)[0]))
+        hidden |= ~np.isin(before["ids"], noised(Noise(noise_types=("text_infilling",)), before, sample))
+        first.add(int(noised(Noise(noise_types=("document_rotation",)), before, sample)[0]))
     assert hidden.all()
     assert len(first) > 30
 
 
 def test_a_row_says_what_it_needs() -> None:
     assert Noise().needs == {"ids", "special", "word_starts", "sentence_starts"}
-    assert Noise(edits=("mask", "rotate")).needs == {"ids", "special"}
+    assert Noise(noise_types=("token_masking", "document_rotation")).needs == {"ids", "special"}
     assert Noise().raw_length(512, Nothing()) == 512
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"edits": ("mask", "infill")}, "allowed is one of mask, delete and infill at most"),
-        ({"edits": ()}, "allowed is one or several of permute, mask, delete, infill, rotate, each once"),
-        ({"edits": ("rotate", "rotate")}, "each once"),
-        ({"rate": 0}, r"rewrite\.rate is 0, allowed is a share above 0"),
-        ({"mean": 0}, r"rewrite\.mean is 0"),
-        ({"permuted": 2}, r"rewrite\.permuted is 2, allowed is a share from 0 to 1"),
+        ({"noise_types": ("token_masking", "text_infilling")}, "allowed is at most one of token_masking"),
+        (
+            {"noise_types": ()},
+            "allowed is one or several of sentence_permutation, token_masking, token_deletion, text_infilling, "
+            "document_rotation",
+        ),
+        ({"noise_types": ("document_rotation", "document_rotation")}, "each once"),
+        ({"mask_ratio": 0}, r"objective\.mask_ratio is 0, allowed is a share above 0"),
+        ({"poisson_lambda": 0}, r"objective\.poisson_lambda is 0"),
+        ({"permute_sentence_ratio": 2}, r"objective\.permute_sentence_ratio is 2, allowed is a share from 0 to 1"),
     ],
 )
 def test_keys_are_checked(keys: dict, message: str) -> None:
@@ -270,9 +287,12 @@ def test_keys_are_checked(keys: dict, message: str) -> None:
         Noise(**keys)
 
 
-@pytest.mark.parametrize("edit", ["mask", "delete", "infill"])
+@pytest.mark.parametrize("edit", ["token_masking", "token_deletion", "text_infilling"])
 def test_a_share_of_a_row_that_is_a_whole_number_is_not_rounded_up(edit: str) -> None:
-    before, noise = text(102), Noise(edits=(edit,), rate=0.07, mean=100.0)  # .07 * 100 is 7.000000000000001
+    before, noise = (
+        text(102),
+        Noise(noise_types=(edit,), mask_ratio=0.07, poisson_lambda=100.0),
+    )  # .07 * 100 is 7.000000000000001
     sources = [noised(noise, before, sample) for sample in range(50)]
     assert max(np.isin(before["ids"], source, invert=True).sum() for source in sources) == 7
 
@@ -280,7 +300,7 @@ def test_a_share_of_a_row_that_is_a_whole_number_is_not_rounded_up(edit: str) ->
 def test_a_share_of_the_sentences_that_is_a_whole_number_is_not_rounded_up() -> None:
     before = text(102, sentence=1)
     for sample in range(20):
-        source = noised(Noise(edits=("permute",), permuted=0.07), before, sample)
+        source = noised(Noise(noise_types=("sentence_permutation",), permute_sentence_ratio=0.07), before, sample)
         assert np.count_nonzero(source != before["ids"]) <= 7
 
 
@@ -302,7 +322,7 @@ def test_a_row_may_have_a_special_token_at_one_end_alone() -> None:
     for sample in range(100):
         for columns, side in ((slice(None, -1), first), (slice(1, None), last)):
             before = {name: column[columns] for name, column in whole.items()}
-            source = noised(Noise(edits=("rotate",)), before, sample).tolist()
+            source = noised(Noise(noise_types=("document_rotation",)), before, sample).tolist()
             assert sorted(source) == sorted(before["ids"].tolist())
             side.add((source[0], source[-1]))
     assert {start for start, _ in first} == {CLS}
@@ -314,7 +334,7 @@ def test_a_rotated_row_begins_with_the_token_that_is_drawn() -> None:
     before = text(12)
     for sample in range(20):
         at = 1 + int(MASKING.at(0, sample).integers(10))
-        assert noised(Noise(edits=("rotate",)), before, sample)[1] == before["ids"][at]
+        assert noised(Noise(noise_types=("document_rotation",)), before, sample)[1] == before["ids"][at]
 
 
 @pytest.mark.parametrize(
@@ -327,5 +347,7 @@ def test_a_rotated_row_begins_with_the_token_that_is_drawn() -> None:
 )
 def test_the_noise_of_a_row_stays_the_same_from_version_to_version(sample: int, source: list[int]) -> None:
     """With runs inside of others, a row without a run of length 0, and draws behind those of the masks."""
-    noise = Noise(edits=("infill", "rotate"), rate=0.8, mean=2.0, mask_random=0.5)
+    noise = Noise(
+        noise_types=("text_infilling", "document_rotation"), mask_ratio=0.8, poisson_lambda=2.0, random_replace_prob=0.5
+    )
     assert noised(noise, text(14), sample).tolist() == source

@@ -16,7 +16,7 @@ MASKING, VOCAB = key(0, "masking"), ToyVocab()
 def made(num_tokens: int, block: int, specials: list[int], sample: int = 0, rate: float = 0.3) -> dict[str, np.ndarray]:
     before = row(num_tokens, specials)
     before["hits"] = Tokens(rate=rate)(before, MASKING.at(0, sample))
-    return Permute(block=block)(before, VOCAB, MASKING.at(1, sample))
+    return Permute(perm_size=block)(before, VOCAB, MASKING.at(1, sample))
 
 
 def indices(after: dict[str, np.ndarray], block: int) -> np.ndarray:
@@ -121,5 +121,5 @@ def test_xlnet_reference_has_one_permutation_for_all_blocks_of_a_half_and_ours_o
 
 def test_a_row_is_as_long_as_what_is_seen_and_a_block_has_a_token_at_least() -> None:
     assert Permute().raw_length(512, Nothing()) == 512
-    with pytest.raises(ValueError, match=r"rewrite.block is 0, allowed is a number of tokens from 1 up"):
-        Permute(block=0)
+    with pytest.raises(ValueError, match=r"objective.perm_size is 0, allowed is a number of tokens from 1 up"):
+        Permute(perm_size=0)

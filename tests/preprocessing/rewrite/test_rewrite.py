@@ -40,7 +40,7 @@ def test_over_a_million_tokens_eighty_are_masked_ten_swapped_ten_kept(choose):
 
 
 def test_dice_per_span_treat_a_span_as_one():
-    _, units = outcomes(Cloze(unit="span"), Spans(), num_rows=1000)
+    _, units = outcomes(Cloze(replace_unit="span"), Spans(), num_rows=1000)
     mixed = [unit for unit in units if len(unit) > 1]
     assert len(mixed) < 0.001 * len(units)  # only where a swap drew the very token that was there
     kind_U = np.array([min(unit) for unit in units])
@@ -73,11 +73,13 @@ def swapped_ids(swap_from):
     before = row(100_000, specials=[])
     before["ids"][:] = 1
     before["hits"] = np.ones(100_000, np.int32)
-    return Cloze(mask=0.0, swap=1.0, swap_from=swap_from)(before, vocab, MASKING.at(0, 0))["ids"]
+    return Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source=swap_from)(
+        before, vocab, MASKING.at(0, 0)
+    )["ids"]
 
 
 def test_a_random_token_is_never_special_and_every_ordinary_one_comes_equally_often():
-    count_V = np.bincount(swapped_ids("ordinary"), minlength=12)
+    count_V = np.bincount(swapped_ids("non_special"), minlength=12)
     assert np.flatnonzero(count_V).tolist() == [1, 4, 5, 6, 7, 8, 10]
     assert ((count_V[count_V > 0] - 100_000 / 7) ** 2 / (100_000 / 7)).sum() < 22.5  # 6 degrees of freedom, p = .001
 
@@ -90,7 +92,9 @@ def test_from_the_row_a_random_token_is_as_frequent_as_in_the_row_and_never_spec
     before = row(100_000, specials=[0, 99_999])
     before["ids"][1:-1] = np.repeat([7, 8, 9], [10_000, 29_998, 60_000])
     before["hits"] = (~before["special"]).astype(np.int32)
-    after = Cloze(mask=0.0, swap=1.0, swap_from="row")(before, VOCAB, MASKING.at(0, 0))
+    after = Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source="row")(
+        before, VOCAB, MASKING.at(0, 0)
+    )
     count = np.bincount(after["ids"][1:-1], minlength=10)
     assert count.sum() == count[7:].sum()
     assert stats.chisquare(count[7:], [10_000, 29_998, 60_000]).pvalue > 0.001
@@ -99,7 +103,9 @@ def test_from_the_row_a_random_token_is_as_frequent_as_in_the_row_and_never_spec
 def test_from_the_corpus_a_random_token_is_as_frequent_as_in_the_stream_whatever_the_row_has():
     before = row(100_000, specials=[0, 99_999])
     before |= {"hits": (~before["special"]).astype(np.int32), "stream": np.repeat([7, 8, 9], [100, 300, 600])}
-    after = Cloze(mask=0.0, swap=1.0, swap_from="corpus")(before, VOCAB, MASKING.at(0, 0))
+    after = Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source="corpus")(
+        before, VOCAB, MASKING.at(0, 0)
+    )
     count = np.bincount(after["ids"][1:-1], minlength=10)
     assert count.sum() == count[7:].sum()
     assert stats.chisquare(count[7:], 99_998 * np.array([0.1, 0.3, 0.6])).pvalue > 0.001
@@ -107,17 +113,17 @@ def test_from_the_corpus_a_random_token_is_as_frequent_as_in_the_stream_whatever
 
 def test_a_row_does_not_keep_the_stream_and_it_is_asked_for_only_where_it_is_read():
     before = with_hits(Tokens()) | {"stream": np.array([7], np.uint16)}
-    assert set(before) - set(Cloze(swap_from="corpus")(before, VOCAB, MASKING.at(0, 0))) == {"stream"}
-    assert Cloze(swap_from="corpus").needs - Cloze().needs == {"stream"}
+    assert set(before) - set(Cloze(random_token_source="corpus")(before, VOCAB, MASKING.at(0, 0))) == {"stream"}
+    assert Cloze(random_token_source="corpus").needs - Cloze().needs == {"stream"}
 
 
 def test_no_hits_no_labels():
     before = row(10, specials=[0, 9]) | {"hits": np.zeros(10, np.int32)}
     for unit in ("token", "span"):
-        after = Cloze(unit=unit)(before, VOCAB, MASKING.at(0, 0))
+        after = Cloze(replace_unit=unit)(before, VOCAB, MASKING.at(0, 0))
         assert (after["labels"] == IGNORE).all()
     empty = row(2, specials=[0, 1]) | {"hits": np.zeros(2, np.int32)}
-    assert (Cloze(swap_from="row")(empty, VOCAB, MASKING.at(0, 0))["labels"] == IGNORE).all()
+    assert (Cloze(random_token_source="row")(empty, VOCAB, MASKING.at(0, 0))["labels"] == IGNORE).all()
 
 
 def test_a_row_has_the_length_that_is_seen_but_for_a_shift_which_asks_behind_it():
@@ -138,20 +144,24 @@ def test_shift_leaves_the_label_of_a_pair_alone():
 
 
 def test_shares_are_checked():
-    with pytest.raises(ValueError, match=r"rewrite.mask is -0.1, allowed is a share from 0 to 1"):
-        Cloze(mask=-0.1)
-    with pytest.raises(ValueError, match=r"rewrite.mask \+ swap is 1.1, allowed is at most 1"):
-        Cloze(mask=0.8, swap=0.3)
-    assert Cloze(mask=0.9, swap=0.1).swap == 0.1
+    with pytest.raises(ValueError, match=r"objective.mask_replace_prob is -0.1, allowed is a share from 0 to 1"):
+        Cloze(mask_replace_prob=-0.1)
+    with pytest.raises(
+        ValueError, match=r"objective.mask_replace_prob \+ random_replace_prob is 1.1, allowed is at most 1"
+    ):
+        Cloze(mask_replace_prob=0.8, random_replace_prob=0.3)
+    assert Cloze(mask_replace_prob=0.9, random_replace_prob=0.1).random_replace_prob == 0.1
 
 
 def test_nothing_is_swapped_from_a_row_of_which_nothing_is_chosen():
     before = row(10, specials=[0, 9]) | {"hits": np.zeros(10, np.int32)}
-    after = Cloze(mask=0.0, swap=1.0, swap_from="row")(before, VOCAB, MASKING.at(0, 0))
+    after = Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source="row")(
+        before, VOCAB, MASKING.at(0, 0)
+    )
     assert after["ids"].tolist() == before["ids"].tolist()
 
 
-@pytest.mark.parametrize("cloze", [Cloze(), Cloze(unit="span")], ids=lambda cloze: cloze.unit)
+@pytest.mark.parametrize("cloze", [Cloze(), Cloze(replace_unit="span")], ids=lambda cloze: cloze.replace_unit)
 def test_a_row_without_tokens_has_no_labels(cloze: Cloze) -> None:
     before = row(0, specials=[]) | {"hits": np.zeros(0, np.int32)}
     assert cloze(before, VOCAB, MASKING.at(0, 0))["labels"].tolist() == []

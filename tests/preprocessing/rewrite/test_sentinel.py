@@ -62,7 +62,12 @@ def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, an
 
 @pytest.mark.parametrize(
     "rewrite",
-    [Sentinel(), Sentinel(collapse=False), Sentinel(answer="all"), Sentinel(answer="all", collapse=False)],
+    [
+        Sentinel(),
+        Sentinel(collapse_spans=False),
+        Sentinel(targets="all"),
+        Sentinel(targets="all", collapse_spans=False),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("choose", [NoiseSpans(), NoiseSpans(rate=0.5), Tokens()], ids=str)
@@ -118,25 +123,25 @@ def test_t5_reference_leaves_the_first_span_without_its_sentinel_where_noise_beg
 
 
 def test_without_collapse_the_chosen_tokens_are_left_out_and_asked_for() -> None:
-    after = made(Sentinel(collapse=False), with_hits([False, True, True, False, True]))
+    after = made(Sentinel(collapse_spans=False), with_hits([False, True, True, False, True]))
     assert (after["source_ids"].tolist(), after["labels"].tolist()) == ([10, 13, END], [11, 12, 14, END])
 
 
 def test_mass_style_has_one_sentinel_for_each_token_and_asks_for_the_whole_row() -> None:
-    after = made(Sentinel(answer="all", collapse=False), with_hits([False, True, True, False, True]))
+    after = made(Sentinel(targets="all", collapse_spans=False), with_hits([False, True, True, False, True]))
     assert after["source_ids"].tolist() == [10, LAST, LAST, 13, LAST, END]
     assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
 
 
 def test_with_all_as_answer_a_span_can_still_be_one_sentinel() -> None:
-    after = made(Sentinel(answer="all"), with_hits([False, True, True, False, True]))
+    after = made(Sentinel(targets="all"), with_hits([False, True, True, False, True]))
     assert after["source_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
     assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
 
 
 def test_bert_style_makes_a_tenth_of_the_chosen_tokens_random_and_none_special() -> None:
     before = with_hits([True] * 100_000)
-    source = made(Sentinel(answer="all", collapse=False, swap=0.1), before)["source_ids"][:-1]
+    source = made(Sentinel(targets="all", collapse_spans=False, random_replace_prob=0.1), before)["source_ids"][:-1]
     swapped = source[source != LAST]
     assert stats.binomtest(len(swapped), 100_000, 0.1).pvalue > 0.001
     assert not np.isin(swapped, VOCAB.special_ids).any()  # the reference's random ids may be sentinels
@@ -152,14 +157,17 @@ def test_too_many_spans_for_the_sentinels_are_bad_input_where_the_reference_take
 
 def test_sentinels_are_asked_of_the_vocabulary_only_where_they_are_used() -> None:
     assert Sentinel().specials == ("pad", "sep", "sentinel")
-    assert Sentinel(collapse=False).specials == ("pad", "sep")
+    assert Sentinel(collapse_spans=False).specials == ("pad", "sep")
 
 
 def test_swap_is_for_single_tokens_in_a_whole_row() -> None:
-    with pytest.raises(ValueError, match=r"rewrite.swap is 0.1, allowed is 0 but with answer all and collapse no"):
-        Sentinel(swap=0.1)
-    with pytest.raises(ValueError, match=r"rewrite.swap is 2, allowed is a share from 0 to 1"):
-        Sentinel(answer="all", collapse=False, swap=2)
+    with pytest.raises(
+        ValueError,
+        match=r"objective.random_replace_prob is 0.1, allowed is 0 unless targets is all and collapse_spans is false",
+    ):
+        Sentinel(random_replace_prob=0.1)
+    with pytest.raises(ValueError, match=r"objective.random_replace_prob is 2, allowed is a share from 0 to 1"):
+        Sentinel(targets="all", collapse_spans=False, random_replace_prob=2)
 
 
 def test_a_prefix_is_cut_off_anywhere_with_the_same_probability_and_both_parts_are_the_row() -> None:
@@ -195,10 +203,17 @@ def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
 
 @pytest.mark.parametrize("collapse", [True, False])
 @pytest.mark.parametrize(
-    "choose", [NoiseSpans(), NoiseSpans(mean=1.0), NoiseSpans(rate=0.5), NoiseSpans(rate=0.8, mean=10.0)], ids=str
+    "choose",
+    [
+        NoiseSpans(),
+        NoiseSpans(mean_noise_span_length=1.0),
+        NoiseSpans(rate=0.5),
+        NoiseSpans(rate=0.8, mean_noise_span_length=10.0),
+    ],
+    ids=str,
 )
 def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(choose: NoiseSpans, collapse: bool) -> None:
-    rewrite = Sentinel(collapse=collapse)
+    rewrite = Sentinel(collapse_spans=collapse)
     raw = rewrite.raw_length(128, choose)
     longest = []
     for num_tokens in (raw, raw + 1):
@@ -209,12 +224,12 @@ def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(choose: NoiseSpans,
 
 
 def test_a_decoder_predicts_the_masked_spans_or_the_whole_text() -> None:
-    assert Sentinel().target == Sentinel(collapse=False).target == "masked spans"
-    assert Sentinel(answer="all").target == Sentinel(answer="all", collapse=False).target == "the whole text"
+    assert Sentinel().target == Sentinel(collapse_spans=False).target == "masked spans"
+    assert Sentinel(targets="all").target == Sentinel(targets="all", collapse_spans=False).target == "the whole text"
 
 
 def test_a_sentinel_for_each_token_is_asked_of_the_vocabulary() -> None:
-    assert Sentinel(answer="all", collapse=False).specials == ("pad", "sep", "sentinel")
+    assert Sentinel(targets="all", collapse_spans=False).specials == ("pad", "sep", "sentinel")
 
 
 def test_a_side_of_one_token_has_room_for_its_end_alone() -> None:

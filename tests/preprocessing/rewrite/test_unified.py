@@ -12,14 +12,19 @@ from preprocessing.segment import Pair
 from tests.preprocessing.toy import ToyVocab, random_shard, row
 
 MASKING, VOCAB = key(0, "masking"), ToyVocab()
-MODES = ("full", "sequence", "left", "right")
+MODES = ("bidirectional", "seq2seq", "left_to_right", "right_to_left")
 TABLES = {  # [CLS] a [SEP] b [SEP]: what the token of each line sees
-    "full": ["11111"] * 5,
-    "left": ["10000", "11000", "11100", "11110", "11111"],
-    "right": ["11111", "01111", "00111", "00011", "00001"],
-    "sequence": ["11100", "11100", "11100", "11110", "11111"],
+    "bidirectional": ["11111"] * 5,
+    "left_to_right": ["10000", "11000", "11100", "11110", "11111"],
+    "right_to_left": ["11111", "01111", "00111", "00011", "00001"],
+    "seq2seq": ["11100", "11100", "11100", "11110", "11111"],
 }
-SEGMENTS = {"full": [0, 0, 0, 1, 1], "left": [2] * 5, "right": [3] * 5, "sequence": [4, 4, 4, 5, 5]}
+SEGMENTS = {
+    "bidirectional": [0, 0, 0, 1, 1],
+    "left_to_right": [2] * 5,
+    "right_to_left": [3] * 5,
+    "seq2seq": [4, 4, 4, 5, 5],
+}
 
 
 def pair(num_a: int, num_b: int, label: int = 0) -> dict[str, np.ndarray]:
@@ -34,7 +39,7 @@ def unlabelled() -> dict[str, np.ndarray]:
 
 
 def only(mode: str) -> Unified:
-    return Unified(**{name: float(name == mode) for name in MODES})
+    return Unified(**{f"{name}_prob": float(name == mode) for name in MODES})
 
 
 def made(rewrite: Unified, before: dict[str, np.ndarray], sample: int = 0) -> dict[str, np.ndarray]:
@@ -52,7 +57,7 @@ def test_each_mode_has_its_truth_table_and_its_segments(mode: str) -> None:
 
 
 def test_a_row_without_a_second_segment_is_read_in_full_where_it_should_be_a_sequence() -> None:
-    after = made(only("sequence"), row(6, [0, 5]))
+    after = made(only("seq2seq"), row(6, [0, 5]))
     assert not after["rank"].any()
     assert after["segments"].tolist() == [4] * 6
 
@@ -64,7 +69,7 @@ def test_modes_come_in_their_shares() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_label_of_a_pair_is_asked_for_in_mode_full_alone(mode: str) -> None:
-    assert made(only(mode), pair(4, 4, label=0))["pair_label"] == (0 if mode == "full" else IGNORE)
+    assert made(only(mode), pair(4, 4, label=0))["pair_label"] == (0 if mode == "bidirectional" else IGNORE)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -76,7 +81,7 @@ def test_a_pair_that_does_not_go_on_is_read_in_full_and_never_a_source_with_a_ta
 
 
 def test_the_recipe_reads_a_third_in_full_half_of_which_goes_on() -> None:
-    segment = Pair(negative="random", share=1 / 6)
+    segment = Pair(negatives="random", negative_prob=1 / 6)
     text = random_shard(700, most_sentences=20)
     plan = segment.plan(text, 128, 0, key(0, "segment").at(0, 0))
     found = [made(Unified(), segment.row(plan, i, text, VOCAB), i) for i in range(len(plan))]
@@ -93,7 +98,7 @@ def test_chosen_tokens_are_hidden_as_in_a_cloze_80_10_10() -> None:
     kinds = np.zeros(3, int)
     for sample in range(400):
         before = pair(300, 300)
-        after = made(only("left"), before, sample)
+        after = made(only("left_to_right"), before, sample)
         asked_S = after["labels"] != IGNORE
         np.testing.assert_array_equal(after["labels"][asked_S], before["ids"][asked_S])
         kind_M = np.where(after["ids"] == 4, 0, np.where(after["ids"] != before["ids"], 1, 2))[asked_S]
@@ -108,7 +113,7 @@ def test_the_end_of_a_target_is_asked_for_as_often_as_any_other_token(mode: str)
     for sample in range(1000):
         asked += made(only(mode), pair(20, 20), sample)["labels"] != IGNORE
     assert asked[0] == asked[21] == 0
-    if mode == "sequence":
+    if mode == "seq2seq":
         rate = asked[1:21].mean() / 1000
         assert stats.binomtest(int(asked[42]), 1000, rate).pvalue > 0.001
     else:
@@ -118,25 +123,31 @@ def test_the_end_of_a_target_is_asked_for_as_often_as_any_other_token(mode: str)
 def test_masks_fall_into_both_segments_where_the_fine_tuning_loader_hides_targets_only() -> None:
     asked = np.zeros(43)
     for sample in range(500):
-        asked += made(only("sequence"), pair(20, 20), sample)["labels"] != IGNORE
+        asked += made(only("seq2seq"), pair(20, 20), sample)["labels"] != IGNORE
     assert stats.chisquare([asked[1:21].sum(), asked[22:42].sum()]).pvalue > 0.001
 
 
 def test_the_row_that_comes_in_is_not_written_to() -> None:
     before = pair(4, 4) | {"hits": np.ones(11, np.int32)}
     copies = {name: column.copy() for name, column in before.items()}
-    only("sequence")(before, VOCAB, MASKING.at(0, 0))
+    only("seq2seq")(before, VOCAB, MASKING.at(0, 0))
     for name, column in copies.items():
         np.testing.assert_array_equal(before[name], column)
 
 
 def test_shares_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"rewrite.full \+ sequence \+ left \+ right is 0.83\d*, allowed is 1"):
-        Unified(full=1 / 6)
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"objective.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob is 0.83\d*, "
+            r"allowed is 1"
+        ),
+    ):
+        Unified(bidirectional_prob=1 / 6)
     with pytest.raises(ValueError, match="allowed is no negative share"):
-        Unified(full=-1 / 3, sequence=1.0)
-    with pytest.raises(ValueError, match=r"rewrite.mask is 2"):
-        Unified(mask=2)
+        Unified(bidirectional_prob=-1 / 3, seq2seq_prob=1.0)
+    with pytest.raises(ValueError, match=r"objective.mask_replace_prob is 2"):
+        Unified(mask_replace_prob=2)
     assert Unified().raw_length(512, Nothing()) == Cloze().raw_length(512, Nothing()) == 512
 
 
@@ -146,14 +157,14 @@ def test_a_row_without_a_label_gets_none(mode: str) -> None:
 
 
 def test_the_last_draw_of_all_has_a_mode_where_the_shares_sum_up_to_a_little_less_than_one() -> None:
-    rewrite = Unified(full=0.1, sequence=0.2, left=0.3, right=0.4 - 5e-7)
-    assert rewrite._mode(1 - 2**-53, None) == "full"
+    rewrite = Unified(bidirectional_prob=0.1, seq2seq_prob=0.2, left_to_right_prob=0.3, right_to_left_prob=0.4 - 5e-7)
+    assert rewrite._mode(1 - 2**-53, None) == "bidirectional"
 
 
 def test_the_end_of_a_target_is_a_unit_of_its_own_behind_the_others() -> None:
     before = pair(1, 0) | {"hits": np.array([0, 1, 0, 0], np.int32)}  # all ordinary tokens are chosen: so is the end
     for sample in range(20):
-        after = only("sequence")(before, VOCAB, MASKING.at(1, sample))
+        after = only("seq2seq")(before, VOCAB, MASKING.at(1, sample))
         assert after["hits"].tolist() == [0, 1, 0, 2]
         assert after["labels"].tolist() == [IGNORE, *before["ids"][[1]].tolist(), IGNORE, 3]
 
@@ -168,19 +179,19 @@ def test_what_is_no_end_of_a_target_is_not_asked_for(before: dict[str, np.ndarra
     hits = (~before["special"]).astype(np.int32)
     hits[-1] = 0
     for sample in range(20):
-        assert only("sequence")(before | {"hits": hits}, VOCAB, MASKING.at(1, sample))["hits"].tolist() == hits.tolist()
+        assert only("seq2seq")(before | {"hits": hits}, VOCAB, MASKING.at(1, sample))["hits"].tolist() == hits.tolist()
 
 
 def test_the_end_of_a_target_is_asked_for_in_a_row_that_begins_with_an_ordinary_token() -> None:
     before = {name: column[1:] if column.ndim else column for name, column in pair(2, 2).items()}
-    after = only("sequence")(before | {"hits": (~before["special"]).astype(np.int32)}, VOCAB, MASKING.at(1, 0))
+    after = only("seq2seq")(before | {"hits": (~before["special"]).astype(np.int32)}, VOCAB, MASKING.at(1, 0))
     assert after["labels"][-1] == 3
 
 
 def test_a_row_of_special_tokens_has_no_end_to_ask_for() -> None:
     before = row(3, [0, 1, 2]) | {"hits": np.zeros(3, np.int32)}
     before["segments"][1:] = 1
-    assert (only("sequence")(before, VOCAB, MASKING.at(1, 0))["labels"] == IGNORE).all()
+    assert (only("seq2seq")(before, VOCAB, MASKING.at(1, 0))["labels"] == IGNORE).all()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,7 +15,7 @@ from tests.preprocessing.toy import ToyShard, random_shard, shard
 
 
 def contiguous(text: ToyShard, length: int, copy: int = 0, **keys):
-    return rows_of(Pair(negative="none", **{"short": 0.0, **keys}), text, length, copy=copy)
+    return rows_of(Pair(negatives="none", **{"short_seq_prob": 0.0, **keys}), text, length, copy=copy)
 
 
 def sizes(row) -> tuple[int, int]:
@@ -24,7 +24,7 @@ def sizes(row) -> tuple[int, int]:
 
 
 def test_a_contiguous_pair_has_no_label_and_b_goes_on_where_a_ends():
-    for row in contiguous(random_shard(20), 64, single=0.2):
+    for row in contiguous(random_shard(20), 64, single_segment_prob=0.2):
         assert "pair_label" not in row
         assert len(row["ids"]) <= 64
     for row in contiguous(shard([[7] * 40] * 3), 64):
@@ -40,7 +40,7 @@ def test_the_sentence_that_overflows_the_first_half_goes_to_a_or_b_by_a_coin():
 
 
 def test_a_tenth_of_the_rows_has_one_segment_only():
-    rows = [row for copy in range(30) for row in contiguous(shard([[10] * 700]), 64, copy, single=0.1)]
+    rows = [row for copy in range(30) for row in contiguous(shard([[10] * 700]), 64, copy, single_segment_prob=0.1)]
     single = [row for row in rows if row["special"].sum() == 2]
     assert abs(len(single) / len(rows) - 0.1) < 0.02
     assert {len(row["ids"]) for row in single} == {64}
@@ -48,7 +48,9 @@ def test_a_tenth_of_the_rows_has_one_segment_only():
 
 
 def test_short_contiguous_rows_have_a_target_from_five_up():
-    rows = [contiguous(shard([[1] * 2000]), 64, copy, short=1.0)[:-1] for copy in range(40)]  # the last is what is left
+    rows = [
+        contiguous(shard([[1] * 2000]), 64, copy, short_seq_prob=1.0)[:-1] for copy in range(40)
+    ]  # the last is what is left
     longs = np.array([len(row["ids"]) - 3 for copy in rows for row in copy])
     longs = longs[longs < 61]  # from 61 to 64 they are cut to 61
     assert set(longs.tolist()) == set(range(5, 61))
@@ -66,7 +68,7 @@ def test_a_lone_sentence_is_a_row_without_b():
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000), single=st.sampled_from([0.0, 0.5]))
 def test_contiguous_pairs_begin_where_the_chunk_before_ended(documents, copy, single):
     text = shard(documents)
-    plan = plan_of(Pair(negative="none", short=0.3, single=single), text, 40, copy=copy)
+    plan = plan_of(Pair(negatives="none", short_seq_prob=0.3, single_segment_prob=single), text, 40, copy=copy)
     ordered = np.sort(plan.start_RP[:, 0])
     assert np.array_equal(ordered, plan.start_RP[:, 0])
     assert set(text.offset_N1[:-1].tolist()) <= set(ordered.tolist())
@@ -102,7 +104,7 @@ def test_a_and_b_are_as_long_as_the_reference_electra_makes_them():
     ends = np.append(text.sentence_at_M[1:], len(text.ids_T))
     lengths_N = np.split(ends - text.sentence_at_M, np.searchsorted(text.sentence_at_M, text.offset_N1[1:-1]))
     theirs = np.array([pair for one in lengths_N for pair in reference_contiguous(one.tolist(), 256, rng, mended=True)])
-    plan = plan_of(Pair(negative="none", short=0.05, single=0.1), text, 256)
+    plan = plan_of(Pair(negatives="none", short_seq_prob=0.05, single_segment_prob=0.1), text, 256)
     ours = plan.stop_RP.astype(int) - plan.start_RP
     assert abs(len(ours) / len(theirs) - 1) < 0.02
     for part in (0, 1):
@@ -118,7 +120,11 @@ def test_the_reference_electra_interleaves_a_and_b_where_a_short_sentence_comes_
     }
     assert (23, 38) in found  # 20 + 3, and the 15 between them in B
     assert mended == {(20, 41), (35, 26), (62, 0)}
-    ours = {sizes(row) for copy in range(100) for row in contiguous(shard([[20, 15, 3, 40]]), 64, copy, single=0.1)}
+    ours = {
+        sizes(row)
+        for copy in range(100)
+        for row in contiguous(shard([[20, 15, 3, 40]]), 64, copy, single_segment_prob=0.1)
+    }
     assert ours == mended
 
 
@@ -130,7 +136,7 @@ def test_the_reference_electra_interleaves_a_and_b_where_a_short_sentence_comes_
 def test_the_reply_of_a_dialogue_is_its_next_turn_or_one_of_another_dialogue(documents, copy):
     text = shard(documents)
     starts = {10 + at for at in text.sentence_at_M.tolist()}
-    rows = rows_of(Pair(negative="dialogue"), text, 2000, copy=copy)
+    rows = rows_of(Pair(negatives="dialogue"), text, 2000, copy=copy)
     for row in rows:
         a, b = halves(row)
         assert b[0] in starts
@@ -144,23 +150,23 @@ def test_the_reply_of_a_dialogue_is_its_next_turn_or_one_of_another_dialogue(doc
 
 
 def test_half_of_the_replies_are_fake():
-    plan = plan_of(Pair(negative="dialogue"), random_shard(2000), 128)
+    plan = plan_of(Pair(negatives="dialogue"), random_shard(2000), 128)
     assert abs(plan.pair_label_R.mean() - 0.5) < 0.01
 
 
 def test_a_lone_dialogue_has_no_fake_reply():
-    with pytest.raises(BadInput, match=r"has one document only, and segment.negative dialogue needs a partner for it"):
-        plan_of(Pair(negative="dialogue"), shard([[5, 5, 5]]), 32)
+    with pytest.raises(BadInput, match=r"has one document only, and packing.negatives dialogue needs a partner for it"):
+        plan_of(Pair(negatives="dialogue"), shard([[5, 5, 5]]), 32)
 
 
 # Pair, sentences and two separators (RoBERTa)
 
 
-@pytest.mark.parametrize("negative", ["random", "swap"])
+@pytest.mark.parametrize("negative", ["random", "swapped"])
 def test_a_sentence_pair_is_one_sentence_and_one_more(negative):
     text = shard([[3, 4, 5, 6, 7]] * 6)
     starts = {10 + at for at in text.sentence_at_M.tolist()}
-    pair = Pair(negative=negative, unit="sentence", separators=2)
+    pair = Pair(negatives=negative, unit="sentence", num_separators=2)
     for row in [row for copy in range(10) for row in rows_of(pair, text, 64, copy=copy)]:
         ids = row["ids"].tolist()
         first, middle, again, last = np.flatnonzero(row["special"]).tolist()
@@ -174,7 +180,7 @@ def test_a_sentence_pair_is_one_sentence_and_one_more(negative):
 @settings(deadline=None)
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000), unit=st.sampled_from(["segment", "sentence"]))
 def test_two_separators_take_their_room(documents, copy, unit):
-    for row in rows_of(Pair(negative="random", unit=unit, separators=2), shard(documents), 24, copy=copy):
+    for row in rows_of(Pair(negatives="random", unit=unit, num_separators=2), shard(documents), 24, copy=copy):
         assert len(row["ids"]) <= 24
         assert row["special"].sum() == 4
 
@@ -182,10 +188,13 @@ def test_two_separators_take_their_room(documents, copy, unit):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"negative": "random", "single": 0.1}, "segment.single is 0.1, allowed is 0 unless negative is none"),
         (
-            {"negative": "none", "unit": "sentence"},
-            "segment.unit is 'sentence', allowed is segment where negative is none",
+            {"negatives": "random", "single_segment_prob": 0.1},
+            "packing.single_segment_prob is 0.1, allowed is 0 unless negatives is none",
+        ),
+        (
+            {"negatives": "none", "unit": "sentence"},
+            "packing.unit is 'sentence', allowed is segment where negatives is none",
         ),
     ],
 )

@@ -45,7 +45,7 @@ NAMES = ("en", "fr")
 
 
 def test_a_translation_is_two_sides_in_separators_whose_positions_begin_again():
-    rows = rows_of(Parallel(pairs=1.0, languages=NAMES), bitext(TWO), 32)
+    rows = rows_of(Parallel(translation_ratio=1.0, languages=NAMES), bitext(TWO), 32)
     row = next(row for row in rows if len(row["ids"]) == 13)
     assert row["ids"].tolist() == [SEP, 10, 11, 12, 13, 14, SEP, SEP, 15, 16, 17, 18, SEP]
     assert row["languages"].tolist() == [0] * 7 + [1] * 6
@@ -56,19 +56,19 @@ def test_a_translation_is_two_sides_in_separators_whose_positions_begin_again():
 
 
 def test_without_restart_a_row_has_no_positions():
-    segment = Parallel(pairs=1.0, restart=False, languages=NAMES)
+    segment = Parallel(translation_ratio=1.0, reset_positions=False, languages=NAMES)
     assert "positions" not in segment.emits
     assert set(rows_of(segment, bitext(TWO), 32)[0]) == segment.emits | {"unit_starts"}
 
 
-@pytest.mark.parametrize("segment", [Parallel(languages=NAMES), Parallel(pairs=0.0, languages=NAMES)])
+@pytest.mark.parametrize("segment", [Parallel(languages=NAMES), Parallel(translation_ratio=0.0, languages=NAMES)])
 def test_a_row_has_the_columns_that_it_says(segment):
     for row in rows_of(segment, bitext(TWO + MONO), 16):
         assert set(row) == segment.emits | {"unit_starts"}
 
 
 def test_text_of_a_language_is_one_stream_with_a_separator_behind_each_sentence():
-    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), bitext(MONO), 9)
+    rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), bitext(MONO), 9)
     english = [row["ids"].tolist() for row in rows if row["languages"][0] == 0]
     assert english == [  # the French document between the two English ones is elsewhere
         [SEP, 10, 11, 12, 13, 14, SEP, 15, 16],
@@ -87,7 +87,7 @@ def test_every_token_of_a_language_is_in_its_stream_once(length):
         for _ in range(40)
     ]
     text = bitext(documents)
-    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), text, length)
+    rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), text, length)
     found = [id for row in rows for id in row["ids"].tolist() if id != SEP]
     missing = set(text.ids_T.tolist()) - set(found)
     assert len(found) == len(set(found))
@@ -99,7 +99,7 @@ def test_every_token_of_a_language_is_in_its_stream_once(length):
 
 
 def test_the_sides_of_translations_are_text_of_their_languages_too():
-    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), bitext(TWO), 32)
+    rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), bitext(TWO), 32)
     assert [row["ids"].tolist() for row in rows] == [
         [SEP, 10, 11, 12, SEP, 13, 14, SEP, 19, 20, SEP],
         [SEP, 15, 16, 17, 18, SEP, 21, 22, 23, SEP],
@@ -108,7 +108,7 @@ def test_the_sides_of_translations_are_text_of_their_languages_too():
 
 def test_the_first_side_has_the_language_that_its_file_is_named_after():
     swapped = [(source.replace("fr.en", "fr.fr"), sides) for source, sides in TWO]
-    row = rows_of(Parallel(pairs=1.0, languages=NAMES), bitext(swapped), 32)[0]
+    row = rows_of(Parallel(translation_ratio=1.0, languages=NAMES), bitext(swapped), 32)[0]
     assert (row["languages"][0], row["languages"][-1]) == (1, 0)
 
 
@@ -116,7 +116,7 @@ def test_sides_that_are_not_named_are_numbered_and_of_many_two_are_drawn():
     text = bitext([("val.de.gz", [[2], [3], [4], [5]])] * 3)
     seen = Counter()
     for copy in range(400):
-        for row in rows_of(Parallel(pairs=1.0, alpha=1.0), text, 32, copy):
+        for row in rows_of(Parallel(translation_ratio=1.0, language_sampling_alpha=1.0), text, 32, copy):
             seen[int(row["languages"][0]), int(row["languages"][-1])] += 1
     assert set(seen) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}
     assert max(seen.values()) < 1.3 * min(seen.values())
@@ -129,7 +129,9 @@ def test_a_share_of_the_tokens_is_of_translations_however_short_they_are(share, 
     short = [("a.en-fr.en", [[int(rng.integers(1, 9))], [int(rng.integers(1, 9))]]) for _ in range(400)]
     long = [("a.en-de.en", [[int(rng.integers(9, 30))], [int(rng.integers(9, 30))]]) for _ in range(40)]
     text = bitext(short + long + [("wiki.en", [[9] * 40]), ("wiki.fr", [[7, 30] * 9])] * 20)
-    rows = rows_of(Parallel(pairs=share, alpha=alpha, languages=("en", "fr", "de")), text, 64)
+    rows = rows_of(
+        Parallel(translation_ratio=share, language_sampling_alpha=alpha, languages=("en", "fr", "de")), text, 64
+    )
     tokens = [sum(len(row["ids"]) for row in rows if is_translation(row) == kind) for kind in (False, True)]
     assert abs(tokens[1] / sum(tokens) - share) < 0.01
 
@@ -137,14 +139,14 @@ def test_a_share_of_the_tokens_is_of_translations_however_short_they_are(share, 
 @pytest.mark.parametrize("alpha", [1.0, 0.7, 0.5, 0.0])
 def test_languages_are_sampled_by_the_power_alpha(alpha):
     text = bitext([("wiki.en", [[7] * 9])] * 90 + [("wiki.fr", [[7] * 9])] * 10)
-    rows = rows_of(Parallel(pairs=0.0, alpha=alpha, languages=NAMES), text, 9)
+    rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=alpha, languages=NAMES), text, 9)
     share = np.mean([row["languages"][0] == 1 for row in rows])
     assert abs(share - 0.1**alpha / (0.1**alpha + 0.9**alpha)) < 0.003
 
 
 def test_which_rows_are_repeated_is_drawn_anew_in_every_epoch():
     text = bitext([("wiki.en", [[7] * 9])] * 90 + [("wiki.fr", [[7] * 9])] * 10)
-    segment = Parallel(pairs=0.0, alpha=0.7, languages=NAMES)
+    segment = Parallel(translation_ratio=0.0, language_sampling_alpha=0.7, languages=NAMES)
     one, other = (segment.plan(text, 9, 0, SEGMENT.at(epoch, 0)) for epoch in (0, 1))
     assert len(one) == len(other)
     assert not np.array_equal(one.start_RP, other.start_RP)
@@ -152,45 +154,52 @@ def test_which_rows_are_repeated_is_drawn_anew_in_every_epoch():
 
 def test_a_translation_that_is_too_long_is_dropped_and_counted():
     text = bitext([*TWO, ("europarl.en-fr.en", [[20], [20]])])
-    plan = Parallel(pairs=1.0, languages=NAMES).plan(text, 16, 0, SEGMENT.at(0, 0))
+    plan = Parallel(translation_ratio=1.0, languages=NAMES).plan(text, 16, 0, SEGMENT.at(0, 0))
     assert plan.counts["dropped_translations"] == 1
     assert plan.counts["translations"] == len(plan) == 2
 
 
 def test_a_document_that_lost_its_sides_among_others_that_have_them_is_left_out():
     text = bitext([*TWO, ("europarl.en-fr.en", [[6]])])
-    plan = Parallel(pairs=0.0, alpha=1.0, languages=NAMES).plan(text, 32, 0, SEGMENT.at(0, 0))
+    plan = Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES).plan(
+        text, 32, 0, SEGMENT.at(0, 0)
+    )
     assert plan.counts["unaligned_documents"] == 1
-    rows = rows_of(Parallel(pairs=0.0, alpha=1.0, languages=NAMES), text, 32)
+    rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), text, 32)
     assert max(row["ids"].max() for row in rows) == 23
 
 
 def test_a_few_documents_of_single_words_do_not_make_a_source_a_translation():
     text = bitext([("wiki.en", [[5]]), ("wiki.en", [[1], [1]]), ("wiki.en", [[6]])])
-    rows = rows_of(Parallel(pairs=0.0, languages=NAMES), text, 32)
+    rows = rows_of(Parallel(translation_ratio=0.0, languages=NAMES), text, 32)
     assert [row["ids"].tolist() for row in rows] == [[SEP, *range(10, 15), SEP, 15, SEP, 16, SEP, *range(17, 23), SEP]]
 
 
 def test_a_source_that_does_not_say_its_language_is_refused_in_one_line():
     with pytest.raises(BadInput, match=r"arrow: source 'wiki' does not say its language: name a file or folder after"):
-        rows_of(Parallel(pairs=0.0, languages=NAMES), bitext([("wiki", [[5]])]), 16)
+        rows_of(Parallel(translation_ratio=0.0, languages=NAMES), bitext([("wiki", [[5]])]), 16)
 
 
 def test_a_corpus_without_units_has_no_translations():
-    with pytest.raises(BadInput, match=r"has no translations, which segment.pairs 0.5 needs: read sources of kind"):
+    with pytest.raises(
+        BadInput, match=r"has no translations, which packing.translation_ratio 0.5 needs: read sources of kind"
+    ):
         rows_of(Parallel(), shard([[5, 5]]), 16)
-    assert len(rows_of(Parallel(pairs=0.0), shard([[5, 5]]), 16)) == 1
+    assert len(rows_of(Parallel(translation_ratio=0.0), shard([[5, 5]]), 16)) == 1
 
 
 def test_an_empty_shard_has_no_rows():
     empty = bitext([])
     assert rows_of(Parallel(), empty, 16) == []
-    assert rows_of(Parallel(pairs=0.0), empty, 16) == []
+    assert rows_of(Parallel(translation_ratio=0.0), empty, 16) == []
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [({"alpha": 1.5}, "segment.alpha is 1.5"), ({"languages": ("en", "en")}, "segment.languages is .*each once")],
+    [
+        ({"language_sampling_alpha": 1.5}, "packing.language_sampling_alpha is 1.5"),
+        ({"languages": ("en", "en")}, "packing.languages is .*each once"),
+    ],
 )
 def test_parallel_keys_are_checked(keys, said):
     with pytest.raises(ValueError, match=said):
@@ -230,8 +239,8 @@ def sentences_of(segment: Parallel, copy: int = 0) -> dict[int, list[tuple[int, 
 
 
 def test_sentences_are_shuffled_within_their_language_and_anew_in_each_epoch():
-    plain = Parallel(pairs=0.0, alpha=1.0, languages=NAMES)
-    shuffled = Parallel(pairs=0.0, alpha=1.0, languages=NAMES, order="shuffled")
+    plain = Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES)
+    shuffled = Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES, sentence_order="shuffled")
     in_order, first, again, other = (
         sentences_of(plain), sentences_of(shuffled), sentences_of(shuffled), sentences_of(shuffled, copy=1)
     )  # fmt: skip
@@ -246,12 +255,12 @@ def test_sentences_are_shuffled_within_their_language_and_anew_in_each_epoch():
 
 
 def test_every_place_of_a_line_is_as_likely_for_a_shuffled_sentence():
-    shuffled = Parallel(pairs=0.0, alpha=1.0, languages=NAMES, order="shuffled")
+    shuffled = Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES, sentence_order="shuffled")
     orders = [sentences_of(shuffled, copy)[1] for copy in range(600)]
     places = np.bincount([found.index(sorted(found)[0]) for found in orders], minlength=5)
     assert stats.chisquare(places).pvalue > 0.001
 
 
 def test_translations_are_as_they_were_where_sentences_are_shuffled():
-    rows = rows_of(Parallel(pairs=1.0, languages=NAMES, order="shuffled"), bitext(TWO), 32)
+    rows = rows_of(Parallel(translation_ratio=1.0, languages=NAMES, sentence_order="shuffled"), bitext(TWO), 32)
     assert sorted(len(row["ids"]) for row in rows) == [9, 13]

@@ -16,7 +16,7 @@ from tests.preprocessing.planned import SEGMENT, VOCAB
 from tests.preprocessing.toy import ToyShard, ToyStore, random_shard, shard
 
 RNG = np.random.default_rng(5)
-NSP = Pair(negative="random")
+NSP = Pair(negatives="random")
 
 
 def books(sizes: list[int], sentences: int = 40) -> tuple[ToyShard, ...]:
@@ -32,7 +32,7 @@ def books(sizes: list[int], sentences: int = 40) -> tuple[ToyShard, ...]:
 def partners(shards: tuple[ToyShard, ...], epochs: int) -> tuple[dict[int, set[int]], Counter[int]]:
     """For each document those that are its partners in rows, by number; and how often the partner is the same one."""
     begin = np.concatenate([text.ids_T[text.offset_N1[:-1]] for text in shards])
-    rows = Rows(ToyStore(shards), VOCAB, Sampling(segment=NSP, choose=Words(), rewrite=Cloze()), 64)
+    rows = Rows(ToyStore(shards), VOCAB, Sampling(packing=NSP, masking=Words(), objective=Cloze()), 64)
     found, labels = defaultdict(set), Counter()
     for epoch in range(epochs):
         copy = rows._copy(0, epoch)
@@ -68,7 +68,7 @@ def test_partners_are_drawn_evenly_from_the_other_documents():
 
 def test_rows_over_a_pool_are_whole_sentences_of_two_documents():
     shards = books([3, 3])
-    rows = Rows(ToyStore(shards), VOCAB, Sampling(segment=NSP, choose=Words(), rewrite=Cloze()), 64)
+    rows = Rows(ToyStore(shards), VOCAB, Sampling(packing=NSP, masking=Words(), objective=Cloze()), 64)
     plan, line = rows._copy(0, 0).plans[0], rows._lines[0][0]
     for i in range(len(plan)):
         row = NSP.row(plan, i, line, VOCAB, frozenset({"sentence_starts"}))
@@ -85,7 +85,7 @@ def test_a_shard_of_enough_documents_has_the_rows_that_it_has_alone():
 @pytest.mark.parametrize("negative", ["swap", "none"])
 def test_rows_without_partners_need_no_pool(negative: str):
     few = books([2, 2])
-    assert lines_of(Pair(negative=negative), few) == few
+    assert lines_of(Pair(negatives=negative), few) == few
 
 
 def test_a_pool_takes_no_more_shards_than_it_needs():

@@ -66,7 +66,7 @@ def halves(row, reuse: int) -> tuple[list[int], list[int], list[int]]:
 def test_a_row_is_a_stretch_of_the_stream_and_a_pair_that_fills_it(backward, documents, copy, reuse, room):
     text = shard([*documents, [30, 30]])
     line, length = line_of(text)[:: -1 if backward else 1], reuse + room + 3
-    rows = rows_of(StreamPair(reuse=reuse), text, length, copy=copy, backward=backward)
+    rows = rows_of(StreamPair(reuse_len=reuse), text, length, copy=copy, backward=backward)
     assert len(rows) == max(0, (len(line) - room - 1) // reuse)
     for i, row in enumerate(rows):
         stretch, a, b = halves(row, reuse)
@@ -82,7 +82,7 @@ def test_a_row_is_a_stretch_of_the_stream_and_a_pair_that_fills_it(backward, doc
 
 
 def test_a_row_begins_where_the_reused_stretch_of_the_row_before_ends():
-    rows = rows_of(StreamPair(reuse=16), random_shard(20), 64)
+    rows = rows_of(StreamPair(reuse_len=16), random_shard(20), 64)
     firsts = [id for row in rows for id in row["ids"][:16].tolist()]
     assert firsts == line_of(random_shard(20))[: 16 * len(rows)]
 
@@ -92,7 +92,7 @@ def test_a_row_begins_where_the_reused_stretch_of_the_row_before_ends():
 
 def test_a_word_of_a_backward_row_begins_where_it_ended():
     text = shard([[12, 12, 12]], word_every=3)  # ids 10, 11, 12 are a word
-    for row in rows_of(StreamPair(reuse=12), text, 24, backward=True):
+    for row in rows_of(StreamPair(reuse_len=12), text, 24, backward=True):
         inside = ~row["special"]
         ends = (row["ids"] - 10) % 3 == 2
         cut = np.append(True, row["special"][:-1])  # behind a separator, or at the start, it may be half a word
@@ -101,7 +101,7 @@ def test_a_word_of_a_backward_row_begins_where_it_ended():
 
 def test_a_of_a_backward_row_ends_where_a_sentence_begins():
     text = random_shard(300)
-    plan = StreamPair(reuse=64).plan(text, 192, 0, SEGMENT.at(0, 0), backward=True)
+    plan = StreamPair(reuse_len=64).plan(text, 192, 0, SEGMENT.at(0, 0), backward=True)
     line_starts = set((text.sentence_at_M + np.searchsorted(text.offset_N1, text.sentence_at_M, "right") - 1).tolist())
     is_cut_R = plan.stop_RP[:, 2] != plan.start_RP[:, 1]  # B is from elsewhere, or A was cut for it
     assert set(plan.start_RP[~is_cut_R, 1].tolist()) <= line_starts
@@ -111,7 +111,7 @@ def test_a_of_a_backward_row_ends_where_a_sentence_begins():
 
 def test_half_of_the_pairs_of_a_stream_go_on_and_both_kinds_begin_with_a_sentence():
     text = random_shard(400)
-    segment = StreamPair(reuse=64)
+    segment = StreamPair(reuse_len=64)
     plan = segment.plan(text, 192, 0, SEGMENT.at(0, 0))
     line_starts = set((text.sentence_at_M + np.searchsorted(text.offset_N1, text.sentence_at_M, "right") - 1).tolist())
     assert abs(plan.counts["negatives"] / len(plan) - 0.5) < 0.02
@@ -123,7 +123,7 @@ def test_half_of_the_pairs_of_a_stream_go_on_and_both_kinds_begin_with_a_sentenc
 
 def test_the_end_of_a_is_drawn_evenly_from_the_sentences_that_end_in_the_room():
     text = shard([[5] * 400])
-    plans = [StreamPair(reuse=40).plan(text, 40 + 21 + 3, 0, SEGMENT.at(copy, 0)) for copy in range(200)]
+    plans = [StreamPair(reuse_len=40).plan(text, 40 + 21 + 3, 0, SEGMENT.at(copy, 0)) for copy in range(200)]
     longs = np.concatenate([(plan.stop_RP.astype(int) - plan.start_RP)[:, 1] for plan in plans])
     share = np.bincount(longs, minlength=21) / len(longs)
     # 15 and 20 are cut beside a long B, to 11 and 16 but for a B at the end of the text
@@ -131,16 +131,18 @@ def test_the_end_of_a_is_drawn_evenly_from_the_sentences_that_end_in_the_room():
 
 
 def test_a_stretch_without_a_sentence_end_is_a_and_b_is_from_anywhere():
-    plan = StreamPair(reuse=8).plan(shard([[500, 500]]), 30, 0, SEGMENT.at(0, 0))
+    plan = StreamPair(reuse_len=8).plan(shard([[500, 500]]), 30, 0, SEGMENT.at(0, 0))
     assert plan.counts["negatives"] >= len(plan) - 4
 
 
 def test_a_row_without_room_for_a_pair_is_bad_input():
-    with pytest.raises(BadInput, match=r"segment.reuse is 256, a row of 256 tokens has no room for a pair behind it"):
+    with pytest.raises(
+        BadInput, match=r"packing.reuse_len is 256, a row of 256 tokens has no room for a pair behind it"
+    ):
         rows_of(StreamPair(), shard([[50] * 20]), 256)
 
 
-@pytest.mark.parametrize("segment", [Stream(), StreamPair(reuse=8)], ids=lambda segment: segment.kind)
+@pytest.mark.parametrize("segment", [Stream(), StreamPair(reuse_len=8)], ids=lambda segment: segment.kind)
 def test_a_text_that_is_too_short_for_a_row_gives_none(segment):
     assert rows_of(segment, shard([[3]]), 24) == []
     assert rows_of(segment, shard([]), 24) == []
@@ -148,4 +150,4 @@ def test_a_text_that_is_too_short_for_a_row_gives_none(segment):
 
 def test_a_stream_has_as_many_rows_in_every_epoch():
     text = random_shard(50)
-    assert len({len(StreamPair(reuse=16).plan(text, 64, 0, SEGMENT.at(copy, 0))) for copy in range(20)}) == 1
+    assert len({len(StreamPair(reuse_len=16).plan(text, 64, 0, SEGMENT.at(copy, 0))) for copy in range(20)}) == 1

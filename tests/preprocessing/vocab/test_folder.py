@@ -57,7 +57,7 @@ def pieces_of(folder: Path) -> tuple[list[tuple[str, float]], bytes]:
 
 
 def spiece(folder: Path, **settings: Any) -> Path:
-    train(Unigram(size=52), LEARNED).save(folder)
+    train(Unigram(vocab_size=52), LEARNED).save(folder)
     without(folder, "specials.json", "tokenizer.json")
     return written(folder, **settings)
 
@@ -65,7 +65,7 @@ def spiece(folder: Path, **settings: Any) -> Path:
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
 def test_word_pieces(name: str, lowercase: bool, tmp_path: Path) -> None:
-    vocab = train(WordPiece(size=150, lowercase=lowercase), LEARNED)
+    vocab = train(WordPiece(vocab_size=150, lowercase=lowercase), LEARNED)
     vocab.save(tmp_path)
     theirs = hf().BertTokenizer(vocab=str(tmp_path / "vocab.txt"), do_lower_case=lowercase)
     theirs.save_pretrained(tmp_path / "theirs")
@@ -76,7 +76,7 @@ def test_word_pieces(name: str, lowercase: bool, tmp_path: Path) -> None:
 
 
 def test_byte_pieces_of_gpt_2(tmp_path: Path) -> None:
-    train(ByteBPE(size=320), LEARNED).save(tmp_path)
+    train(ByteBPE(vocab_size=320), LEARNED).save(tmp_path)
     theirs = hf().GPT2Tokenizer(vocab=str(tmp_path / "vocab.json"), merges=str(tmp_path / "merges.txt"))
     theirs.save_pretrained(tmp_path / "theirs")
     same_ids(tmp_path / "theirs", theirs, pairs=False)  # theirs has no template
@@ -84,7 +84,7 @@ def test_byte_pieces_of_gpt_2(tmp_path: Path) -> None:
 
 
 def test_byte_pieces_of_roberta(tmp_path: Path) -> None:
-    train(ByteBPE(size=320, specials="roberta"), LEARNED).save(tmp_path)
+    train(ByteBPE(vocab_size=320, special_tokens="roberta"), LEARNED).save(tmp_path)
     theirs = hf().RobertaTokenizer(vocab=str(tmp_path / "vocab.json"), merges=str(tmp_path / "merges.txt"))
     theirs.save_pretrained(tmp_path / "theirs")
     same_ids(tmp_path / "theirs", theirs)
@@ -118,7 +118,7 @@ def test_a_sentencepiece_model_of_xlnet(tmp_path: Path) -> None:
 
 
 def test_a_sentencepiece_model_of_t5_has_the_sentinels_that_are_said(tmp_path: Path) -> None:
-    train(Unigram(size=62, sentinels=10), LEARNED).save(tmp_path)
+    train(Unigram(vocab_size=62, extra_ids=10), LEARNED).save(tmp_path)
     without(tmp_path, "specials.json", "tokenizer.json")
     written(tmp_path, config={"model_type": "t5"}, tokenizer_config={"extra_ids": 10})
     vocab = of_folder(tmp_path)
@@ -141,7 +141,7 @@ def test_the_published_tokenizer_of_t5(shared: Path, tmp_path: Path) -> None:
 
 
 def test_our_own_files_are_read_as_they_are(tmp_path: Path) -> None:
-    vocab = train(Unigram(size=52, lowercase=True), LEARNED)
+    vocab = train(Unigram(vocab_size=52, lowercase=True), LEARNED)
     vocab.save(tmp_path)
     assert of_folder(tmp_path) == vocab
 
@@ -150,7 +150,7 @@ def test_our_own_files_are_read_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_vocab_txt_that_does_not_say_its_case_is_refused(tmp_path: Path) -> None:
-    train(WordPiece(size=150), LEARNED).save(tmp_path)
+    train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
     without(tmp_path, "specials.json", "tokenizer.json")
     with pytest.raises(BadInput, match=r"vocab\.txt alone does not say whether text is lower-cased; write"):
         of_folder(tmp_path)
@@ -161,7 +161,7 @@ def test_a_vocab_txt_that_does_not_say_its_case_is_refused(tmp_path: Path) -> No
 
 
 def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    train(WordPiece(size=150), LEARNED).save(tmp_path)
+    train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
     written(without(tmp_path, "specials.json"), tokenizer_config={"do_lower_case": False})
     with pytest.raises(BadInput, match=r"lower-cases, tokenizer_config\.json says do_lower_case false; make the two"):
         of_folder(tmp_path)
@@ -192,7 +192,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_byte_pieces_with_a_space_put_before_the_text_are_refused(tmp_path: Path) -> None:
-    train(ByteBPE(size=320), LEARNED).save(tmp_path)
+    train(ByteBPE(vocab_size=320), LEARNED).save(tmp_path)
     written(without(tmp_path, "specials.json", "tokenizer.json"), tokenizer_config={"add_prefix_space": True})
     with pytest.raises(BadInput, match="says add_prefix_space, which these two files have not"):
         of_folder(tmp_path)
@@ -200,7 +200,7 @@ def test_byte_pieces_with_a_space_put_before_the_text_are_refused(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_garbled_file_is_refused(name: str, tmp_path: Path) -> None:
-    train(WordPiece(size=150), LEARNED).save(tmp_path)
+    train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
     (without(tmp_path, "specials.json") / name).write_text("{")
     with pytest.raises(BadInput, match="cannot be read as this kind of vocabulary"):
         of_folder(tmp_path)

@@ -41,7 +41,7 @@ def folded(text: str) -> str:
 @pytest.fixture(scope="module")
 def vocab() -> Vocab:
     texts = [text for language, text in TEXTS.items() if language not in ("ar", "hi", "th", "ur", "zh")] * 9
-    return train(SentencePieceBPE(size=90, lowercase=True, strip_accents=True), texts)
+    return train(SentencePieceBPE(vocab_size=90, lowercase=True, strip_accents=True), texts)
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
@@ -75,14 +75,14 @@ def test_the_same_texts_give_the_same_bytes(vocab: Vocab) -> None:
     folding.normaliser.cache_clear()
     folding.plain.cache_clear()
     texts = [text for language, text in TEXTS.items() if language not in ("ar", "hi", "th", "ur", "zh")] * 9
-    assert train(SentencePieceBPE(size=90, lowercase=True, strip_accents=True), texts).hash == vocab.hash
+    assert train(SentencePieceBPE(vocab_size=90, lowercase=True, strip_accents=True), texts).hash == vocab.hash
 
 
 def test_a_file_with_accents_can_be_read_without_them(tmp_path: Path) -> None:
-    plain = train(SentencePieceBPE(size=110), [TEXTS["fr"], TEXTS["en"]] * 9)
+    plain = train(SentencePieceBPE(vocab_size=110), [TEXTS["fr"], TEXTS["en"]] * 9)
     plain.save(tmp_path)
     file = str(tmp_path / "spiece.model")
-    bare = train(SentencePieceBPE(size=110, lowercase=True, strip_accents=True, file=file), [])
+    bare = train(SentencePieceBPE(vocab_size=110, lowercase=True, strip_accents=True, path=file), [])
     assert bare.encode("Noël") == plain.encode("noel") != plain.encode("Noël")
 
 

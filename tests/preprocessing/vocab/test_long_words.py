@@ -39,11 +39,14 @@ def test_marks_that_a_cased_vocabulary_keeps_count() -> None:
 def test_text_without_long_words_is_trained_on_as_it_is() -> None:
     assert left(TEXT) == TEXT
     long = f"{TEXT}{'xyzzy' * 400} {TEXT}"
-    assert train(WordPiece(size=90), [long] * 3).files == train(WordPiece(size=90), [f"{TEXT}  {TEXT}"] * 3).files
+    assert (
+        train(WordPiece(vocab_size=90), [long] * 3).files
+        == train(WordPiece(vocab_size=90), [f"{TEXT}  {TEXT}"] * 3).files
+    )
 
 
 def test_a_long_word_is_unknown_whatever_it_was_trained_on() -> None:
-    vocab = train(WordPiece(size=90), [TEXT * 3])
+    vocab = train(WordPiece(vocab_size=90), [TEXT * 3])
     assert vocab.encode("e" * 101) == [vocab.unk]
 
 
@@ -58,7 +61,7 @@ def test_the_trainer_sees_no_word_that_is_longer(order: str, monkeypatch: pytest
         return whole(texts, size, lowercase)
 
     monkeypatch.setattr(module, "_train", counting)
-    spec = WordPiece(size=90, order=order)  # type: ignore[arg-type]
+    spec = WordPiece(vocab_size=90, token_order=order)  # type: ignore[arg-type]
     assert spec.least_size([TEXT + "x" * 1_000_000]) == spec.least_size([TEXT])
     train(spec, [TEXT + "q" * 1_000_000, TEXT])
     assert max(seen) <= 100
@@ -86,5 +89,5 @@ def test_long_words_are_cut_for_byte_bpe(text: str, lengths: list[int]) -> None:
 
 
 def test_byte_bpe_learns_from_long_words_too() -> None:
-    vocab = train(ByteBPE(size=270), ["xyzzy" * 2_000])
+    vocab = train(ByteBPE(vocab_size=270), ["xyzzy" * 2_000])
     assert any(vocab.piece(id) == "xyzzy" for id in range(vocab.size))

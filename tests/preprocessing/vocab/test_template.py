@@ -11,10 +11,10 @@ from preprocessing.vocab.template import SPECIAL, Template, windows
 
 TEXT = "Ada wrote to the non-profit. It isn't far, said Charles; naïve engines compute. " * 4
 KINDS = {
-    "wordpiece": WordPiece(size=120),
-    "roberta": ByteBPE(size=320, specials="roberta"),
-    "gpt2": ByteBPE(size=300),
-    "unigram": Unigram(size=40),
+    "wordpiece": WordPiece(vocab_size=120),
+    "roberta": ByteBPE(vocab_size=320, special_tokens="roberta"),
+    "gpt2": ByteBPE(vocab_size=300),
+    "unigram": Unigram(vocab_size=40),
 }
 
 
@@ -43,7 +43,7 @@ def test_special_tokens_stand_where_the_template_says(vocab: Vocab) -> None:
 
 
 def vocab_name(vocab: Vocab) -> str:
-    return vocab.kind if vocab.kind != "byte_bpe" else ("gpt2" if vocab.cls is None else "roberta")
+    return vocab.kind if vocab.kind != "byte_level_bpe" else ("gpt2" if vocab.cls is None else "roberta")
 
 
 def test_the_longer_text_loses_tokens_first(vocab: Vocab) -> None:

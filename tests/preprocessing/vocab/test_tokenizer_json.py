@@ -85,7 +85,7 @@ CASES: dict[str, Case] = {
         {"lowercase": False},
         {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"},
     ),
-    "byte_bpe": (_byte_bpe, ByteBPE, {}, {"pad": "<|pad|>", "sep": "<|endoftext|>", "mask": "<|fill|>"}),
+    "byte_level_bpe": (_byte_bpe, ByteBPE, {}, {"pad": "<|pad|>", "sep": "<|endoftext|>", "mask": "<|fill|>"}),
     "unigram": (
         _unigram,
         Unigram,
@@ -103,7 +103,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind, (make, _, _, roles) in CASES.items():
         made[kind] = tmp_path_factory.mktemp(kind)
         make().save(str(made[kind] / "tokenizer.json"))
-        if kind == "byte_bpe":
+        if kind == "byte_level_bpe":
             settings = {"mask_token": {"__type": "AddedToken", "content": roles["mask"]}, "eos_token": roles["sep"]}
             (made[kind] / "tokenizer_config.json").write_text(json.dumps(settings))
     return made
@@ -111,7 +111,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def spec_of(kind: str, file: Path, **more: Any) -> VocabSpec:
     _, member, settings, _ = CASES[kind]
-    return member(**{"size": 1_000, "file": str(file), **settings, **more})
+    return member(**{"vocab_size": 1_000, "path": str(file), **settings, **more})
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -152,19 +152,19 @@ def test_words_begin_where_the_text_has_them(kind: str, folders: dict[str, Path]
 def test_what_is_exported_of_it_is_read_again_as_it_is(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     vocab = given(spec_of(kind, folders[kind]))
     vocab.save(tmp_path)
-    if kind == "byte_bpe":
+    if kind == "byte_level_bpe":
         (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": "<|fill|>"}))
     assert given(spec_of(kind, tmp_path)) == vocab
 
 
 def test_truncation_padding_and_dropout_of_a_file_are_left_out(folders: dict[str, Path], tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(folders["byte_bpe"] / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folders["byte_level_bpe"] / "tokenizer.json"))
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=4)
     about = json.loads(tokenizer.to_str())
     about["model"] |= {"dropout": 0.5, "ignore_merges": False}
     (tmp_path / "tokenizer.json").write_text(json.dumps(about))
-    vocab = given(spec_of("byte_bpe", tmp_path))
+    vocab = given(spec_of("byte_level_bpe", tmp_path))
     ids = vocab.encode(TEXT[0])
     assert len(ids) > 4
     assert all(vocab.encode(TEXT[0]) == ids for _ in range(5))
@@ -176,7 +176,7 @@ def test_a_role_whose_token_is_not_marked_as_special_is_not_read_out_of_a_text(t
     tokenizer.add_tokens([AddedToken("<fim>", special=False)])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": "<fim>"}))
-    vocab = given(spec_of("byte_bpe", tmp_path))
+    vocab = given(spec_of("byte_level_bpe", tmp_path))
     assert vocab.mask is not None
     assert vocab.mask not in vocab.encode("a <fim> b")
 
@@ -189,16 +189,16 @@ def refused(spec: VocabSpec) -> str:
 
 
 def test_a_token_that_a_file_names_and_does_not_have_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_bytes((folders["byte_bpe"] / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer.json").write_bytes((folders["byte_level_bpe"] / "tokenizer.json").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": "<gone>"}))
-    assert "has no piece for mask_token <gone>; add it there" in refused(spec_of("byte_bpe", tmp_path))
+    assert "has no piece for mask_token <gone>; add it there" in refused(spec_of("byte_level_bpe", tmp_path))
 
 
 def test_a_file_that_treats_case_otherwise_than_the_recipe_says_is_refused(folders: dict[str, Path]) -> None:
     said = refused(spec_of("wordpiece", folders["wordpiece"], lowercase=True))
-    assert said.endswith("keeps the case of text, vocab.lowercase is true; write data.vocab.lowercase=false")
+    assert said.endswith("keeps the case of text, tokenizer.lowercase is true; write data.tokenizer.lowercase=false")
     said = refused(spec_of("unigram", folders["unigram"], lowercase=False))
-    assert said.endswith("lower-cases text, vocab.lowercase is false; write data.vocab.lowercase=true")
+    assert said.endswith("lower-cases text, tokenizer.lowercase is false; write data.tokenizer.lowercase=true")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_scheme_whose_words_nothing_here_can_tell_is_refused(
     tmp_path: Path, model: dict[str, str], said: str
 ) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    assert said in refused(WordPiece(file=str(tmp_path)))
+    assert said in refused(WordPiece(path=str(tmp_path)))
 
 
 def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
         Unigram: "tokenizer.json and no spiece.model and no tokenizer.model and no sentencepiece.bpe.model",
         ByteBPE: "tokenizer.json and no vocab.json and no encoder.json",
     }.items():
-        assert f"has no {names}; name another folder or a file" in refused(spec(file=str(tmp_path)))
+        assert f"has no {names}; name another folder or a file" in refused(spec(path=str(tmp_path)))
 
 
 # What a recipe says of it, before anything is read
@@ -236,26 +236,28 @@ def problems(recipe: str, *overrides: str) -> list[str]:
 
 def test_a_recipe_that_masks_wants_a_mask_token_of_the_file(folders: dict[str, Path]) -> None:
     file = folders["sentencepiece_bpe"]
-    kind = ("data.vocab.kind=sentencepiece_bpe", "data.vocab.lowercase=false", f"data.vocab.file={file}")
+    kind = ("data.tokenizer.kind=sentencepiece_bpe", "data.tokenizer.lowercase=false", f"data.tokenizer.path={file}")
     assert problems("bert_base", *kind) == [
-        f"objective.rewrite: cloze needs a mask token, {file} has none; say which it is by mask_token in its "
+        f"objective: mlm needs a mask token, {file} has none; say which it is by mask_token in its "
         "tokenizer_config.json, or name another file"
     ]
 
 
 def test_a_file_that_does_not_fit_is_said_before_anything_is_read(folders: dict[str, Path]) -> None:
-    file = folders["byte_bpe"]
-    assert problems("gpt2", f"data.vocab.file={file}") == []
-    assert problems("gpt2", f"data.vocab.file={file}", "data.vocab.size=300") == [
-        f"data.vocab.size is 300, the vocabulary given has {given(spec_of('byte_bpe', file)).size} pieces; write "
-        f"data.vocab.size={given(spec_of('byte_bpe', file)).size}"
+    file = folders["byte_level_bpe"]
+    assert problems("gpt2", f"data.tokenizer.path={file}") == []
+    assert problems("gpt2", f"data.tokenizer.path={file}", "data.tokenizer.vocab_size=300") == [
+        f"data.tokenizer.vocab_size is 300, the vocabulary given has {given(spec_of('byte_level_bpe', file)).size} "
+        f"pieces; write "
+        f"data.tokenizer.vocab_size={given(spec_of('byte_level_bpe', file)).size}"
     ]
-    assert problems("bert_base", f"data.vocab.file={file}") == [
-        f"data.vocab.file: {file / 'tokenizer.json'}: is BPE of kind byte_bpe, vocab.kind is wordpiece; write "
-        "data.vocab.kind=byte_bpe, or name another file"
+    assert problems("bert_base", f"data.tokenizer.path={file}") == [
+        f"data.tokenizer.path: {file / 'tokenizer.json'}: is BPE of kind byte_level_bpe, tokenizer.kind is wordpiece; "
+        f"write "
+        "data.tokenizer.kind=byte_level_bpe, or name another file"
     ]
-    assert problems("gpt2", "data.vocab.file=/no/such") == [
-        "data.vocab.file: /no/such: No such file or directory; name a vocabulary that exists"
+    assert problems("gpt2", "data.tokenizer.path=/no/such") == [
+        "data.tokenizer.path: /no/such: No such file or directory; name a vocabulary that exists"
     ]
 
 
@@ -272,8 +274,8 @@ def test_published_vocabularies_as_transformers_saves_them_give_its_ids(shared: 
     bert.save_pretrained(tmp_path / "bert")
     albert.save_pretrained(tmp_path / "albert")
     for reference, spec in (
-        (bert, WordPiece(file=str(tmp_path / "bert"))),
-        (albert, Unigram(size=30_000, lowercase=True, file=str(tmp_path / "albert"))),
+        (bert, WordPiece(path=str(tmp_path / "bert"))),
+        (albert, Unigram(vocab_size=30_000, lowercase=True, path=str(tmp_path / "albert"))),
     ):
         vocab = given(spec)
         assert [vocab.encode(text) for text in texts] == [

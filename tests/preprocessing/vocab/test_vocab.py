@@ -34,15 +34,15 @@ TEXTS = [
     " ".join(WORDS[(i * k) % len(WORDS)] for k in range(1, 13)).capitalize() + ". Caf\u00e9 1!" for i in range(1, 60)
 ]
 SPECS: list[VocabSpec] = [
-    WordPiece(size=100),
-    WordPiece(size=100, lowercase=False),
-    ByteBPE(size=300),
-    ByteBPE(size=300, specials="roberta"),
-    Unigram(size=60),
-    SentencePieceBPE(size=60),
-    Unigram(size=40, lowercase=True),
-    SentencePieceBPE(size=60, lowercase=True),
-    WholeWords(size=40),
+    WordPiece(vocab_size=100),
+    WordPiece(vocab_size=100, lowercase=False),
+    ByteBPE(vocab_size=300),
+    ByteBPE(vocab_size=300, special_tokens="roberta"),
+    Unigram(vocab_size=60),
+    SentencePieceBPE(vocab_size=60),
+    Unigram(vocab_size=40, lowercase=True),
+    SentencePieceBPE(vocab_size=60, lowercase=True),
+    WholeWords(vocab_size=40),
     SingleBytes(),
 ]
 SAMPLE = "The cats sat\nunhappily.\n\nNobody ran after the Caf\u00e9 1, quickly!"
@@ -73,14 +73,14 @@ def test_special_tokens_have_the_ids_of_their_family(vocabs: dict[VocabSpec, Voc
 
 
 def test_a_vocabulary_has_at_most_the_pieces_asked_for(vocabs: dict[VocabSpec, Vocab]) -> None:
-    assert all(vocab.size <= spec.size for spec, vocab in vocabs.items())
+    assert all(vocab.size <= spec.vocab_size for spec, vocab in vocabs.items())
     assert vocabs[SPECS[0]].size == 100
     assert vocabs[SPECS[4]].size == 60
 
 
 def test_a_small_text_gives_fewer_pieces_and_says_so() -> None:
-    assert train(ByteBPE(size=5_000), ["abab abab"]).size < 270
-    assert train(WordPiece(size=5_000), ["abab abab"]).size < 20
+    assert train(ByteBPE(vocab_size=5_000), ["abab abab"]).size < 270
+    assert train(WordPiece(vocab_size=5_000), ["abab abab"]).size < 20
 
 
 def test_every_piece_can_be_named_and_encoded_ids_are_pieces(vocab: Vocab) -> None:
@@ -129,9 +129,9 @@ def test_the_bytes_of_a_cased_model_are_those_of_sentencepieces_own_rules(vocabs
 def test_a_cased_file_can_be_read_as_one_that_folds_case(
     vocabs: dict[VocabSpec, Vocab], spec: type[Unigram], tmp_path: Path
 ) -> None:
-    cased = vocabs[spec(size=60)]
+    cased = vocabs[spec(vocab_size=60)]
     cased.save(tmp_path)
-    folded = train(spec(size=60, lowercase=True, file=str(tmp_path / "spiece.model")), [])
+    folded = train(spec(vocab_size=60, lowercase=True, path=str(tmp_path / "spiece.model")), [])
     assert folded.encode("The CAT") == cased.encode("the cat") != cased.encode("The CAT")
     plain = Tokenizer.from_buffer(folded.files["tokenizer.json"])
     assert plain.encode("The CAT", add_special_tokens=False).ids == folded.encode("The CAT")
@@ -188,7 +188,9 @@ def test_words_begin_where_words_begin(vocabs: dict[VocabSpec, Vocab], spec: Voc
 def test_pieces_that_begin_words_are_known_by_their_mark(vocab: Vocab) -> None:
     inside = [vocab.piece(id) for id in np.flatnonzero(~vocab.starts_word_V)]
     begin = [vocab.piece(id) for id in np.flatnonzero(vocab.starts_word_V) if id not in vocab.special_ids]
-    mark = {"wordpiece": "##", "byte_bpe": "\u0120", "bytes": "\u0120", "words": ""}.get(vocab.kind, "\u2581")
+    mark = {"wordpiece": "##", "byte_level_bpe": "\u0120", "bytes": "\u0120", "word_level": ""}.get(
+        vocab.kind, "\u2581"
+    )
     assert all(piece.startswith(mark) == (vocab.kind == "wordpiece") for piece in inside)
     assert any(piece.startswith(mark) for piece in (inside if vocab.kind == "wordpiece" else begin))
     assert vocab.starts_word_V.shape == (vocab.size,)
@@ -233,7 +235,7 @@ def test_tokenizer_json_puts_the_special_tokens_of_the_family_around_a_text(voca
 def test_files_of_the_family_are_saved_as_well(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
     of_sentencepiece = vocab.kind in ("unigram", "sentencepiece_bpe")
-    own = {"vocab.json", "merges.txt"} if vocab.kind == "byte_bpe" else {"vocab.txt"}
+    own = {"vocab.json", "merges.txt"} if vocab.kind == "byte_level_bpe" else {"vocab.txt"}
     own = {"spiece.model"} if of_sentencepiece else own
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "specials.json"} | own
     about = json.loads((tmp_path / "specials.json").read_bytes())
@@ -246,9 +248,9 @@ def test_a_vocabulary_read_from_its_own_files_is_the_same(vocabs: dict[VocabSpec
         vocab.save(folder)
         file = next((name for name in ("spiece.model", "vocab.txt") if name in vocab.files), "")
         settings = {name: getattr(spec, name) for name in ("size", "lowercase", "specials") if hasattr(spec, name)}
-        assert train(type(spec)(**settings, file=str(folder / file)), []) == vocab
-        if spec.kind in ("wordpiece", "byte_bpe"):
-            assert train(type(spec)(**settings, file=str(folder / "tokenizer.json")), []) == vocab
+        assert train(type(spec)(**settings, path=str(folder / file)), []) == vocab
+        if spec.kind in ("wordpiece", "byte_level_bpe"):
+            assert train(type(spec)(**settings, path=str(folder / "tokenizer.json")), []) == vocab
 
 
 def test_the_same_texts_give_the_same_bytes_in_any_process_on_any_cores(vocabs: dict[VocabSpec, Vocab]) -> None:
@@ -264,7 +266,7 @@ def test_the_same_texts_give_the_same_bytes_in_any_process_on_any_cores(vocabs: 
 
 
 def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
-    vocab = train(WordPiece(size=100), ["ab " * 20_000 + "zyx"])  # a and b are 99.99 %, 100 / 32 is 3
+    vocab = train(WordPiece(vocab_size=100), ["ab " * 20_000 + "zyx"])  # a and b are 99.99 %, 100 / 32 is 3
     assert [vocab.piece(id) for id in range(5, vocab.size) if len(vocab.piece(id)) == 1] == ["a", "b", "x"]
     assert vocab.encode("x z") == [vocab.encode("x")[0], vocab.unk]
 
@@ -273,12 +275,23 @@ def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
     ("spec", "message"),
     [
         (
-            WordPiece(size=20),
-            r"^vocab.size is 20, the characters of this text alone need \d+; write data.vocab.size=\d+$",
+            WordPiece(vocab_size=20),
+            r"^tokenizer.vocab_size is 20, the characters of this text alone need \d+; write "
+            r"data.tokenizer.vocab_size=\d+$",
         ),
-        (Unigram(size=5_000), r"is 5000, this text gives at most (\d+) pieces; write data.vocab.size=\1, or give more"),
-        (Unigram(size=8), r"^vocab.size is 8, the characters of this text alone need \d+; write data.vocab.size=\d+$"),
-        (SentencePieceBPE(size=8, sentinels=2), r"^vocab.size is 8, the characters of .* need \d+; write data.vocab."),
+        (
+            Unigram(vocab_size=5_000),
+            r"is 5000, this text gives at most (\d+) pieces; write data.tokenizer.vocab_size=\1, or give more",
+        ),
+        (
+            Unigram(vocab_size=8),
+            r"^tokenizer.vocab_size is 8, the characters of this text alone need \d+; write "
+            r"data.tokenizer.vocab_size=\d+$",
+        ),
+        (
+            SentencePieceBPE(vocab_size=8, extra_ids=2),
+            r"^tokenizer.vocab_size is 8, the characters of .* need \d+; write data.tokenizer.",
+        ),
     ],
 )
 def test_a_size_that_the_text_cannot_give_is_bad_input(spec: VocabSpec, message: str) -> None:
@@ -298,25 +311,31 @@ CHARACTERS = [
 
 @pytest.mark.parametrize("texts", CHARACTERS)
 @pytest.mark.parametrize(
-    "spec", [WordPiece(size=20), Unigram(size=8, lowercase=True), SentencePieceBPE(size=20, sentinels=9)]
+    "spec",
+    [WordPiece(vocab_size=20), Unigram(vocab_size=8, lowercase=True), SentencePieceBPE(vocab_size=20, extra_ids=9)],
 )
 def test_the_least_size_is_the_one_that_training_asks_for(spec: VocabSpec, texts: list[str]) -> None:
     least = spec.least_size(texts)
-    with pytest.raises(BadInput, match=f"alone need {least}; write data.vocab.size=") as error:
+    with pytest.raises(BadInput, match=f"alone need {least}; write data.tokenizer.vocab_size=") as error:
         train(spec, texts)
     asked = int(str(error.value).split("=")[-1])
     assert asked >= least
-    assert train(replace(spec, size=least), texts).size == least
+    assert train(replace(spec, vocab_size=least), texts).size == least
 
 
 def test_any_size_is_enough_for_the_characters_where_pieces_are_bytes_or_words_or_from_a_file() -> None:
-    for spec in (ByteBPE(size=300), WholeWords(size=9), SingleBytes(size=9), WordPiece(size=9, file="vocab.txt")):
+    for spec in (
+        ByteBPE(vocab_size=300),
+        WholeWords(vocab_size=9),
+        SingleBytes(vocab_size=9),
+        WordPiece(vocab_size=9, path="vocab.txt"),
+    ):
         assert spec.least_size(CHARACTERS[0]) == 0
 
 
 def test_no_text_at_all_is_bad_input_for_unigram() -> None:
     with pytest.raises(BadInput) as error:
-        train(Unigram(size=100), [])
+        train(Unigram(vocab_size=100), [])
     one_line(error)
 
 
@@ -331,17 +350,17 @@ OF_BYTES = b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}'
         ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\ncat\n", WordPiece, "a piece twice"),
         ("vocab.txt", b"[PAD]\n\xff\xfe\n", WordPiece, "cannot be read as this kind"),
         ("tokenizer.json", b"{", WordPiece, "cannot be read as this kind"),
-        ("tokenizer.json", OF_BYTES, WordPiece, "is BPE of kind byte_bpe, vocab.kind is wordpiece"),
+        ("tokenizer.json", OF_BYTES, WordPiece, "is BPE of kind byte_level_bpe, tokenizer.kind is wordpiece"),
         (
             "tokenizer.json",
             b'{"model": {"type": "WordPiece"}}',
             ByteBPE,
-            "is WordPiece of kind wordpiece, vocab.kind is byte_bpe",
+            "is WordPiece of kind wordpiece, tokenizer.kind is byte_level_bpe",
         ),
         ("tokenizer.json", b'{"model": []}', ByteBPE, "cannot be read as this kind"),
         ("spiece.model", b"no protocol buffer", Unigram, "is no sentencepiece model"),
         ("spiece.model", b"", Unigram, "is no sentencepiece model"),
-        ("tokenizer.json", OF_BYTES, Unigram, "is BPE of kind byte_bpe, vocab.kind is unigram"),
+        ("tokenizer.json", OF_BYTES, Unigram, "is BPE of kind byte_level_bpe, tokenizer.kind is unigram"),
         ("tokenizer.json", OF_BYTES, SentencePieceBPE, "vocab.kind is sentencepiece_bpe"),
     ],
 )
@@ -351,29 +370,29 @@ def test_a_file_that_is_no_such_vocabulary_is_bad_input(
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInput, match=message) as error:
-        train(spec(size=300, file=str(tmp_path / name)), [])
-    assert one_line(error).startswith("vocab.file: ")
+        train(spec(vocab_size=300, path=str(tmp_path / name)), [])
+    assert one_line(error).startswith("tokenizer.path: ")
 
 
 def test_a_file_with_more_pieces_than_asked_for_is_bad_input(vocabs: dict[VocabSpec, Vocab], tmp_path: Path) -> None:
     vocabs[SPECS[0]].save(tmp_path)
-    with pytest.raises(BadInput, match=r"vocab\.size is 90, the vocabulary given has 100 pieces"):
-        train(WordPiece(size=90, file=str(tmp_path / "vocab.txt")), [])
+    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 90, the vocabulary given has 100 pieces"):
+        train(WordPiece(vocab_size=90, path=str(tmp_path / "vocab.txt")), [])
 
 
 def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[VocabSpec, Vocab]) -> None:
     vocab = vocabs[SPECS[0]]
-    fits(vocab, WordPiece(size=100))
-    fits(vocab, WordPiece(size=101))
-    with pytest.raises(BadInput, match=r"vocab\.size is 99, the vocabulary given has 100"):
-        fits(vocab, WordPiece(size=99))
+    fits(vocab, WordPiece(vocab_size=100))
+    fits(vocab, WordPiece(vocab_size=101))
+    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 99, the vocabulary given has 100"):
+        fits(vocab, WordPiece(vocab_size=99))
     with pytest.raises(BadInput, match=r"vocab\.kind is unigram, the vocabulary given is wordpiece"):
         fits(vocab, Unigram())
 
 
 def test_whole_words_are_numbered_by_frequency_and_rare_ones_are_unknown() -> None:
     texts = ["the cat of the mat <unk> , 's </s>", "the cat , a </s> b <unk> <unk>", "rare"]
-    vocab = train(WholeWords(size=7), texts)
+    vocab = train(WholeWords(vocab_size=7), texts)
     assert [vocab.piece(id) for id in range(vocab.size)] == ["<unk>", "</s>", "the", ",", "cat", "'s", "a"]
     assert vocab.specials == {"unk": 0, "sep": 1}
     assert vocab.encode("a rare cat, <unk> </s>\nThe 's the</s>") == [6, 0, 0, 0, 0, 0, 5, 0]
@@ -395,31 +414,34 @@ def test_single_bytes_give_the_text_back_and_those_that_training_never_met_are_u
 
 
 def test_the_most_frequent_bytes_stay_where_there_are_more_than_asked_for() -> None:
-    vocab = train(SingleBytes(size=4), ["aaa bb c"])
+    vocab = train(SingleBytes(vocab_size=4), ["aaa bb c"])
     assert [vocab.piece(id) for id in range(4)] == ["<unk>", "</s>", "a", "b"]
 
 
 def test_a_size_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"vocab\.size is 0, allowed is a whole number from 1 up"):
-        WordPiece(size=0)
-    with pytest.raises(ValueError, match=r"vocab\.size is 2, allowed is a whole number from 3 up"):
-        SingleBytes(size=2)
+    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 0, allowed is a whole number from 1 up"):
+        WordPiece(vocab_size=0)
+    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 2, allowed is a whole number from 3 up"):
+        SingleBytes(vocab_size=2)
 
 
 @pytest.mark.parametrize("spec", [WordPiece, ByteBPE, Unigram, SentencePieceBPE, WholeWords, SingleBytes])
 def test_a_table_has_a_row_for_each_piece_or_more(spec: type[WordPiece]) -> None:
-    assert (table_rows(spec(size=500)), table_rows(spec(size=500, rows=512))) == (500, 512)
-    with pytest.raises(ValueError, match=r"vocab\.rows is 499, allowed is 0 \(as .*\), or vocab\.size \(500\) or more"):
-        spec(size=500, rows=499)
+    assert (table_rows(spec(vocab_size=500)), table_rows(spec(vocab_size=500, padded_vocab_size=512))) == (500, 512)
+    with pytest.raises(
+        ValueError,
+        match=r"tokenizer\.padded_vocab_size is 499, allowed is 0 \(as .*\), or tokenizer\.vocab_size \(500\) or more",
+    ):
+        spec(vocab_size=500, padded_vocab_size=499)
 
 
 def test_rows_of_a_table_are_no_pieces(vocabs: dict[VocabSpec, Vocab]) -> None:
-    assert train(WordPiece(size=100, rows=128), TEXTS) == vocabs[SPECS[0]]
+    assert train(WordPiece(vocab_size=100, padded_vocab_size=128), TEXTS) == vocabs[SPECS[0]]
 
 
 def test_a_power_beyond_proportion_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"vocab\.alpha is 1.5, allowed is a share from 0 to 1"):
-        SentencePieceBPE(alpha=1.5)
+    with pytest.raises(ValueError, match=r"tokenizer\.language_sampling_alpha is 1.5, allowed is a share from 0 to 1"):
+        SentencePieceBPE(language_sampling_alpha=1.5)
 
 
 def test_a_damaged_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -> None:
@@ -465,7 +487,7 @@ def test_another_vocabulary_than_the_wanted_one_is_bad_input(vocab: Vocab, tmp_p
 
 def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_most_often() -> None:
     texts = ["the cat and the dog and the bird", "the dog saw a cat", "a bird, a bird"] * 40
-    plain, ordered = (train(WordPiece(size=80, order=order), texts) for order in ("training", "frequency"))
+    plain, ordered = (train(WordPiece(vocab_size=80, token_order=order), texts) for order in ("training", "frequency"))
     count_V = np.bincount([id for text in texts for id in ordered.encode(text)], minlength=ordered.size)
     ordinary_V = np.delete(count_V, list(ordered.special_ids))
     assert (np.diff(ordinary_V) <= 0).all()
@@ -474,13 +496,13 @@ def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_mo
     assert {plain.piece(id) for id in range(plain.size)} == {ordered.piece(id) for id in range(ordered.size)}
     assert [plain.piece(id) for id in plain.encode(texts[0])] == [ordered.piece(id) for id in ordered.encode(texts[0])]
     assert not (np.diff(np.bincount([id for text in texts for id in plain.encode(text)])[5:]) <= 0).all()
-    assert ordered.hash == train(WordPiece(size=80, order="frequency"), texts).hash
+    assert ordered.hash == train(WordPiece(vocab_size=80, token_order="frequency"), texts).hash
 
 
 @pytest.mark.parametrize(
     ("kind", "size", "least"), [(WordPiece, 1, 6), (WordPiece, 5, 6), (ByteBPE, 256, 257), (Unigram, 2, 6)]
 )
 def test_a_vocabulary_has_room_for_more_than_its_special_tokens(kind: Any, size: int, least: int) -> None:
-    with pytest.raises(ValueError, match=f"vocab.size is {size}, allowed is a whole number from {least} up"):
-        kind(size=size)
-    kind(size=least)
+    with pytest.raises(ValueError, match=f"tokenizer.vocab_size is {size}, allowed is a whole number from {least} up"):
+        kind(vocab_size=size)
+    kind(vocab_size=least)

@@ -28,7 +28,7 @@ def test_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> None:
     from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy  # slow to import
 
     file = shared / "tokenizers" / "bert-uncased" / "vocab.txt"
-    vocab, reference = train(WordPiece(file=str(file)), []), BertTokenizerLegacy(str(file))
+    vocab, reference = train(WordPiece(path=str(file)), []), BertTokenizerLegacy(str(file))
     assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (30522, 0, 100, 101, 102, 103)
     assert vocab.encode("hello world") == [7592, 2088]
     sample = (shared / "tokenizers" / "hf_fixtures" / "sample_text.txt").read_text(encoding="utf-8").split("\n")
@@ -41,7 +41,7 @@ def test_chinese_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> 
     from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy  # slow to import
 
     file = shared / "tokenizers" / "bert-chinese" / "vocab.txt"
-    vocab, reference = train(WordPiece(file=str(file)), []), BertTokenizerLegacy(str(file))
+    vocab, reference = train(WordPiece(path=str(file)), []), BertTokenizerLegacy(str(file))
     assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (21128, 0, 100, 101, 102, 103)
     news = (shared / "zh" / "zh_samples" / "news_zh_1.txt").read_text(encoding="utf-8", errors="replace")
     for text in sentences(normalise(news))[:100]:
@@ -49,7 +49,7 @@ def test_chinese_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> 
 
 
 def test_a_small_vocabulary_of_t5s_tests_loads(shared: Path) -> None:
-    vocab = train(WordPiece(file=str(shared / "tokenizers" / "seqio_fixture" / "bert_vocab_small.txt")), [])
+    vocab = train(WordPiece(path=str(shared / "tokenizers" / "seqio_fixture" / "bert_vocab_small.txt")), [])
     assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (108, 0, 100, 101, 102, 103)
     assert [vocab.piece(id) for id in vocab.encode("this is a test")] == ["this", "is", "a", "test"]
 
@@ -69,7 +69,7 @@ def test_sentencepiece_models_give_the_ids_of_sentencepiece(
     shared: Path, file: str, spec: type[Unigram], size: int, specials: dict[str, int]
 ) -> None:
     path = shared / "tokenizers" / file
-    vocab, reference = train(spec(file=str(path)), []), SentencePieceProcessor(model_file=str(path))
+    vocab, reference = train(spec(path=str(path)), []), SentencePieceProcessor(model_file=str(path))
     plain = Tokenizer.from_buffer(vocab.files["tokenizer.json"])
     plain.encode_special_tokens = True
     assert (vocab.size, vocab.specials) == (size, specials)
@@ -85,14 +85,14 @@ def test_sentencepiece_models_give_the_ids_of_sentencepiece(
 )
 def test_a_model_of_the_other_kind_is_bad_input(shared: Path, file: str, spec: type[Unigram]) -> None:
     with pytest.raises(BadInput, match="change the kind or the file"):
-        train(spec(file=str(shared / "tokenizers" / file)), [])
+        train(spec(path=str(shared / "tokenizers" / file)), [])
 
 
 def test_t5_tokenizer_json_gives_the_ids_of_transformers_and_of_its_model(shared: Path) -> None:
     from transformers import PreTrainedTokenizerFast  # slow to import
 
     folder = shared / "tokenizers" / "t5"
-    vocab = train(Unigram(size=32100, file=str(folder / "tokenizer.json")), [])
+    vocab = train(Unigram(vocab_size=32100, path=str(folder / "tokenizer.json")), [])
     reference = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     named, *texts = [ODD[0], *(text for text in sample(shared) if text != ODD[0])]
     ids = [vocab.encode(text) for text in texts]
@@ -106,7 +106,7 @@ def test_t5_tokenizer_json_gives_the_ids_of_transformers_and_of_its_model(shared
 
 @pytest.mark.parametrize("file", ["", "tokenizer.json"])
 def test_gpt2_ids_are_the_published_ones(shared: Path, file: str) -> None:
-    vocab = train(ByteBPE(file=str(shared / "tokenizers" / "gpt2-roberta" / file)), [])
+    vocab = train(ByteBPE(path=str(shared / "tokenizers" / "gpt2-roberta" / file)), [])
     assert (vocab.size, vocab.sep, vocab.special_ids) == (50257, 50256, (50256,))
     assert vocab.encode("Hello world") == [15496, 995]
     assert vocab.encode("The quick brown fox jumps over the lazy dog.") == [
@@ -124,20 +124,20 @@ def test_gpt2_files_are_known_by_both_pairs_of_names(shared: Path, tmp_path: Pat
         for file in (tmp_path / "hub" / name, tmp_path / "paper" / given):
             file.parent.mkdir(exist_ok=True)
             file.write_bytes((folder / given).read_bytes())
-    hub, paper = (train(ByteBPE(file=str(tmp_path / one)), []) for one in ("hub", "paper"))
+    hub, paper = (train(ByteBPE(path=str(tmp_path / one)), []) for one in ("hub", "paper"))
     assert hub.hash == paper.hash
     texts = sample(shared)
-    whole = train(ByteBPE(file=str(folder)), [])  # there is a tokenizer.json, which decides
+    whole = train(ByteBPE(path=str(folder)), [])  # there is a tokenizer.json, which decides
     assert [whole.encode(text) for text in texts] == [hub.encode(text) for text in texts]
 
 
 def test_roberta_ids_are_the_published_ones(shared: Path) -> None:
-    spec = ByteBPE(size=50265, specials="roberta", file=str(shared / "tokenizers" / "gpt2-roberta"))
+    spec = ByteBPE(vocab_size=50265, special_tokens="roberta", path=str(shared / "tokenizers" / "gpt2-roberta"))
     vocab = train(spec, [])
     assert (vocab.size, vocab.special_ids) == (50265, (0, 1, 2, 3, 50264))
     assert vocab.encode("Hello world") == [31414, 232]
     assert vocab.decode([0, 31414, 232, 50264, 2]) == "<s>Hello world<mask></s>"
-    gpt2 = train(ByteBPE(file=str(shared / "tokenizers" / "gpt2-roberta")), [])
+    gpt2 = train(ByteBPE(path=str(shared / "tokenizers" / "gpt2-roberta")), [])
     entries = (shared / "tokenizers" / "gpt2-roberta" / "roberta_dict_50260.txt").read_text().splitlines()
     fairseq = {entry.split()[0]: 4 + row for row, entry in enumerate(entries)}  # behind <s>, <pad>, </s> and <unk>
     for text in sample(shared):
@@ -145,7 +145,7 @@ def test_roberta_ids_are_the_published_ones(shared: Path) -> None:
 
 
 def test_albert_ids_are_those_of_its_model(shared: Path) -> None:
-    vocab = train(Unigram(size=30000, file=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
+    vocab = train(Unigram(vocab_size=30000, path=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
     assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (30000, 0, 1, 2, 3, 4)
     assert vocab.decode(vocab.encode("hello world")) == "hello world"
     assert [vocab.piece(id) for id in vocab.encode("hello world")] == ["\u2581hello", "\u2581world"]
@@ -154,7 +154,7 @@ def test_albert_ids_are_those_of_its_model(shared: Path) -> None:
 def test_a_published_cased_model_folds_case_where_asked(shared: Path) -> None:
     """As ALBERT's authors do before they encode; of accents, which they take off too, there are none here."""
     path = shared / "tokenizers" / "albert" / "spiece.model"
-    vocab = train(Unigram(size=30000, lowercase=True, file=str(path)), [])
+    vocab = train(Unigram(vocab_size=30000, lowercase=True, path=str(path)), [])
     reference, plain = (
         SentencePieceProcessor(model_file=str(path)),
         Tokenizer.from_buffer(vocab.files["tokenizer.json"]),
@@ -169,7 +169,7 @@ def test_a_published_cased_model_folds_case_where_asked(shared: Path) -> None:
 
 
 def test_albert_tokenizer_json_agrees_with_sentencepiece_on_real_text(shared: Path, tmp_path: Path) -> None:
-    vocab = train(Unigram(size=30000, file=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
+    vocab = train(Unigram(vocab_size=30000, path=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
     vocab.save(tmp_path)
     plain = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     text = normalise((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))[:100_000]

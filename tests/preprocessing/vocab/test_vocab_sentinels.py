@@ -10,7 +10,7 @@ from preprocessing.vocab import SentencePieceBPE, Unigram, Vocab, train
 from preprocessing.vocab.training import fits
 from tests.preprocessing.vocab.test_vocab import SAMPLE, TEXTS
 
-SPECS = [Unigram(size=80, sentinels=20), SentencePieceBPE(size=80, sentinels=20)]
+SPECS = [Unigram(vocab_size=80, extra_ids=20), SentencePieceBPE(vocab_size=80, extra_ids=20)]
 
 
 @pytest.fixture(scope="module", params=SPECS, ids=lambda spec: spec.kind)
@@ -30,7 +30,7 @@ def test_they_are_the_last_ids_and_count_from_the_end(pair: tuple[Unigram, Vocab
 
 def test_the_other_pieces_are_those_of_a_vocabulary_of_the_rest(pair: tuple[Unigram, Vocab]) -> None:
     spec, vocab = pair
-    plain = train(replace(spec, size=60, sentinels=0), TEXTS)
+    plain = train(replace(spec, vocab_size=60, extra_ids=0), TEXTS)
     assert (plain.sentinel, plain.sentinels, "sentinel" in plain.specials) == (None, 0, False)
     assert plain.files["spiece.model"] == vocab.files["spiece.model"]
     assert plain.encode(SAMPLE) == vocab.encode(SAMPLE)
@@ -49,7 +49,7 @@ def test_they_survive_a_folder_and_belong_to_the_hash(pair: tuple[Unigram, Vocab
     loaded = Vocab.load(tmp_path, wanted=vocab.hash)
     assert (loaded, loaded.sentinel) == (vocab, 79)
     assert loaded.special_ids == vocab.special_ids
-    fewer = train(replace(spec, size=79, sentinels=19), TEXTS)
+    fewer = train(replace(spec, vocab_size=79, extra_ids=19), TEXTS)
     assert fewer.files["spiece.model"] == vocab.files["spiece.model"]
     assert fewer.hash != vocab.hash
 
@@ -57,7 +57,9 @@ def test_they_survive_a_folder_and_belong_to_the_hash(pair: tuple[Unigram, Vocab
 @pytest.mark.shared
 @pytest.mark.parametrize("file", ["spiece.model", "tokenizer.json"])
 def test_the_published_t5_has_its_hundred_whichever_file_is_read(shared: Path, file: str) -> None:
-    spec = Unigram(size=32100, sentinels=100, rows=32128, file=str(shared / "tokenizers" / "t5" / file))
+    spec = Unigram(
+        vocab_size=32100, extra_ids=100, padded_vocab_size=32128, path=str(shared / "tokenizers" / "t5" / file)
+    )
     vocab = train(spec, [])
     assert (vocab.size, vocab.sentinel, vocab.pad, vocab.sep) == (32100, 32099, 0, 1)
     assert (vocab.piece(32099), vocab.piece(32000)) == ("<extra_id_0>", "<extra_id_99>")
@@ -65,10 +67,12 @@ def test_the_published_t5_has_its_hundred_whichever_file_is_read(shared: Path, f
 
 @pytest.mark.shared
 def test_more_sentinels_than_a_file_has_are_bad_input(shared: Path) -> None:
-    with pytest.raises(BadInput, match=r"has fewer sentinels, or not at its end; set vocab\.sentinels"):
-        train(Unigram(size=32128, sentinels=101, file=str(shared / "tokenizers" / "t5" / "tokenizer.json")), [])
+    with pytest.raises(BadInput, match=r"has fewer sentinels, or not at its end; set tokenizer\.extra_ids"):
+        train(Unigram(vocab_size=32128, extra_ids=101, path=str(shared / "tokenizers" / "t5" / "tokenizer.json")), [])
 
 
 def test_there_are_fewer_of_them_than_pieces() -> None:
-    with pytest.raises(ValueError, match=r"vocab.sentinels is 100, allowed is a number from 0 up, below vocab.size"):
-        Unigram(size=100, sentinels=100)
+    with pytest.raises(
+        ValueError, match=r"tokenizer.extra_ids is 100, allowed is a number from 0 up, below tokenizer.vocab_size"
+    ):
+        Unigram(vocab_size=100, extra_ids=100)

@@ -35,7 +35,9 @@ def test_documents_without_phrases_and_without_text_have_units(vocab: Vocab) -> 
         assert document.unit_starts.tolist() == document.word_starts.tolist()
 
 
-@pytest.mark.parametrize("spec", [WordPiece(size=40), ByteBPE(size=300), Unigram(size=13), SentencePieceBPE(size=13)])
+@pytest.mark.parametrize(
+    "spec", [WordPiece(vocab_size=40), ByteBPE(vocab_size=300), Unigram(vocab_size=13), SentencePieceBPE(vocab_size=13)]
+)
 def test_chinese_words_can_be_those_of_jieba(spec: VocabSpec) -> None:
     text = "\u7136\u800c\u8fd9\u6837\u7684\u5904\u7406"  # yet | such | -s | treatment
     vocab = train(spec, [" ".join(text)] * 9)  # no piece has two characters

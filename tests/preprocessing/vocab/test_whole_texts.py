@@ -37,15 +37,15 @@ _MARKS = "。！？｡.!?…\"'“”‘’「」《》«» \n\n，、;:-—()12
 WILD = [normalise("".join(_DRAW.choices(_MARKS, k=_DRAW.randint(1, 90)))) for _ in range(300)]
 DRAWN = [normalise("".join(_DRAW.choices(sentences(text), k=9))) for text in TEXTS[:5] for _ in range(20)]
 SPECS: list[VocabSpec] = [
-    WordPiece(size=700),
-    WordPiece(size=700, lowercase=False),
-    ByteBPE(size=600),
-    ByteBPE(size=600, specials="roberta"),
-    Unigram(size=500),
-    Unigram(size=500, lowercase=True),
-    SentencePieceBPE(size=500),
-    SentencePieceBPE(size=500, lowercase=True, strip_accents=True),
-    WholeWords(size=400),
+    WordPiece(vocab_size=700),
+    WordPiece(vocab_size=700, lowercase=False),
+    ByteBPE(vocab_size=600),
+    ByteBPE(vocab_size=600, special_tokens="roberta"),
+    Unigram(vocab_size=500),
+    Unigram(vocab_size=500, lowercase=True),
+    SentencePieceBPE(vocab_size=500),
+    SentencePieceBPE(vocab_size=500, lowercase=True, strip_accents=True),
+    WholeWords(vocab_size=400),
     SingleBytes(),
 ]
 
@@ -92,7 +92,7 @@ def test_each_sentence_begins_with_its_first_token(vocab: Vocab) -> None:
 
 def test_a_piece_of_bytes_is_counted_whatever_a_tokenizer_makes_of_the_text() -> None:
     """A pattern as that of Llama 3 takes line ends to the mark before them; a normaliser makes text longer."""
-    ours = train(ByteBPE(size=400), TEXTS[3:4] * 3 + ["a.\n\nb.\n\nc!\n\n" * 20])
+    ours = train(ByteBPE(vocab_size=400), TEXTS[3:4] * 3 + ["a.\n\nb.\n\nc!\n\n" * 20])
     about = json.loads(ours.files["tokenizer.json"])
     pattern = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"
     other = Tokenizer(models.BPE(about["model"]["vocab"], [tuple(pair) for pair in about["model"]["merges"]]))
@@ -104,14 +104,14 @@ def test_a_piece_of_bytes_is_counted_whatever_a_tokenizer_makes_of_the_text() ->
             other.normalizer = normalizer
         special = dict.fromkeys(("pad", "unk", "cls", "mask")) | {"sep": 0}
         size = other.get_vocab_size()
-        vocab = Vocab.of("byte_bpe", size, special, 0, {"tokenizer.json": other.to_str().encode()})
+        vocab = Vocab.of("byte_level_bpe", size, special, 0, {"tokenizer.json": other.to_str().encode()})
         for text in ("One.\n\nTwo\u00e9 \ufb01.\n\nThree.", CHINESE):
             (document,) = vocab.encode_documents([sentences(text)])
             assert document.ids.tolist() == vocab.encode(text)
             assert 1 < document.sentence_starts.sum() <= len(sentences(text))
 
 
-@pytest.mark.parametrize("spec", [Unigram(size=14), SentencePieceBPE(size=18)], ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("spec", [Unigram(vocab_size=14), SentencePieceBPE(vocab_size=18)], ids=lambda spec: spec.kind)
 def test_pieces_are_trained_on_words_as_they_are_cut(spec: VocabSpec) -> None:
     """No blank is put before a sentence in training either: none of these pieces begins with one but the first."""
     vocab = train(spec, ["我们走。你们来。他们看。" * 9] * 9)
@@ -121,7 +121,7 @@ def test_pieces_are_trained_on_words_as_they_are_cut(spec: VocabSpec) -> None:
 
 
 def test_whole_words_are_trained_as_they_are_cut() -> None:
-    vocab = train(WholeWords(size=50), ["我们走。你们来。 又来。"] * 3)
+    vocab = train(WholeWords(vocab_size=50), ["我们走。你们来。 又来。"] * 3)
     assert {"我们走。你们来。", "又来。"} <= {vocab.piece(id) for id in range(vocab.size)}
 
 
@@ -140,7 +140,7 @@ def test_a_long_text_is_encoded_in_parts_that_begin_with_blanks(text: str) -> No
     assert parts(text, "nowhere") == [text]
 
 
-@pytest.mark.parametrize("spec", [Unigram(size=19), SentencePieceBPE(size=60)], ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("spec", [Unigram(vocab_size=19), SentencePieceBPE(vocab_size=60)], ids=lambda spec: spec.kind)
 def test_a_long_text_has_the_ids_of_its_words(spec: VocabSpec) -> None:
     """Scores are added up in float32: of a text as long as this, sums alone would tell little between pieces."""
     words = [f"w{number % 97}x" for number in range(20_000)]
@@ -152,7 +152,7 @@ def test_a_long_text_has_the_ids_of_its_words(spec: VocabSpec) -> None:
 @pytest.mark.parametrize("words", ["pieces", "jieba"])
 def test_words_and_phrases_may_reach_over_ends_of_sentences(words: object) -> None:
     text = "我们走。你们来。他们看。"
-    vocab = train(WordPiece(size=60), [text] * 3)
+    vocab = train(WordPiece(vocab_size=60), [text] * 3)
     spans = [[(2, 6)]]
     (document,) = vocab.encode_documents([sentences(text)], words=words, spans=spans)  # type: ignore[arg-type]
     assert document.ids.tolist() == vocab.encode(text)

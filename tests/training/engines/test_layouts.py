@@ -44,7 +44,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def with_memory(run: Run) -> Run:
     """XLNet without dropout, of which each worker has its own."""
     run = xlnet(run)
-    return replace(run, trunk=replace(run.trunk, dropout=0, attention_dropout=0))
+    return replace(run, model=replace(run.model, hidden_dropout=0, attention_dropout=0))
 
 
 NETS = {"bert": lambda run: run, "two sides": two_sided, "memory": with_memory}
@@ -162,13 +162,13 @@ needs_disk = pytest.mark.skipif(
 def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
     """A run of matrices that are large enough for DeepSpeed to take them to a disk: from 1 MiB a worker up."""
     run = mini_run(corpus, folder / layout, save_every=4, keep=2, log_every=1)
-    trunk = replace(run.trunk, width=512, heads=8, inner=2048)
+    trunk = replace(run.model, hidden_size=512, num_attention_heads=8, intermediate_size=2048)
     keys = ON_DISK.get(layout, {"offload_optimizer": "cpu"})
     place = {"nvme_dir": str(folder / f"{layout} disk")} if layout in ON_DISK else {}
     further = {"zero_optimization": {"sub_group_size": 1_500_000}}
     machine = Machine(zero=3, micro_tokens=96, persistence_threshold=1_000, deepspeed=further, **keys, **place)
     phases = (replace(run.phases[0], steps=6, batch=SHORT[0].batch),)
-    return replace(run, trunk=trunk, machine=machine, phases=phases)
+    return replace(run, model=trunk, machine=machine, phases=phases)
 
 
 @pytest.mark.slow

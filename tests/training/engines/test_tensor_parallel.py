@@ -34,33 +34,33 @@ def same(run: Run) -> Run:
 
 def albert(run: Run) -> Run:
     """One block for all layers, and tables narrower than it."""
-    return replace(run, trunk=replace(run.trunk, sharing="all", embedding=16))
+    return replace(run, model=replace(run.model, parameter_sharing="all", embedding_size=16))
 
 
 def twin(run: Run) -> Run:
     """A generator of two heads, one for each worker."""
     run = electra(run)
-    return replace(run, trunk=replace(run.trunk, heads=4))
+    return replace(run, model=replace(run.model, num_attention_heads=4))
 
 
 def four_heads(run: Run) -> Run:
-    return replace(run, trunk=replace(run.trunk, heads=4))
+    return replace(run, model=replace(run.model, num_attention_heads=4))
 
 
 def deep(run: Run) -> Run:
     """Five layers, of which stages have one or two."""
-    return replace(run, trunk=replace(run.trunk, layers=5))
+    return replace(run, model=replace(run.model, num_hidden_layers=5))
 
 
 def noisy(run: Run) -> Run:
-    return replace(run, trunk=replace(run.trunk, dropout=0.2, attention_dropout=0.2))
+    return replace(run, model=replace(run.model, hidden_dropout=0.2, attention_dropout=0.2))
 
 
 def relative(run: Run, name: str) -> Run:
     """Without dropout, of which each worker has its own."""
     run = xlnet(run) if name == "xlnet" else transformer_xl(run)
-    tables = {"tables": Plain()} if name == "transformer_xl" else {}
-    return replace(run, trunk=replace(run.trunk, dropout=0, attention_dropout=0, **tables))
+    tables = {"token_embedding": Plain()} if name == "transformer_xl" else {}
+    return replace(run, model=replace(run.model, hidden_dropout=0, attention_dropout=0, **tables))
 
 
 NETS: dict[str, Callable[[Run], Run]] = {"bert": same, "gpt": gpt, "albert": albert, "t5": two_sided, "electra": twin}
@@ -103,8 +103,8 @@ def by_whole_tensors(run: Run, optimiser: str) -> Run:
     """The run with an optimiser of WHOLE, wide enough for Adafactor to keep rows and columns; or as it is."""
     if not optimiser:
         return run
-    trunk = replace(run.trunk, width=128, inner=160) if optimiser == "adafactor" else run.trunk
-    return replace(run, trunk=trunk, optim=WHOLE[optimiser])
+    trunk = replace(run.model, hidden_size=128, intermediate_size=160) if optimiser == "adafactor" else run.model
+    return replace(run, model=trunk, optim=WHOLE[optimiser])
 
 
 def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes: Any) -> dict[Cell, Any]:

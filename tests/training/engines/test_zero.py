@@ -175,7 +175,7 @@ class Plain(NamedTuple):
 def of_whole_tensors(run: Run, name: str) -> Run:
     """The run with an optimiser that needs whole tensors. It is wide enough for Adafactor to keep rows and columns;
     queries, keys and values are one parameter, of which each of two workers has one and a half."""
-    return replace(run, trunk=replace(run.trunk, layers=1, width=128), optim=WHOLE[name])
+    return replace(run, model=replace(run.model, num_hidden_layers=1, hidden_size=128), optim=WHOLE[name])
 
 
 def signed_of(run: Run, name: str) -> Run:
@@ -184,9 +184,9 @@ def signed_of(run: Run, name: str) -> Run:
 
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
     """A run with dropout and a process that prepares its batches; it saves after 4, 8 and 10 steps."""
-    trunk = replace(run.trunk, dropout=0.1, attention_dropout=0.1)
+    trunk = replace(run.model, hidden_dropout=0.1, attention_dropout=0.1)
     loading = replace(machine(zero, precision=precision), loader_workers=1)
-    return replace(run, trunk=trunk, folder=str(folder), machine=loading, phases=RESTARTED, save_every=4, keep=3)
+    return replace(run, model=trunk, folder=str(folder), machine=loading, phases=RESTARTED, save_every=4, keep=3)
 
 
 DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}

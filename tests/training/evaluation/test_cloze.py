@@ -14,10 +14,16 @@ from tests.training.held_out import with_test_split
 from training.evaluation import Net, fill_in
 from training.losses import MaskedTokens, NextToken, Replaced
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Twin
+from training.specs import Decoder, Encoder, Learned, Twin
 from training.tasks import Blank, Blanks, Cloze
 
-SMALL: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
+SMALL: dict[str, Any] = {
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +33,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def spec_of(kind: str, vocab: Vocab) -> ModelSpec:
     if kind == "encoder":
-        trunk = Encoder(positions=Learned(max=64), **SMALL)
-        return ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=vocab.size)
+        trunk = Encoder(position_embedding=Learned(max_position_embeddings=64), **SMALL)
+        return ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=vocab.size)
     if kind == "twin":
-        twin = Twin(positions=Learned(max=64), generator=0.5, **SMALL)
-        return ModelSpec(trunk=twin, losses=(MaskedTokens(), Replaced()), vocab_size=vocab.size)
-    causal = Decoder(positions=LearnedCausal(max=64), **SMALL)
-    return ModelSpec(trunk=causal, losses=(NextToken(),), vocab_size=vocab.size)
+        twin = Twin(position_embedding=Learned(max_position_embeddings=64), generator_size_ratio=0.5, **SMALL)
+        return ModelSpec(model=twin, losses=(MaskedTokens(), Replaced()), vocab_size=vocab.size)
+    causal = Decoder(position_embedding=Learned(max_position_embeddings=64), **SMALL)
+    return ModelSpec(model=causal, losses=(NextToken(),), vocab_size=vocab.size)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "twin"])  # ELECTRA is asked by its generator
@@ -41,7 +47,7 @@ def test_a_net_that_knows_one_word_only_is_right_where_that_word_stood(kind: str
     vocab = Vocab.load(store.vocab_dir)
     blanks = Cloze().make(store, vocab)
     spec, word = spec_of(kind, vocab), blanks.blanks[0].answer
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1)
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     weights["heads.masked_tokens.bias"][word] = 100.0
     found = fill_in(Net(spec, weights, vocab), blanks)
@@ -77,6 +83,6 @@ def test_the_global_generator_stays_as_it_was(store: Store) -> None:
 
 def test_a_net_that_fills_in_no_single_word_is_refused_in_a_line(store: Store) -> None:
     vocab = Vocab.load(store.vocab_dir)
-    spec = ModelSpec(trunk=BART, losses=(NextToken(),), vocab_size=vocab.size)
+    spec = ModelSpec(model=BART, losses=(NextToken(),), vocab_size=vocab.size)
     with pytest.raises(BadInput, match="task cloze: this encoder_decoder fills in no single word; leave the task out"):
         fill_in(Net(spec, None, vocab), Cloze().make(store, vocab))

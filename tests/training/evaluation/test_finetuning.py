@@ -11,25 +11,46 @@ from training.evaluation.finetuning import examples_of
 from training.finetuning import RowLabel, TaskModel
 from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Twin
+from training.specs import Decoder, Encoder, Learned, Twin
 from training.tasks import Examples, Task
 
 ENCODER = ModelSpec(
-    trunk=Encoder(layers=1, width=32, heads=2, positions=Learned(max=64), dropout=0.1, init_std=0.1),
+    model=Encoder(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=2,
+        position_embedding=Learned(max_position_embeddings=64),
+        hidden_dropout=0.1,
+        init_std=0.1,
+    ),
     losses=(MaskedTokens(), PairLabel()),
     vocab_size=50,
 )
 DECODER = ModelSpec(
-    trunk=Decoder(layers=1, width=32, heads=2, positions=LearnedCausal(max=64), init_std=0.1),
+    model=Decoder(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=2,
+        position_embedding=Learned(max_position_embeddings=64),
+        init_std=0.1,
+    ),
     losses=(NextToken(),),
     vocab_size=50,
 )
 TWIN = ModelSpec(
-    trunk=Twin(layers=1, width=32, heads=2, positions=Learned(max=64), generator=1.0, shared="all", init_std=0.1),
+    model=Twin(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=2,
+        position_embedding=Learned(max_position_embeddings=64),
+        generator_size_ratio=1.0,
+        weight_sharing="all",
+        init_std=0.1,
+    ),
     losses=(MaskedTokens(), Replaced()),
     vocab_size=50,
 )
-ALBERT = replace(ENCODER, trunk=replace(ENCODER.trunk, layers=2, sharing="all", embedding=16))
+ALBERT = replace(ENCODER, model=replace(ENCODER.model, num_hidden_layers=2, parameter_sharing="all", embedding_size=16))
 BUDGET = Budget(labels=60, steps=60, batch=10, peak=3e-3)
 
 
@@ -49,7 +70,7 @@ def examples(num: int, seed: int) -> Examples:
 
 
 def classifier(spec: ModelSpec, classes: int, seed: int) -> TaskModel:
-    return TaskModel(spec.trunk, (RowLabel(classes=classes),), spec.vocab_size, seed)
+    return TaskModel(spec.model, (RowLabel(classes=classes),), spec.vocab_size, seed)
 
 
 def tensors(given: Examples) -> dict[str, torch.Tensor]:
@@ -93,7 +114,7 @@ def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() ->
 
 
 def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
-    pretrained = Model(ENCODER.trunk, ENCODER.losses, ENCODER.vocab_size, seed=1)
+    pretrained = Model(ENCODER.model, ENCODER.losses, ENCODER.vocab_size, seed=1)
     model = classifier(ENCODER, 3, seed=2)
     head = model.heads["row_label"]
     fresh = head.classify.weight.clone()
@@ -105,7 +126,7 @@ def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
 
 
 def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
-    pretrained = Model(ENCODER.trunk, ENCODER.losses, ENCODER.vocab_size, seed=1)
+    pretrained = Model(ENCODER.model, ENCODER.losses, ENCODER.vocab_size, seed=1)
     weights = {name.replace(".pair_label.", ".another."): w for name, w in pretrained.named_parameters()}
     model = classifier(ENCODER, 3, seed=2)
     model.take_over(weights)
@@ -115,7 +136,7 @@ def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
 
 @pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])
 def test_shared_weights_are_taken_over_by_their_one_name(spec: ModelSpec) -> None:
-    pretrained = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1)
+    pretrained = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
     model = classifier(spec, 3, seed=2)
     model.take_over(dict(pretrained.named_parameters()))
     wanted = pretrained.trunk.state_dict()
@@ -135,7 +156,7 @@ def test_a_net_without_segments_takes_pairs() -> None:
     pairs = examples(4, seed=0)
     for row in pairs.rows:
         row["segments"][3:] = 1
-    for spec in (replace(ENCODER, trunk=replace(ENCODER.trunk, segments=1)), DECODER):
+    for spec in (replace(ENCODER, model=replace(ENCODER.model, type_vocab_size=1)), DECODER):
         model = classifier(spec, 2, seed=0)
         assert model.outputs(tensors(pairs))["row_label"].shape == (4, 2)
 

@@ -26,7 +26,7 @@ from training.tasks import Classify, Item
 
 LEARNED = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"] * 20
 TEXT = "The quick fox jumps!"
-ROBERTA = ByteBPE(size=320, specials="roberta")
+ROBERTA = ByteBPE(vocab_size=320, special_tokens="roberta")
 SMALL: Mapping[str, Any] = {
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -41,20 +41,20 @@ BART = {
 }
 # model type -> classes of its config and its net, keys of the config, vocabulary
 NETS: dict[str, tuple[str, str, Mapping[str, Any], VocabSpec | None]] = {
-    "bert": ("BertConfig", "BertForPreTraining", SMALL, WordPiece(size=150)),
+    "bert": ("BertConfig", "BertForPreTraining", SMALL, WordPiece(vocab_size=150)),
     "roberta": (
         "RobertaConfig",
         "RobertaForMaskedLM",
         {**SMALL, "max_position_embeddings": 42, "type_vocab_size": 1, "pad_token_id": 1},
         ROBERTA,
     ),
-    "albert": ("AlbertConfig", "AlbertForMaskedLM", {**SMALL, "embedding_size": 8}, Unigram(size=42)),
-    "electra": ("ElectraConfig", "ElectraForPreTraining", {**SMALL, "embedding_size": 8}, WordPiece(size=150)),
+    "albert": ("AlbertConfig", "AlbertForMaskedLM", {**SMALL, "embedding_size": 8}, Unigram(vocab_size=42)),
+    "electra": ("ElectraConfig", "ElectraForPreTraining", {**SMALL, "embedding_size": 8}, WordPiece(vocab_size=150)),
     "gpt2": (
         "GPT2Config",
         "GPT2LMHeadModel",
         {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40},
-        ByteBPE(size=320),
+        ByteBPE(vocab_size=320),
     ),
     "openai-gpt": (
         "OpenAIGPTConfig",
@@ -66,7 +66,7 @@ NETS: dict[str, tuple[str, str, Mapping[str, Any], VocabSpec | None]] = {
         "T5Config",
         "T5ForConditionalGeneration",
         {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0},
-        Unigram(size=52, sentinels=10),
+        Unigram(vocab_size=52, extra_ids=10),
     ),
     "bart": (
         "BartConfig",
@@ -78,7 +78,7 @@ NETS: dict[str, tuple[str, str, Mapping[str, Any], VocabSpec | None]] = {
         "XLNetConfig",
         "XLNetLMHeadModel",
         {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32},
-        Unigram(size=42),
+        Unigram(vocab_size=42),
     ),
 }
 
@@ -103,7 +103,7 @@ def saved(model_type: str, folder: Path) -> Any:
 
 def our_states(net: Net, ids: list[int]) -> Tensor:
     """Our last states [1, S, D] of a row; a decoder with an encoder reads it on both sides."""
-    model = Model(net.spec.trunk, net.spec.losses, net.spec.vocab_size, seed=0).eval()
+    model = Model(net.spec.model, net.spec.losses, net.spec.vocab_size, seed=0).eval()
     assert net.weights is not None
     unknown = model.load_state_dict(dict(net.weights), strict=False).unexpected_keys
     assert not unknown
@@ -155,14 +155,19 @@ def test_any_folder_is_fine_tuned(model_type: str, tmp_path: Path) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """The folder of a finished run, as far as its net goes."""
-    vocab = train(WordPiece(size=150), LEARNED)
+    vocab = train(WordPiece(vocab_size=150), LEARNED)
     vocab.save(tmp_path / "corpus" / "vocab")
     spec = ModelSpec(
-        trunk=Encoder(layers=2, width=16, heads=2, positions=Learned(max=40)),
+        model=Encoder(
+            num_hidden_layers=2,
+            hidden_size=16,
+            num_attention_heads=2,
+            position_embedding=Learned(max_position_embeddings=40),
+        ),
         losses=(MaskedTokens(),),
         vocab_size=vocab.size + 2,
     )
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=4)
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=4)
     save_weights({name: x.detach() for name, x in model.named_parameters()}, spec, tmp_path / "run" / "weights")
     (tmp_path / "run" / "pretrain.json").write_text(json.dumps({"corpus": str(tmp_path / "corpus")}))
     return tmp_path / "run"
@@ -231,7 +236,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 def test_a_tokenizer_of_another_net_is_refused(tmp_path: Path) -> None:
     saved("bert", tmp_path)
-    larger = train(ByteBPE(size=330), LEARNED)
+    larger = train(ByteBPE(vocab_size=330), LEARNED)
     for name, content in larger.files.items():
         if name != "specials.json":
             (tmp_path / name).write_bytes(content)

@@ -21,7 +21,7 @@ from training.run import Run
 
 
 def net(run: Run) -> Model:
-    return Model(run.trunk, run.losses, run.vocab_size, seed=0).eval()
+    return Model(run.model, run.losses, run.vocab_size, seed=0).eval()
 
 
 def planted(num: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +56,7 @@ def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: P
 
 def test_pairs_are_probed_with_nothing_hidden(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
-    plain = resampled(run, rewrite=Cloze(mask=0.0, swap=0.0))
+    plain = resampled(run, objective=Cloze(mask_replace_prob=0.0, random_replace_prob=0.0))
     hidden, whole = ([probe.held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
     assert any((one["ids"] != other["ids"]).any() for one, other in zip(hidden, whole, strict=True))
     np.testing.assert_array_equal(probe.summaries(net(run), hidden), probe.summaries(net(run), whole))
@@ -90,8 +90,8 @@ def test_the_loss_is_that_of_a_masked_token(corpus: Path, tmp_path: Path) -> Non
 
 def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
-    spec = ModelSpec(trunk=replace(run.trunk, sharing="all"), losses=run.losses, vocab_size=run.vocab_size)
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=3)
+    spec = ModelSpec(model=replace(run.model, parameter_sharing="all"), losses=run.losses, vocab_size=run.vocab_size)
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=3)
     save_weights(dict(model.named_parameters()), spec, tmp_path)
     loaded = probe.load(tmp_path)
     assert not loaded.training
@@ -100,7 +100,7 @@ def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> N
 
 
 def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path, tmp_path: Path) -> None:
-    packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), segment=Packed(fill="sentences"))
+    packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), packing=Packed(unit="sentence"))
     with pytest.raises(BadInput, match="have no label"):
         probe.pairs(net(packed), probe.held_out(packed))
     paired = mini_run(corpus, tmp_path, losses=(PairLabel(),))

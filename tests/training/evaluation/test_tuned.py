@@ -15,7 +15,7 @@ from training.evaluation.tuned import engine_of, finetuned, of_repeated
 from training.finetuning import TaskModel, Tuning, groups, orders, tune
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine
+from training.specs import Decoder, Encoder, Learned, Machine
 from training.tasks import Classify, Grid, Item, LabelledTask, Question, Regress, Span, Tag
 from training.tasks.grid import VARIED
 
@@ -24,22 +24,30 @@ PAIR: Final = Classify(text="a", pair="b", label="label", labels=("no", "yes"))
 SPAN: Final = Span(version=2, step=8)
 WORDS: Final = TEXT.split()
 BASE: Final = Tuning(peak=1e-3, batch=4, epochs=2, seed=1)
-ENCODER: Final = Encoder(layers=2, width=16, heads=2, positions=Learned(max=40))
-DECODER: Final = Decoder(layers=2, width=16, heads=2, positions=LearnedCausal(max=40), norm="post")
+ENCODER: Final = Encoder(
+    num_hidden_layers=2, hidden_size=16, num_attention_heads=2, position_embedding=Learned(max_position_embeddings=40)
+)
+DECODER: Final = Decoder(
+    num_hidden_layers=2,
+    hidden_size=16,
+    num_attention_heads=2,
+    position_embedding=Learned(max_position_embeddings=40),
+    norm_position="post",
+)
 
 
 @pytest.fixture(scope="module")
 def encoder() -> Net:
-    vocab = train(WordPiece(size=120), [TEXT] * 40)
-    spec = ModelSpec(trunk=ENCODER, losses=(MaskedTokens(),), vocab_size=vocab.size)
-    return Net(spec, dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters()), vocab)
+    vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
+    spec = ModelSpec(model=ENCODER, losses=(MaskedTokens(),), vocab_size=vocab.size)
+    return Net(spec, dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters()), vocab)
 
 
 @pytest.fixture(scope="module")
 def decoder() -> Net:
-    vocab = train(ByteBPE(size=300), [TEXT] * 40)
-    spec = ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=vocab.size + 5)  # a table that is filled up
-    return Net(spec, dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters()), vocab)
+    vocab = train(ByteBPE(vocab_size=300), [TEXT] * 40)
+    spec = ModelSpec(model=DECODER, losses=(NextToken(),), vocab_size=vocab.size + 5)  # a table that is filled up
+    return Net(spec, dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters()), vocab)
 
 
 def pairs(count: int) -> list[Item]:
@@ -234,7 +242,7 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
     tuning = replace(tuning, form="gpt1", sum_orders=True)
     vocab, still = (
         with_inserts(decoder.vocab, decoder.spec.vocab_size),
-        replace(DECODER, dropout=0.0, attention_dropout=0.0),
+        replace(DECODER, hidden_dropout=0.0, attention_dropout=0.0),
     )
     task = SIMILAR[kind].tuned_as(tuning)
     targets = [replace(target, dropout=0.0) for target in task.targets()]  # type: ignore[type-var]
@@ -303,9 +311,9 @@ def test_texts_of_any_kind_of_task_are_compared_but_for_blanks_around_them() -> 
 
 def test_dropout_is_that_of_the_tuning(encoder: Net) -> None:
     changed = Tuning(dropout=0.0).trunk(ENCODER)
-    assert (changed.dropout, changed.attention_dropout) == (0.0, 0.0)
+    assert (changed.hidden_dropout, changed.attention_dropout) == (0.0, 0.0)
     assert Tuning().trunk(ENCODER) is ENCODER
-    assert replace(changed, dropout=0.1, attention_dropout=0.1) == ENCODER
+    assert replace(changed, hidden_dropout=0.1, attention_dropout=0.1) == ENCODER
 
 
 def test_rows_in_the_form_of_gpt_1(decoder: Net) -> None:
@@ -328,7 +336,7 @@ def test_new_rows_begin_small_and_the_table_is_kept(decoder: Net) -> None:
     from training.finetuning import RowLabel, TaskModel
 
     rows = decoder.spec.vocab_size
-    wide = replace(DECODER, width=512, init_std=0.3)
+    wide = replace(DECODER, hidden_size=512, init_std=0.3)
     table = TaskModel(wide, [RowLabel(classes=2)], rows + 3, seed=0, new_rows=3).get_parameter("trunk.tokens.weight")
     assert float(table[-3:].detach().std()) == pytest.approx(0.02, rel=0.1)
     assert float(table[:-3].detach().std()) == pytest.approx(0.3, rel=0.1)
@@ -340,8 +348,8 @@ def test_new_rows_begin_small_and_the_table_is_kept(decoder: Net) -> None:
 
 def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Net) -> None:
     """The first loss is that of the task and half of the mean over rows of the mean over their tokens."""
-    still = replace(DECODER, dropout=0.0, attention_dropout=0.0)
-    net = replace(decoder, spec=replace(decoder.spec, trunk=still))
+    still = replace(DECODER, hidden_dropout=0.0, attention_dropout=0.0)
+    net = replace(decoder, spec=replace(decoder.spec, model=still))
     tuning = replace(BASE, steps=1, batch=8)
     alone, beside = (run(net, replace(tuning, auxiliary=weight)).losses[0] for weight in (0.0, 0.5))
     model = Model(still, (NextToken(),), net.spec.vocab_size, seed=0).eval()
@@ -363,7 +371,7 @@ def test_a_head_may_say_that_a_question_has_no_answer() -> None:
     """As in ELECTRA: the lowest of its logits over the windows, in place of what the first token says."""
     task = SPAN.tuned_as(Tuning(no_answer=0.5))
     assert [(target.kind, target.weight) for target in task.targets()] == [("answer_span", 1.0), ("no_answer", 0.5)]
-    vocab = train(WordPiece(size=120), [TEXT] * 40)
+    vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
     encoded = task.encoded(questions(2), vocab, 20, training=True)
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 0} == {1}
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 1} == {0}
@@ -450,7 +458,7 @@ def test_two_fine_tunings_are_the_same_and_leave_the_net_as_it_was(encoder: Net)
 
 
 def test_a_vocabulary_of_spans_gets_no_further_tokens() -> None:
-    vocab: Vocab = train(WordPiece(size=120), [TEXT] * 40)
+    vocab: Vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
     with pytest.raises(AssertionError, match="sentinels"):
         with_inserts(replace(vocab, sentinels=2), vocab.size)
 

@@ -18,33 +18,55 @@ from training.evaluation.writing import stops, written
 from training.finetuning import Tuning
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, EncoderDecoder, Learned, LearnedCausal, LearnedPlain, Machine, TwoStream
+from training.specs import Decoder, Encoder, EncoderDecoder, Learned, LearnedPlain, Machine, TwoStream
 from training.tasks import Classify, Generate, Item, Question, TextToText, Writing
 
 WORDS = ["ape", "bee", "cat", "dog", "elk", "fox", "gnu", "hen"]
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 1, "dropout": 0.0, "attention_dropout": 0.0}
+SIZES: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 1,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 SIZES |= {"init_std": 0.1}
 
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocab:
-    return train(WordPiece(size=60), [" ".join(WORDS) + " = good bad"] * 30)
+    return train(WordPiece(vocab_size=60), [" ".join(WORDS) + " = good bad"] * 30)
 
 
 def net(name: str, vocab: Vocab) -> Net:
     trunk, loss = {
-        "decoder": (Decoder(**SIZES, positions=LearnedCausal(max=32)), NextToken()),
-        "encoder and decoder": (EncoderDecoder(**SIZES, positions=LearnedPlain(max=32)), NextToken()),
-        "encoder": (Encoder(**SIZES, positions=Learned(max=32)), MaskedTokens()),
-        "unilm": (Encoder(**SIZES, positions=Learned(max=32), segments=6, visibility="rows"), MaskedTokens()),
-        "xlnet": (TwoStream(layers=1, width=32, heads=2, dropout=0.0, segments=3), MaskedTokens(transform=False)),
+        "decoder": (Decoder(**SIZES, position_embedding=Learned(max_position_embeddings=32)), NextToken()),
+        "encoder and decoder": (
+            EncoderDecoder(**SIZES, position_embedding=LearnedPlain(max_position_embeddings=32)),
+            NextToken(),
+        ),
+        "encoder": (Encoder(**SIZES, position_embedding=Learned(max_position_embeddings=32)), MaskedTokens()),
+        "unilm": (
+            Encoder(
+                **SIZES,
+                position_embedding=Learned(max_position_embeddings=32),
+                type_vocab_size=6,
+                attention_mask="per_sequence",
+            ),
+            MaskedTokens(),
+        ),
+        "xlnet": (
+            TwoStream(
+                num_hidden_layers=1, hidden_size=32, num_attention_heads=2, hidden_dropout=0.0, type_vocab_size=3
+            ),
+            MaskedTokens(transform=False),
+        ),
     }[name]
-    return Net(ModelSpec(trunk=trunk, losses=(loss,), vocab_size=vocab.size), None, vocab)
+    return Net(ModelSpec(model=trunk, losses=(loss,), vocab_size=vocab.size), None, vocab)
 
 
 def pretrained(given: Net) -> Net:
     """The same net with weights, random ones."""
-    model = Model(given.spec.trunk, given.spec.losses, given.spec.vocab_size, seed=3)
+    model = Model(given.spec.model, given.spec.losses, given.spec.vocab_size, seed=3)
     return replace(given, weights={name: tensor.detach() for name, tensor in model.named_parameters()})
 
 
@@ -126,7 +148,7 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
 
 
 def test_what_ends_an_answer_ends_it() -> None:
-    pieces = train(ByteBPE(size=300), ["a text\nof lines\n\nand more"] * 3)
+    pieces = train(ByteBPE(vocab_size=300), ["a text\nof lines\n\nand more"] * 3)
     ends = stops(pieces, "\n")
     assert pieces.sep in ends
     assert all("\n" in pieces.decode([id]) for id in ends if id != pieces.sep)
@@ -208,10 +230,11 @@ def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Voca
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
     """Those of T5's and PEGASUS's rewrites, and of BART's."""
-    pieces = train(Unigram(size=24, sentinels=2), [" ".join(WORDS)] * 30)
+    pieces = train(Unigram(vocab_size=24, extra_ids=2), [" ".join(WORDS)] * 30)
     given = net("encoder and decoder", pieces)
     form = form_of(
-        replace(given, spec=replace(given.spec, trunk=replace(given.spec.trunk, norm=norm))), Writing(max_new=6)
+        replace(given, spec=replace(given.spec, model=replace(given.spec.model, norm_position=norm))),
+        Writing(max_new=6),
     )
     row = form.row(pieces.encode("ape"), form.answer_ids("bee")[0], key(0, "masking").at(0, 0))
     begins, reads = (pieces.pad, []) if norm == "pre" else (pieces.sep, [pieces.cls])

@@ -15,7 +15,6 @@ from training.specs import (
     Encoder,
     EncoderDecoder,
     Learned,
-    LearnedCausal,
     Relative,
     RelativeStreams,
     Trunk,
@@ -24,17 +23,26 @@ from training.specs import (
 )
 
 ROWS: Final = 60  # of the token table
-_SIZE: Final = {"layers": 2, "width": 16, "heads": 2}
+_SIZE: Final = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2}
 TRUNKS: Final[Mapping[str, Trunk]] = {
-    "bert": Encoder(**_SIZE, positions=Learned(max=40)),
-    "albert": Encoder(**_SIZE, positions=Learned(max=40), embedding=8, sharing="all"),
-    "megatron": Encoder(**_SIZE, positions=Learned(max=40), norm="pre"),
-    "gpt1": Decoder(**_SIZE, positions=LearnedCausal(max=40), norm="post"),
-    "gpt2": Decoder(**_SIZE, positions=LearnedCausal(max=40)),
-    "transformer_xl": Decoder(**_SIZE, positions=Relative(memory=0), norm="post"),
-    "t5": EncoderDecoder(**_SIZE, positions=Buckets(), norm="pre", norm_kind="rms", bias=False, embedding_norm=False),
-    "xlnet": TwoStream(**_SIZE, positions=RelativeStreams(memory=0)),
-    "electra": Twin(**_SIZE, positions=Learned(max=40), generator=0.5),
+    "bert": Encoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40)),
+    "albert": Encoder(
+        **_SIZE, position_embedding=Learned(max_position_embeddings=40), embedding_size=8, parameter_sharing="all"
+    ),
+    "megatron": Encoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40), norm_position="pre"),
+    "gpt1": Decoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40), norm_position="post"),
+    "gpt2": Decoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40)),
+    "transformer_xl": Decoder(**_SIZE, position_embedding=Relative(mem_len=0), norm_position="post"),
+    "t5": EncoderDecoder(
+        **_SIZE,
+        position_embedding=Buckets(),
+        norm_position="pre",
+        norm_type="rmsnorm",
+        bias=False,
+        embedding_norm=False,
+    ),
+    "xlnet": TwoStream(**_SIZE, position_embedding=RelativeStreams(mem_len=0)),
+    "electra": Twin(**_SIZE, position_embedding=Learned(max_position_embeddings=40), generator_size_ratio=0.5),
 }
 
 

@@ -24,7 +24,7 @@ def model_of(net: str, features: str = "none") -> TaskModel:
 
 @torch.no_grad()
 def test_states_of_layers_are_the_hidden_states_of_transformers() -> None:
-    model, spec = model_of("bert").eval(), ModelSpec(trunk=TRUNKS["bert"], losses=(MaskedTokens(),), vocab_size=ROWS)
+    model, spec = model_of("bert").eval(), ModelSpec(model=TRUNKS["bert"], losses=(MaskedTokens(),), vocab_size=ROWS)
     config = hf().BertConfig(**bert.config(spec, vocab=None), vocab_size=ROWS)  # type: ignore[arg-type]
     net = hf().BertModel(config, add_pooling_layer=False).eval()
     ours = {name: x for name, x in model.named_parameters() if name.startswith("trunk.")}

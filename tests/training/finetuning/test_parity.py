@@ -26,13 +26,19 @@ from training.formats import bert, gpt2
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
 from training.optim import rate
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine
+from training.specs import Decoder, Encoder, Learned, Machine
 from training.tasks import LabelledTask
 
 LENGTH, COUNT = 24, 20
-STILL: Final = {"layers": 2, "width": 32, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
-ENCODER: Final = Encoder(**STILL, positions=Learned(max=40), norm="post")
-DECODER: Final = Decoder(**STILL, positions=LearnedCausal(max=40), norm="pre")
+STILL: Final = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+ENCODER: Final = Encoder(**STILL, position_embedding=Learned(max_position_embeddings=40), norm_position="post")
+DECODER: Final = Decoder(**STILL, position_embedding=Learned(max_position_embeddings=40), norm_position="pre")
 TUNING: Final = Tuning(peak=3e-3, batch=8, steps=10, warmup=0.2, decay=0.01, clip=1.0, eps=1e-8)
 TEXT: Final = """Ada Lovelace wrote the first program for an engine that nobody ever built . It computes the numbers of
 Bernoulli ; Babbage , who had drawn the engine in London , said so in his " Passages from the Life of a Philosopher .
@@ -204,7 +210,7 @@ def their_loss(net: Any, examples: Sequence[Sequence[Theirs]]) -> Tensor:
 
 @cache
 def vocab_of(net: str) -> Vocab:
-    kinds: Mapping[str, VocabSpec] = {"bert": WordPiece(size=200), "gpt2": ByteBPE(size=320)}
+    kinds: Mapping[str, VocabSpec] = {"bert": WordPiece(vocab_size=200), "gpt2": ByteBPE(vocab_size=320)}
     return train(kinds[net], [TEXT] * 40)
 
 
@@ -219,8 +225,8 @@ def tokenizer_of(net: str, folder: Path) -> Any:
 def spec_of(net: str) -> ModelSpec:
     size = vocab_of(net).size
     if net == "bert":
-        return ModelSpec(trunk=ENCODER, losses=(MaskedTokens(),), vocab_size=size)
-    return ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=size)
+        return ModelSpec(model=ENCODER, losses=(MaskedTokens(),), vocab_size=size)
+    return ModelSpec(model=DECODER, losses=(NextToken(),), vocab_size=size)
 
 
 def oracle(net: str, kind: str, model: TaskModel) -> Any:
@@ -301,7 +307,7 @@ def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, mic
     encoded = task.encoded(items, vocab_of(net), LENGTH, training=True)
     assert len(items) == COUNT
     assert encoded.notes or len(encoded.examples) > COUNT  # some rows are cut, or several windows
-    model = TaskModel(spec_of(net).trunk, [still(target) for target in task.targets()], vocab_of(net).size, seed=1)
+    model = TaskModel(spec_of(net).model, [still(target) for target in task.targets()], vocab_of(net).size, seed=1)
     randomise(model)
     expected = their_losses(oracle(net, model.targets[0].kind, model), expected_rows)
     losses = list[float]()

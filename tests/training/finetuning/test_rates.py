@@ -51,7 +51,7 @@ def test_each_parameter_of_each_net_has_a_depth(net: str) -> None:
     assert depths.keys() == dict(model.named_parameters()).keys()
     layers = 4 if net == "t5" else 2
     assert model.top == layers + 2
-    used = {depth for name, depth in depths.items() if not name.startswith(("trunk.generator.", "heads."))}
+    used = {depth for name, depth in depths.items() if not name.startswith(("model.generator_size_ratio.", "heads."))}
     # what all layers share is as high as the highest
     assert used == ({0, 2} if net == "albert" else set(range(layers + 1)))
     assert depths["trunk.tokens.weight"] == 0

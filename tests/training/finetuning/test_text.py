@@ -29,13 +29,20 @@ from training.formats import to_transformers
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
 from training.optim import rate
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Machine, Sinusoidal, Trunk
+from training.specs import Decoder, Encoder, Learned, Machine, Sinusoidal, Trunk
 from training.trunks import EncoderDecoderNet
 from training.trunks.layers import layout
 
 VOCAB = 320
-GPT2 = Decoder(layers=2, width=32, heads=4, positions=LearnedCausal(max=40), dropout=0.0, attention_dropout=0.0)
-TRUNKS: dict[str, Trunk] = {"gpt-2": replace(GPT2, norm="pre"), "t5": T5, "bart": BART}
+GPT2 = Decoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=40),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+)
+TRUNKS: dict[str, Trunk] = {"gpt-2": replace(GPT2, norm_position="pre"), "t5": T5, "bart": BART}
 TUNING = Tuning(peak=3e-3, batch=8, steps=10, warmup=0.2, decay=0.01, eps=1e-8)
 CPU = torch.device("cpu")
 
@@ -65,7 +72,7 @@ def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("name", TRUNKS)
 def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: float, tmp_path: Path) -> None:
     trunk, rng = TRUNKS[name], np.random.default_rng(0)
-    spec = ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=VOCAB)
+    spec = ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=VOCAB)
     begun = built(spec)
     to_transformers(
         weights(begun), spec, vocabulary(ZERO_PAD if name == "gpt-2" else ONE_PAD, tmp_path / "v"), tmp_path
@@ -101,8 +108,8 @@ def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: fl
 
 
 def test_heads_of_pretraining_go_on() -> None:
-    encoder = Encoder(layers=1, width=16, heads=2)
-    begun = weights(built(ModelSpec(trunk=encoder, losses=(MaskedTokens(),), vocab_size=50)))
+    encoder = Encoder(num_hidden_layers=1, hidden_size=16, num_attention_heads=2)
+    begun = weights(built(ModelSpec(model=encoder, losses=(MaskedTokens(),), vocab_size=50)))
     for smoothing in (0.0, 0.1):
         model = TaskModel(encoder, [MaskedTargetTokens(smoothing=smoothing)], 50, seed=1)
         assert model.take_over(begun) == []
@@ -115,14 +122,22 @@ def test_heads_of_pretraining_go_on() -> None:
 
 
 def bert(**changes: Any) -> Encoder:
-    sizes: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0}
-    return Encoder(**(sizes | {"positions": Learned(max=24, offset=2)} | changes))
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    }
+    return Encoder(**(sizes | {"position_embedding": Learned(max_position_embeddings=24, offset=2)} | changes))
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"segments": 0}, {"activation": "gelu_tanh", "inner": 40}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm_position": "pre"}, {"segments": 0}, {"activation": "gelu_tanh", "intermediate_size": 40}]
+)
 def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
     trunk, rng = bert(**changes), np.random.default_rng(0)
-    net = built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=50))
+    net = built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=50))
     stacked = with_decoder(trunk)
     model = TaskModel(stacked, [TargetTokens()], 50, seed=1)
     random = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
@@ -133,7 +148,7 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
     assert isinstance(both, EncoderDecoderNet)
     with torch.no_grad():
         wanted = net.trunk(batch)
-        found = both.encoder(both.tokens(batch["ids"]), batch, layout(batch, "full"))
+        found = both.encoder(both.tokens(batch["ids"]), batch, layout(batch, "bidirectional"))
     torch.testing.assert_close(found, wanted)
     changed = {name for name, tensor in model.named_parameters() if not torch.equal(tensor, random[name])}
     assert changed == {name for name in random if name.startswith(("trunk.encoder.", "trunk.tokens."))}
@@ -141,7 +156,13 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
 
 @pytest.mark.parametrize(
     "trunk",
-    [GPT2, bert(embedding=8), bert(sharing="all"), bert(positions=Sinusoidal()), bert(languages=2)],
+    [
+        GPT2,
+        bert(embedding_size=8),
+        bert(parameter_sharing="all"),
+        bert(position_embedding=Sinusoidal()),
+        bert(num_languages=2),
+    ],
 )
 def test_what_takes_no_decoder_is_refused_in_a_line(trunk: Trunk) -> None:
     with pytest.raises(BadInput, match=f"a decoder on top of this {trunk.kind}: "):

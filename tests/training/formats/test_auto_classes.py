@@ -41,10 +41,10 @@ ONE_OF_EACH = {  # a recipe for each type that an export may be, and for each cl
 def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Small ones: padding is token 0, or 1."""
     texts = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"] * 4
-    train(Unigram(size=44), texts).save(unigram := tmp_path_factory.mktemp("unigram"))
+    train(Unigram(vocab_size=44), texts).save(unigram := tmp_path_factory.mktemp("unigram"))
     return {
         "wordpiece": vocabulary(ZERO_PAD, tmp_path_factory.mktemp("wordpiece")),
-        "byte_bpe": vocabulary(ONE_PAD, tmp_path_factory.mktemp("byte_bpe")),
+        "byte_level_bpe": vocabulary(ONE_PAD, tmp_path_factory.mktemp("byte_level_bpe")),
         "unigram": unigram,
         "sentencepiece_bpe": unigram,
     }
@@ -70,9 +70,9 @@ def nothing_is_said() -> Iterator[None]:
 def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any) -> str:
     """The class of transformers that a small net of the recipe is exported as."""
     one = recipe(ONE_OF_EACH[case], "tiny")
-    spec = ModelSpec(trunk=one.trunk, losses=one.objective.losses, vocab_size=table_rows(one.data.vocab))
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0)
-    where = vocabularies[one.data.vocab.kind]
+    spec = ModelSpec(model=one.model, losses=one.losses, vocab_size=table_rows(one.data.tokenizer))
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0)
+    where = vocabularies[one.data.tokenizer.kind]
     to_transformers(dict(model.named_parameters()), spec, where, folder, **more)
     return described(spec, 1 if where.name.startswith("byte") else 0).split(",")[0]
 
@@ -123,9 +123,9 @@ def test_a_tokenizer_of_others_goes_out_as_it_came_in(tmp_path: Path) -> None:
     theirs.save(str(tmp_path / "theirs" / "tokenizer.json"))
     roles = {"cls_token": "<start>", "sep_token": "<end>", "mask_token": "<hole>", "pad_token": "<fill>"}
     (tmp_path / "theirs" / "tokenizer_config.json").write_text(json.dumps(roles))
-    given(ByteBPE(size=400, file=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
-    spec = ModelSpec(trunk=recipe("bert_base", "tiny").trunk, losses=(MaskedTokens(),), vocab_size=400)
-    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    given(ByteBPE(vocab_size=400, path=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
+    spec = ModelSpec(model=recipe("bert_base", "tiny").model, losses=(MaskedTokens(),), vocab_size=400)
+    weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, tmp_path / "pieces", tmp_path / "hf")
     with nothing_is_said():
         found = hf().AutoTokenizer.from_pretrained(tmp_path / "hf")

@@ -79,7 +79,7 @@ def assert_alike(model: Model, oracle: Any, format: Format, rows: list[Row]) -> 
 @pytest.mark.parametrize("family", SPECS)
 def test_exported_net_has_our_logits_loss_and_gradients(family: str, pieces: Path, tmp_path: Path) -> None:
     model = built(SPECS[family])
-    assert_alike(model, exported(model, pieces, tmp_path), FORMATS[family], rows_of(SPECS[family].trunk))
+    assert_alike(model, exported(model, pieces, tmp_path), FORMATS[family], rows_of(SPECS[family].model))
 
 
 @pytest.mark.parametrize("family", SPECS)
@@ -88,8 +88,10 @@ def test_net_of_transformers_has_its_logits_loss_and_gradients_here(family: str,
     oracle = shaken(loaded(tmp_path / "config"))
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
-    assert spec.trunk == replace(SPECS[family].trunk, inner=spec.trunk.inner, init_std=spec.trunk.init_std)
-    model, rows = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval(), rows_of(SPECS[family].trunk)
+    assert spec.model == replace(
+        SPECS[family].model, intermediate_size=spec.model.intermediate_size, init_std=spec.model.init_std
+    )
+    model, rows = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval(), rows_of(SPECS[family].model)
     model.load_state_dict(state)
     assert_alike(model, oracle, FORMATS[family], rows)
 
@@ -102,7 +104,9 @@ def test_weights_come_back_from_transformers_bit_for_bit(family: str, pieces: Pa
     again = weights(model)
     assert state.keys() == again.keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in again.items())
-    assert spec.trunk == replace(model.spec.trunk, inner=spec.trunk.inner, init_std=spec.trunk.init_std)
+    assert spec.model == replace(
+        model.spec.model, intermediate_size=spec.model.intermediate_size, init_std=spec.model.init_std
+    )
 
 
 def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: Path, tmp_path: Path) -> None:
@@ -120,15 +124,15 @@ def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: 
 @pytest.mark.parametrize(
     "trunk",
     [
-        replace(BART, norm="pre"),
-        replace(BART, positions=LearnedPlain(max=18)),
+        replace(BART, norm_position="pre"),
+        replace(BART, position_embedding=LearnedPlain(max_position_embeddings=18)),
         replace(BART, norm_eps=1e-12),
         MASS,
-        replace(T5, scale_output=False),
+        replace(T5, scale_decoder_outputs=False),
         replace(PEGASUS, scale_embedding=False),
-        replace(PEGASUS, positions=LearnedPlain(max=16)),
+        replace(PEGASUS, position_embedding=LearnedPlain(max_position_embeddings=16)),
         replace(PEGASUS, embedding_norm=True),
-        replace(PEGASUS, norm="post"),
+        replace(PEGASUS, norm_position="post"),
     ],
 )
 def test_net_that_transformers_does_not_have_is_not_exported(
@@ -184,7 +188,7 @@ def test_positions_of_pegasus_that_are_no_sinusoids_are_refused(pieces: Path, tm
 
 def test_positions_of_pegasus_are_theirs_to_the_end_of_the_longest_row(pieces: Path, tmp_path: Path) -> None:
     """Theirs are made in float64, so that ours, in float32, are another 3e-5 at the end of a row of 512."""
-    model = built(spec_of(replace(PEGASUS, positions=SinusoidalStacks(max=512))))
+    model = built(spec_of(replace(PEGASUS, position_embedding=SinusoidalStacks(max_position_embeddings=512))))
     oracle, rows = exported(model, pieces, tmp_path), rows_of(PEGASUS, [512, 300], [512, 512])
     table = oracle.model.encoder.embed_positions
     torch.testing.assert_close(table.weight.data, table.create_weight(), rtol=0, atol=4e-5)
@@ -220,7 +224,7 @@ def test_file_of_pegasus_without_positions_is_loaded(pieces: Path, tmp_path: Pat
 
 def test_keys_of_the_published_pegasus_are_read(pieces: Path, tmp_path: Path) -> None:
     """Of google/pegasus-large: its feed-forward layers drop out inside as well, and some keys are of older versions."""
-    spec = spec_of(replace(PEGASUS, dropout=0.1, attention_dropout=0.1))
+    spec = spec_of(replace(PEGASUS, hidden_dropout=0.1, attention_dropout=0.1))
     oracle = exported(built(spec), pieces, tmp_path)
     assert (oracle.config.dropout, oracle.config.activation_dropout) == (0.1, 0.1)
     older = {
@@ -232,7 +236,7 @@ def test_keys_of_the_published_pegasus_are_read(pieces: Path, tmp_path: Path) ->
     config = json.loads((tmp_path / "config.json").read_text()) | older
     assert (config["add_final_layer_norm"], config["static_position_embeddings"]) == (True, True)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert from_transformers(tmp_path)[0].trunk == replace(spec.trunk, inner=128)
+    assert from_transformers(tmp_path)[0].model == replace(spec.model, intermediate_size=128)
 
 
 def test_folder_of_pegasus_that_leaves_a_key_out_has_the_default_of_its_class(pieces: Path, tmp_path: Path) -> None:

@@ -19,24 +19,38 @@ from training.formats import to_transformers
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens, NextToken, PairLabel
 from training.model import Model, ModelSpec
-from training.specs import Around, Decoder, Encoder, Learned, LearnedCausal
+from training.specs import Around, Decoder, Encoder, Learned
 
-STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
-ENCODER = Encoder(layers=2, width=32, heads=4, positions=Learned(max=16), **STILL)
-DECODER = Decoder(layers=2, width=32, heads=4, positions=LearnedCausal(max=16), **STILL)
-ROBERTA = replace(ENCODER, positions=Learned(max=18, offset=2), segments=1, norm_eps=1e-5)
+STILL: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ENCODER = Encoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    **STILL,
+)
+DECODER = Decoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    **STILL,
+)
+ROBERTA = replace(
+    ENCODER, position_embedding=Learned(max_position_embeddings=18, offset=2), type_vocab_size=1, norm_eps=1e-5
+)
 BERT_LOSSES = (MaskedTokens(), PairLabel())
 TABLE = 320  # rows, more than any of the tokenizers here has pieces
 RAGGED = [5, 12, 1, 7]
 VOCABS = {
     "bert": ZERO_PAD,
     "roberta": ONE_PAD,
-    "gpt2": vocab.ByteBPE(size=300),
+    "gpt2": vocab.ByteBPE(vocab_size=300),
 }
 SPECS = {
-    "bert": ModelSpec(trunk=ENCODER, losses=BERT_LOSSES, vocab_size=TABLE),
-    "roberta": ModelSpec(trunk=ROBERTA, losses=(MaskedTokens(),), vocab_size=TABLE),
-    "gpt2": ModelSpec(trunk=DECODER, losses=(NextToken(),), vocab_size=TABLE),
+    "bert": ModelSpec(model=ENCODER, losses=BERT_LOSSES, vocab_size=TABLE),
+    "roberta": ModelSpec(model=ROBERTA, losses=(MaskedTokens(),), vocab_size=TABLE),
+    "gpt2": ModelSpec(model=DECODER, losses=(NextToken(),), vocab_size=TABLE),
 }
 CLASSES = {
     "bert": "BertForPreTraining",
@@ -57,7 +71,7 @@ def vocabs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def batches(spec: ModelSpec, lengths: list[int], length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The same random rows unpadded and padded with token 1; no id is 1, from which RoBERTa counts its positions."""
     rows = [
-        row | {"ids": row["ids"] + 2, "segments": row["segments"] * (spec.trunk.segments > 1)}
+        row | {"ids": row["ids"] + 2, "segments": row["segments"] * (spec.model.type_vocab_size > 1)}
         for row in random_rows(lengths, spec.vocab_size - 2)
     ]
     return unpadded(rows), padded(rows, length, pad=1)
@@ -115,7 +129,7 @@ def test_net_of_transformers_has_its_logits_here(family: str, vocabs: dict[str, 
     randomised(oracle)
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
     model.load_state_dict(state)
     assert_same_logits(model, oracle, RAGGED, 14)
 
@@ -142,27 +156,31 @@ def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str
 @pytest.mark.slow
 @pytest.mark.parametrize("family", SPECS)
 def test_base_size_has_the_same_logits_in_both_directions(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
-    size: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "init_std": 0.02}
+    size: dict[str, Any] = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "init_std": 0.02}
     base = {
         "bert": ModelSpec(
-            trunk=replace(ENCODER, positions=Learned(max=512), **size), losses=BERT_LOSSES, vocab_size=30_522
+            model=replace(ENCODER, position_embedding=Learned(max_position_embeddings=512), **size),
+            losses=BERT_LOSSES,
+            vocab_size=30_522,
         ),
         "roberta": ModelSpec(
-            trunk=replace(ROBERTA, positions=Learned(max=514, offset=2), **size),
+            model=replace(ROBERTA, position_embedding=Learned(max_position_embeddings=514, offset=2), **size),
             losses=(MaskedTokens(),),
             vocab_size=50_265,
         ),
         "gpt2": ModelSpec(
-            trunk=replace(DECODER, positions=LearnedCausal(max=1024), **size), losses=(NextToken(),), vocab_size=50_257
+            model=replace(DECODER, position_embedding=Learned(max_position_embeddings=1024), **size),
+            losses=(NextToken(),),
+            vocab_size=50_257,
         ),
     }[family]
-    model = Model(base.trunk, base.losses, base.vocab_size, seed=0).eval()
+    model = Model(base.model, base.losses, base.vocab_size, seed=0).eval()
     to_transformers(model.state_dict(), base, vocabs[family], tmp_path)
     oracle = loaded(tmp_path)
     assert_same_logits(model, oracle, [128, 60], 128)
     oracle.save_pretrained(tmp_path / "again")
     spec, state = from_transformers(tmp_path / "again")
-    assert spec.trunk == replace(base.trunk, inner=3072)
+    assert spec.model == replace(base.model, intermediate_size=3072)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
@@ -174,7 +192,7 @@ def test_what_is_exported_comes_back_to_the_bit(family: str, vocabs: dict[str, P
     model = built(SPECS[family])
     to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
     spec, state = from_transformers(tmp_path)
-    assert spec == replace(model.spec, trunk=replace(model.spec.trunk, inner=128))
+    assert spec == replace(model.spec, model=replace(model.spec.model, intermediate_size=128))
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
@@ -224,14 +242,16 @@ def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, P
 
 
 def test_positions_with_an_offset_that_is_not_roberta_become_bert(vocabs: dict[str, Path], tmp_path: Path) -> None:
-    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, positions=Learned(max=18, offset=2))))
+    model = built(
+        replace(SPECS["bert"], model=replace(ENCODER, position_embedding=Learned(max_position_embeddings=18, offset=2)))
+    )
     to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
     assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
 def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path], tmp_path: Path) -> None:
-    model = built(replace(SPECS["bert"], trunk=replace(ENCODER, activation=activation)))
+    model = built(replace(SPECS["bert"], model=replace(ENCODER, activation=activation)))
     to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
     assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
 
@@ -239,11 +259,11 @@ def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path]
 @pytest.mark.parametrize(
     "spec",
     [
-        replace(SPECS["bert"], trunk=replace(ENCODER, norm="pre", embedding=16)),
-        replace(SPECS["bert"], trunk=replace(ENCODER, segments=0)),
-        replace(SPECS["bert"], trunk=replace(ENCODER, window=Around(tokens=4))),
+        replace(SPECS["bert"], model=replace(ENCODER, norm_position="pre", embedding_size=16)),
+        replace(SPECS["bert"], model=replace(ENCODER, type_vocab_size=0)),
+        replace(SPECS["bert"], model=replace(ENCODER, attention_window=Around(size=4))),
         replace(SPECS["bert"], losses=(PairLabel(),)),
-        replace(SPECS["gpt2"], trunk=replace(DECODER, norm="post", inner=64)),
+        replace(SPECS["gpt2"], model=replace(DECODER, norm_position="post", intermediate_size=64)),
         replace(SPECS["gpt2"], losses=(MaskedTokens(),)),
     ],
 )
@@ -303,7 +323,7 @@ def test_names_of_the_first_published_weights_are_understood(
         ({"model_type": "llama"}, "model_type is 'llama', allowed is one of"),
         ({"is_decoder": True}, "is_decoder is True, allowed is False"),
         ({"hidden_act": "swish"}, "describes no net that we build"),
-        ({"num_attention_heads": 5}, "trunk.heads is 5, allowed is a divisor of width 32"),
+        ({"num_attention_heads": 5}, "model.num_attention_heads is 5, allowed is a divisor of width 32"),
         ({"num_hidden_layers": 3}, "has no tensor bert.encoder.layer.2"),
         ({"vocab_size": 319}, r"is \[320, 32\], config.json asks for \[319, 32\]"),
     ],

@@ -12,21 +12,26 @@ from tests.training.trunks import test_encoders, test_twin, test_two_stream
 from training.formats import FORMATS, to_transformers
 from training.losses import NextToken
 from training.model import Model, ModelSpec, shapes_of
-from training.specs import Decoder, LearnedCausal, Trunk
+from training.specs import Decoder, Learned, Trunk
 
 VOCAB = 320
 COPIED = "albert with wide tables"  # theirs has an identity that is no tensor of ours
 NETS: Mapping[str, ModelSpec] = {
     **{name: spec for name, spec in test_encoders.SPECS.items() if name != COPIED},
-    "xlnet": ModelSpec(trunk=test_two_stream.TRUNK, losses=test_two_stream.LOSSES, vocab_size=VOCAB),
-    "electra": ModelSpec(trunk=test_twin.SMALL, losses=test_twin.LOSSES, vocab_size=VOCAB),
+    "xlnet": ModelSpec(model=test_two_stream.TRUNK, losses=test_two_stream.LOSSES, vocab_size=VOCAB),
+    "electra": ModelSpec(model=test_twin.SMALL, losses=test_twin.LOSSES, vocab_size=VOCAB),
     "bart": encoder_decoders.spec_of(encoder_decoders.BART),
     "pegasus": encoder_decoders.spec_of(encoder_decoders.PEGASUS),
     "t5": encoder_decoders.spec_of(encoder_decoders.T5),
     **{
         name: ModelSpec(
-            trunk=Decoder(
-                layers=2, width=32, heads=4, norm=norm, positions=LearnedCausal(max=16), activation="gelu_tanh"
+            model=Decoder(
+                num_hidden_layers=2,
+                hidden_size=32,
+                num_attention_heads=4,
+                norm_position=norm,
+                position_embedding=Learned(max_position_embeddings=16),
+                activation="gelu_tanh",
             ),
             losses=(NextToken(),),
             vocab_size=VOCAB,
@@ -46,12 +51,12 @@ def vocabs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def pad_of(trunk: Trunk) -> int:
-    return int(trunk.kind == "encoder_decoder" or trunk.positions.offset == 2)
+    return int(trunk.kind == "encoder_decoder" or trunk.position_embedding.offset == 2)
 
 
 def numbered(spec: ModelSpec) -> tuple[Model, dict[int, tuple[int, ...]]]:
     """A net in which every tensor is filled with a number of its own, and the shape of the tensor of each number."""
-    model, shapes = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0), dict[int, tuple[int, ...]]()
+    model, shapes = Model(spec.model, spec.losses, spec.vocab_size, seed=0), dict[int, tuple[int, ...]]()
     inside = shapes_of(model)
     for name, parameter in model.named_parameters():
         for tensor in parameter.detach().split([length for length, *_ in inside[name]]):
@@ -63,7 +68,7 @@ def numbered(spec: ModelSpec) -> tuple[Model, dict[int, tuple[int, ...]]]:
 @pytest.mark.parametrize("name", NETS)
 def test_each_tensor_of_transformers_is_one_of_ours(name: str, vocabs: list[Path], tmp_path: Path) -> None:
     model, shapes = numbered(NETS[name])
-    to_transformers(weights(model), model.spec, vocabs[pad_of(model.spec.trunk)], tmp_path)
+    to_transformers(weights(model), model.spec, vocabs[pad_of(model.spec.model)], tmp_path)
     met: set[int] = set()
     for theirs, tensor in loaded(tmp_path).named_parameters():
         numbers = {int(number) for number in tensor.unique()}
@@ -88,7 +93,7 @@ def test_every_format_is_looked_at(vocabs: list[Path]) -> None:
         format.model_type
         for spec in NETS.values()
         for format in FORMATS
-        if format.architecture(spec, pad_of(spec.trunk)) is not None
+        if format.architecture(spec, pad_of(spec.model)) is not None
     }
     assert found == {format.model_type for format in FORMATS} - {"ernie"}  # which goes out as bert
 

@@ -39,15 +39,15 @@ def exported(name: str, folder: Path) -> Path:
     recipe = load(name, scale="tiny")
     for size in (600, 900):  # SentencePiece has a smallest and a largest size for a text
         try:
-            words = vocab.train(replace(recipe.data.vocab, size=size), list(topics.values())[:20])
+            words = vocab.train(replace(recipe.data.tokenizer, vocab_size=size), list(topics.values())[:20])
         except BadInput:
             continue
         break
     else:
         pytest.fail(f"{name}: no vocabulary")
     words.save(folder / "vocab")
-    spec = ModelSpec(trunk=recipe.trunk, losses=recipe.objective.losses, vocab_size=1_200)
-    weights = dict(Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).named_parameters())
+    spec = ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=1_200)
+    weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, folder / "vocab", folder / "export")
     return folder / "export"
 

@@ -147,7 +147,7 @@ def test_a_folder_of_transformers_in_several_files_is_what_a_run_starts_from(cor
     hf().BertForPreTraining(config).save_pretrained(tmp_path / "theirs", max_shard_size="40KB")
     assert (tmp_path / "theirs" / "model.safetensors.index.json").is_file()
     spec, wanted = from_transformers(tmp_path / "theirs")
-    run = mini_run(corpus, tmp_path / "run", trunk=spec.trunk, start=str(tmp_path / "theirs"))
+    run = mini_run(corpus, tmp_path / "run", model=spec.model, start=str(tmp_path / "theirs"))
     for name, weight in build_model(run).named_parameters():
         assert torch.equal(weight, wanted[name]), name
     assert {name: get().tolist() for name, get in describe_model(run).given.items()} == {
@@ -208,7 +208,7 @@ def test_workers_share_out_the_hashing(shard_bytes: int, tmp_path: Path, monkeyp
         assert f"{files[-1]}: No such file or directory; give" in str(error)
 
 
-DEEP = replace(GPT2, trunk=Decoder(layers=24, width=96, heads=4), vocab_size=100)
+DEEP = replace(GPT2, model=Decoder(num_hidden_layers=24, hidden_size=96, num_attention_heads=4), vocab_size=100)
 
 
 def test_an_export_of_a_checkpoint_holds_about_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

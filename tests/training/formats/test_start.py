@@ -16,27 +16,35 @@ from training.model import Model, ModelSpec
 from training.specs import Around, Encoder, Learned
 
 ROBERTA = ModelSpec(
-    trunk=Encoder(
-        layers=2,
-        width=32,
-        heads=4,
-        positions=Learned(max=10, offset=2),
-        segments=1,
-        dropout=0.0,
+    model=Encoder(
+        num_hidden_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=Learned(max_position_embeddings=10, offset=2),
+        type_vocab_size=1,
+        hidden_dropout=0.0,
         attention_dropout=0.0,
     ),
     losses=(MaskedTokens(),),
     vocab_size=320,
 )
-WINDOW = Around(tokens=50, global_tokens="first")
+WINDOW = Around(size=50, global_tokens="first")
 LONGFORMER = replace(
-    ROBERTA, trunk=replace(ROBERTA.trunk, positions=Learned(max=27, offset=2), window=WINDOW, init_std=0.1)
+    ROBERTA,
+    model=replace(
+        ROBERTA.model,
+        position_embedding=Learned(max_position_embeddings=27, offset=2),
+        attention_window=WINDOW,
+        init_std=0.1,
+    ),
 )
-BERT = replace(ROBERTA, trunk=replace(ROBERTA.trunk, positions=Learned(max=10), segments=2))
+BERT = replace(
+    ROBERTA, model=replace(ROBERTA.model, position_embedding=Learned(max_position_embeddings=10), type_vocab_size=2)
+)
 
 
 def started(spec: ModelSpec, folder: Path) -> Model:
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1).eval()
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=1).eval()
     take_over(model, folder)
     return model
 
@@ -67,20 +75,25 @@ def test_longformer_begins_with_its_own_global_linears_where_there_are_some(tmp_
 def test_six_segments_begin_as_the_first_or_the_second(tmp_path: Path) -> None:
     bert = built(BERT)
     save_weights(weights(bert), BERT, tmp_path)
-    unilm = started(replace(BERT, trunk=replace(BERT.trunk, segments=6, visibility="rows")), tmp_path)
+    unilm = started(
+        replace(BERT, model=replace(BERT.model, type_vocab_size=6, attention_mask="per_sequence")), tmp_path
+    )
     assert torch.equal(unilm.trunk.segments.weight, bert.trunk.segments.weight[[0, 1, 0, 0, 0, 1]])
 
 
 def test_positions_that_count_from_elsewhere_are_moved(tmp_path: Path) -> None:
     bert = built(BERT)
     to_transformers(weights(bert), BERT, vocabulary(ZERO_PAD, tmp_path / "vocab"), tmp_path)
-    moved = started(replace(BERT, trunk=replace(BERT.trunk, positions=Learned(max=12, offset=2))), tmp_path)
+    moved = started(
+        replace(BERT, model=replace(BERT.model, position_embedding=Learned(max_position_embeddings=12, offset=2))),
+        tmp_path,
+    )
     batch = unpadded(random_rows([10, 5], 320))
     assert torch.equal(moved.trunk(batch), bert.trunk(batch))
 
 
 def test_shared_layers_are_taken_over(tmp_path: Path) -> None:
-    spec = replace(BERT, trunk=replace(BERT.trunk, layers=4, sharing="all", groups=2))
+    spec = replace(BERT, model=replace(BERT.model, num_hidden_layers=4, parameter_sharing="all", num_hidden_groups=2))
     model = built(spec)
     save_weights(weights(model), spec, tmp_path)
     batch = unpadded(random_rows([10, 5], 320))
@@ -90,7 +103,7 @@ def test_shared_layers_are_taken_over(tmp_path: Path) -> None:
 def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
     spec = replace(BERT, losses=(MaskedTokens(), PairLabel()))
-    fresh = Model(spec.trunk, spec.losses, spec.vocab_size, seed=1)
+    fresh = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
     found = started(spec, tmp_path).heads["pair_label"].pooler.weight
     assert torch.equal(found, fresh.heads["pair_label"].pooler.weight)
 
@@ -98,13 +111,16 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"layers": 3}, "has no trunk.blocks.2"),
-        ({"layers": 1}, "has trunk.blocks.1.*, which this recipe has not"),
-        ({"positions": Learned(max=9)}, r"trunk.positions.weight is \[10, 32\], this recipe wants \[9, 32\]"),
-        ({"inner": 64}, "start from weights of the same trunk"),
+        ({"num_hidden_layers": 3}, "has no trunk.blocks.2"),
+        ({"num_hidden_layers": 1}, "has trunk.blocks.1.*, which this recipe has not"),
+        (
+            {"position_embedding": Learned(max_position_embeddings=9)},
+            r"trunk.positions.weight is \[10, 32\], this recipe wants \[9, 32\]",
+        ),
+        ({"intermediate_size": 64}, "start from weights of the same trunk"),
     ],
 )
 def test_another_trunk_is_refused(keys: dict[str, int], message: str, tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
     with pytest.raises(BadInput, match=message):
-        started(replace(BERT, trunk=replace(BERT.trunk, **keys)), tmp_path)
+        started(replace(BERT, model=replace(BERT.model, **keys)), tmp_path)

@@ -19,22 +19,22 @@ from training.generation import Prompt
 from training.tasks.documents import pair_row, row
 
 TEXT = ["the cat sat on the mat", "a dog ran to the park", "it was in the town that he met her", "they sat down"] * 30
-SMALL = {"wordpiece": 60, "byte_bpe": 300, "unigram": 32, "sentencepiece_bpe": 50, "words": 40, "bytes": 300}
+SMALL = {"wordpiece": 60, "byte_level_bpe": 300, "unigram": 32, "sentencepiece_bpe": 50, "word_level": 40, "bytes": 300}
 
 
 @cache
 def vocabulary(kind: str, keys: tuple[tuple[str, object], ...]) -> Vocab:
     """A small vocabulary of this kind."""
-    spec = next(one.data.vocab for one in map(recipe, RECIPES) if one.data.vocab.kind == kind)
+    spec = next(one.data.tokenizer for one in map(recipe, RECIPES) if one.data.tokenizer.kind == kind)
     sentinels = 20 if dict(keys).get("sentinels") else 0
-    made = {"size": SMALL[kind] + sentinels, "rows": 0, "sentinels": sentinels, "specials": dict(keys).get("specials")}
+    made = {"vocab_size": SMALL[kind] + sentinels, "extra_ids": sentinels, "special_tokens": dict(keys).get("specials")}
     fields = type(spec).__dataclass_fields__
     return train(type(spec)(**{name: value for name, value in made.items() if name in fields and value}), TEXT)
 
 
 def of(one: Recipe) -> Vocab:
-    spec = one.data.vocab
-    return vocabulary(spec.kind, (("sentinels", spec.sentinels), ("specials", getattr(spec, "specials", ""))))
+    spec = one.data.tokenizer
+    return vocabulary(spec.kind, (("sentinels", spec.extra_ids), ("specials", getattr(spec, "special_tokens", ""))))
 
 
 def store(vocab: Vocab, num_sentences: int, num_documents: int = 40) -> ToyStore:
@@ -69,9 +69,9 @@ def kinds() -> list[str]:
     found: dict[object, str] = {}
     for name in RECIPES:
         one = recipe(name)
-        spec, segment = one.data.vocab, one.data.segment
-        layout = getattr(spec, "specials", ""), spec.sentinels > 0, getattr(segment, "fill", ""), segment.frame
-        found.setdefault((spec.kind, segment.kind, one.objective.rewrite.kind, *layout), name)
+        spec, segment = one.data.tokenizer, one.data.packing
+        layout = getattr(spec, "special_tokens", ""), spec.extra_ids > 0, getattr(segment, "fill", ""), segment.frame
+        found.setdefault((spec.kind, segment.kind, one.objective.kind, *layout), name)
     return sorted(found.values())
 
 
@@ -80,14 +80,18 @@ def test_texts_begin_and_end_as_the_rows_of_the_recipe_do(name: str) -> None:
     """Of a row that is whole: a document that begins with it, or all of a source."""
     tiny = recipe(name, "tiny")
     vocab = of(tiny)
-    segment = tiny.data.segment
+    segment = tiny.data.packing
     rows = Rows(store(vocab, 2 if segment.kind == "parallel" else 4), vocab, tiny.sampling, 64)  # type: ignore[arg-type]
     made = next(row for row in (rows.row(0, at) for at in range(rows.count(0))) if is_forward(row))
     before, behind = ends(made.get("source_ids", made["ids"]), vocab)
     read = tiny.sampling.reading(vocab).around
     assert list(read.before) == before
-    is_whole = segment.kind in ("pair", "stream_pair", "sentence") or "source_ids" in made or vocab.cls in before
-    if is_whole and not (segment.kind == "packed" and not behind):
+    is_whole = (
+        segment.kind in ("segment_pair", "stream_pair", "single_sentence")
+        or "source_ids" in made
+        or vocab.cls in before
+    )
+    if is_whole and not (segment.kind == "contiguous" and not behind):
         assert list(read.behind) == behind
     else:  # running text, which is cut anywhere: each document or sentence ends so
         assert read.behind == (vocab.sep,)
@@ -105,7 +109,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
     """And of the tasks on held-out documents; of a decoder, whose texts end when it says so, all but that end."""
     tiny = recipe(name, "tiny")
     vocab = tiny.sampling.reading(of(tiny))
-    save_tokenizer(vocab, tiny.trunk, tmp_path)
+    save_tokenizer(vocab, tiny.model, tmp_path)
     theirs = hf().AutoTokenizer.from_pretrained(tmp_path)
     template, (first, second) = Template(vocab), TEXT[:2]
     plain = [vocab.encode(text) for text in (first, second)]
@@ -117,7 +121,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
         assert pair["input_ids"] == ours.ids.tolist()
         if "token_type_ids" in pair:
             assert pair["token_type_ids"] == ours.segments.tolist()
-    if recipe(name).data.segment.segments == 2 and getattr(recipe(name).data.segment, "separators", 1) == 1:
+    if recipe(name).data.packing.segments == 2 and getattr(recipe(name).data.packing, "num_separators", 1) == 1:
         made = pair_row(vocab, *(np.array(part) for part in plain), 64)
         assert (made["ids"].tolist(), made["segments"].tolist()) == (ours.ids.tolist(), ours.segments.tolist())
     assert of_folder(tmp_path).around == vocab.around
@@ -127,7 +131,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
 def test_a_t5_reads_no_cls_and_its_sentinels_are_kept_when_ids_are_decoded(tmp_path: Path) -> None:
     tiny = recipe("t5_base", "tiny")
     vocab = tiny.sampling.reading(of(tiny))
-    save_tokenizer(vocab, tiny.trunk, tmp_path)
+    save_tokenizer(vocab, tiny.model, tmp_path)
     theirs = hf().AutoTokenizer.from_pretrained(tmp_path)
     assert theirs.cls_token is None
     ids = theirs("the cat sat <extra_id_0> mat")["input_ids"]
@@ -146,7 +150,7 @@ def test_what_a_prompt_of_a_decoder_begins_with(tmp_path: Path) -> None:
     """The end of the text before it, as in running text; `transformers` puts it there where it is asked to."""
     for name in ("gpt2", "gpt1"):
         vocab = recipe(name, "tiny").sampling.reading(of(recipe(name, "tiny")))
-        save_tokenizer(vocab, recipe(name, "tiny").trunk, tmp_path / name)
+        save_tokenizer(vocab, recipe(name, "tiny").model, tmp_path / name)
         theirs = hf().AutoTokenizer.from_pretrained(tmp_path / name)
         prompt: Prompt = _prompt("the cat", vocab, None)
         assert theirs(theirs.bos_token + "the cat")["input_ids"] == prompt.ids.tolist()

@@ -21,9 +21,24 @@ from training.specs import Twin
 from training.trunks.layers import layout
 
 PUBLISHED = {  # D body, D with its head, both nets with both heads (family.md B2.7)
-    "small": (Twin(layers=12, width=256, heads=4, embedding=128), 13_483_008, 13_549_057, 14_196_219),
-    "base": (Twin(layers=12, width=768, heads=12, generator=1 / 3), 108_891_648, 109_483_009, 119_386_427),
-    "large": (Twin(layers=24, width=1024, heads=16), 334_092_288, 335_142_913, 354_655_291),
+    "small": (
+        Twin(num_hidden_layers=12, hidden_size=256, num_attention_heads=4, embedding_size=128),
+        13_483_008,
+        13_549_057,
+        14_196_219,
+    ),
+    "base": (
+        Twin(num_hidden_layers=12, hidden_size=768, num_attention_heads=12, generator_size_ratio=1 / 3),
+        108_891_648,
+        109_483_009,
+        119_386_427,
+    ),
+    "large": (
+        Twin(num_hidden_layers=24, hidden_size=1024, num_attention_heads=16),
+        334_092_288,
+        335_142_913,
+        354_655_291,
+    ),
 }
 
 
@@ -41,12 +56,12 @@ def test_published_sizes_have_the_published_number_of_weights(size: str) -> None
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocab")
-    vocab.train(vocab.WordPiece(size=VOCAB), ["The quick brown fox jumps over the lazy dog."]).save(folder)
+    vocab.train(vocab.WordPiece(vocab_size=VOCAB), ["The quick brown fox jumps over the lazy dog."]).save(folder)
     return folder
 
 
 CLASSES = {"discriminator": "ElectraForPreTraining", "generator": "ElectraForMaskedLM"}
-HALVES = [(trunk, which) for trunk in (SMALL, replace(SMALL, embedding=0)) for which in CLASSES]
+HALVES = [(trunk, which) for trunk in (SMALL, replace(SMALL, embedding_size=0)) for which in CLASSES]
 
 
 @pytest.mark.parametrize(("trunk", "which"), HALVES)
@@ -67,13 +82,13 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(trunk: Twi
     scores, read = scored(model, ours)
     labels_BS = torch.full((4, 14), IGNORE)
     if which == "generator":
-        hidden = model.trunk.generator(model.trunk.embed(ours), layout(ours, "full"))
+        hidden = model.trunk.generator(model.trunk.embed(ours), layout(ours, "bidirectional"))
         head, kind, ids_T = model.heads["masked_tokens"], "masked_tokens", ours["ids"]
         logits = F.linear(head.features(hidden), model.trunk.table, head.bias)
         labels_BS.view(-1)[theirs["targets_at"]] = theirs["targets"]
     else:
-        hidden = model.trunk.discriminator(model.trunk.embed(read), layout(read, "full"))
-        kind, ids_T, logits = "replaced", read["ids"], model.heads["replaced"].logits(hidden)
+        hidden = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
+        kind, ids_T, logits = "replaced_token_detection", read["ids"], model.heads["replaced"].logits(hidden)
         labels_BS[inside_BS] = (ids_T != originals(ours)).long()
     ids_BS = torch.zeros(4, 14, dtype=torch.int64)
     ids_BS[inside_BS] = ids_T
@@ -103,7 +118,7 @@ def test_what_transformers_saves_comes_here_and_back_to_the_bit(trunk: Twin, whi
             tensor.normal_(0, 0.2, generator=torch.Generator().manual_seed(3))
     oracle.save_pretrained(tmp_path)
     came, state = from_transformers(tmp_path)
-    assert came == replace(spec, trunk=replace(spec.trunk, inner=spec.trunk.inner_width))
+    assert came == replace(spec, model=replace(spec.model, intermediate_size=spec.model.inner_width))
     back = electra.theirs(state, came)
     assert back.keys() == dict(oracle.named_parameters()).keys()
     assert all(torch.equal(tensor, back[name]) for name, tensor in oracle.named_parameters())

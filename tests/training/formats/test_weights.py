@@ -13,16 +13,30 @@ from training.model import Model, ModelSpec
 from training.specs import Adaptive, Decoder, Encoder, Relative
 
 BERT = ModelSpec(
-    trunk=Encoder(layers=2, width=32, heads=4, activation="relu"),
+    model=Encoder(num_hidden_layers=2, hidden_size=32, num_attention_heads=4, activation="relu"),
     losses=(MaskedTokens(), PairLabel(weight=0.5)),
     vocab_size=50,
 )
-GPT2 = ModelSpec(trunk=Decoder(layers=2, width=32, heads=4, dropout=0.2), losses=(NextToken(),), vocab_size=60)
-SHARED = replace(BERT, trunk=Encoder(layers=4, width=32, heads=4, embedding=16, sharing="all", groups=2))
+GPT2 = ModelSpec(
+    model=Decoder(num_hidden_layers=2, hidden_size=32, num_attention_heads=4, hidden_dropout=0.2),
+    losses=(NextToken(),),
+    vocab_size=60,
+)
+SHARED = replace(
+    BERT,
+    model=Encoder(
+        num_hidden_layers=4,
+        hidden_size=32,
+        num_attention_heads=4,
+        embedding_size=16,
+        parameter_sharing="all",
+        num_hidden_groups=2,
+    ),
+)
 
 
 def built(spec: ModelSpec) -> Model:
-    return Model(spec.trunk, spec.losses, spec.vocab_size, seed=0)
+    return Model(spec.model, spec.losses, spec.vocab_size, seed=0)
 
 
 @pytest.mark.parametrize("spec", [BERT, GPT2])
@@ -50,7 +64,14 @@ def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
     spec = replace(
         GPT2,
         losses=(NextToken(bias=True),),
-        trunk=Decoder(layers=1, width=32, heads=4, norm="post", positions=Relative(memory=8), tables=ADAPTIVE),
+        model=Decoder(
+            num_hidden_layers=1,
+            hidden_size=32,
+            num_attention_heads=4,
+            norm_position="post",
+            position_embedding=Relative(mem_len=8),
+            token_embedding=ADAPTIVE,
+        ),
     )
     save_weights({}, spec, tmp_path)
     assert load_spec(tmp_path) == spec
@@ -73,7 +94,7 @@ def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> N
         (b"{", "not JSON"),
         (b"[]", "holds no JSON object"),
         (b"{}", "not a spec of this version"),
-        (b'{"spec": {"trunk": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
+        (b'{"spec": {"model": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
     ],
 )
 def test_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -> None:

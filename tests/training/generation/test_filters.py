@@ -16,7 +16,7 @@ from training.generation.filters import completing, limited, repeated
 from training.generation.sample import draw
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder, LearnedCausal
+from training.specs import Decoder, Learned
 
 ROWS, TOKENS = 5, 40
 FIVE = torch.tensor([[0.5, 0.25, 0.15, 0.06, 0.04]]).log()
@@ -125,8 +125,15 @@ def test_draws_have_the_distribution_that_the_filters_leave(method: Sampling) ->
 
 def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None:
     """10,000 rows go on from the same prompt by one token: each row draws at an address of its own."""
-    trunk = Decoder(layers=1, width=8, heads=2, positions=LearnedCausal(max=8), dropout=0.0, init_std=0.5)
-    model = built(ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=TOKENS))
+    trunk = Decoder(
+        num_hidden_layers=1,
+        hidden_size=8,
+        num_attention_heads=2,
+        position_embedding=Learned(max_position_embeddings=8),
+        hidden_dropout=0.0,
+        init_std=0.5,
+    )
+    model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TOKENS))
     method = Sampling(temperature=0.8, top_k=20, top_p=0.95)
     prompt = Prompt(np.array([1, 2]))
     rows = generate(model, [prompt] * 10_000, Limits(max_new=1), method=method, key=key(3, "task"), batch=1000)

@@ -29,7 +29,6 @@ from training.specs import (
     Decoder,
     Encoder,
     Learned,
-    LearnedCausal,
     LearnedPlain,
     Relative,
     Trunk,
@@ -38,28 +37,56 @@ from training.specs import (
 
 LONGEST = 40
 GPT2 = Decoder(
-    layers=2, width=32, heads=4, positions=LearnedCausal(max=LONGEST), dropout=0.0, attention_dropout=0.0, init_std=0.2
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=LONGEST),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
 )
-GPT1 = replace(GPT2, norm="post")
+GPT1 = replace(GPT2, norm_position="post")
 TRUNKS: dict[str, Trunk] = {
     "gpt-1": GPT1,
     "gpt-2": GPT2,
     "t5": T5,
-    "bart": replace(BART, positions=LearnedPlain(max=LONGEST + 2, offset=2)),
+    "bart": replace(BART, position_embedding=LearnedPlain(max_position_embeddings=LONGEST + 2, offset=2)),
 }
 XL = Decoder(
-    layers=2, width=32, heads=4, positions=Relative(), norm="post", activation="relu", dropout=0.0, init_std=0.2
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Relative(),
+    norm_position="post",
+    activation="relu",
+    hidden_dropout=0.0,
+    init_std=0.2,
 )
 OTHERS: dict[str, Trunk] = {
-    "transformer-xl": replace(XL, positions=Relative(memory=30, clamp=12)),
+    "transformer-xl": replace(XL, position_embedding=Relative(mem_len=30, clamp_len=12)),
     "transformer-xl, no memory": XL,
-    "transformer-xl, same length": replace(XL, positions=Relative(memory=8, eval_memory=6, eval_clamp=4)),
-    "transformer-xl, adaptive": replace(XL, tables=Adaptive(cutoffs=(100, 200), shrink=2)),
-    "xlnet": TwoStream(layers=3, width=32, heads=4, dropout=0.0, attention_dropout=0.0, segments=3, init_std=0.2),
-    "gpt-3": replace(GPT2, layers=4, positions=LearnedCausal(max=LONGEST, window=Band(tokens=4))),
+    "transformer-xl, same length": replace(
+        XL, position_embedding=Relative(mem_len=8, eval_mem_len=6, eval_clamp_len=4)
+    ),
+    "transformer-xl, adaptive": replace(XL, token_embedding=Adaptive(cutoffs=(100, 200), div_val=2)),
+    "xlnet": TwoStream(
+        num_hidden_layers=3,
+        hidden_size=32,
+        num_attention_heads=4,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        type_vocab_size=3,
+        init_std=0.2,
+    ),
+    "gpt-3": replace(
+        GPT2,
+        num_hidden_layers=4,
+        position_embedding=Learned(max_position_embeddings=LONGEST),
+        attention_window=Band(size=4),
+    ),
     "pegasus": PEGASUS,
-    "mass": replace(MASS, positions=LearnedPlain(max=LONGEST)),
-    "t5, far": replace(T5, positions=Buckets(buckets=8, max_distance=6)),
+    "mass": replace(MASS, position_embedding=LearnedPlain(max_position_embeddings=LONGEST)),
+    "t5, far": replace(T5, position_embedding=Buckets(num_buckets=8, max_distance=6)),
 }
 END, START = 3, {"t5": 1, "bart": 2}  # with the vocabulary here, [PAD] and </s>
 MANY = tuple(range(80))  # tokens that end a row: so many that random nets end rows at all lengths
@@ -84,8 +111,8 @@ METHODS: dict[str, tuple[Method, Limits]] = {
 def model_of(name: str) -> Model:
     trunk = (TRUNKS | OTHERS)[name]
     if isinstance(trunk, TwoStream):
-        return built(ModelSpec(trunk=trunk, losses=(MaskedTokens(transform=False),), vocab_size=TABLE))
-    return built(ModelSpec(trunk=trunk, losses=(NextToken(bias=name in OTHERS),), vocab_size=TABLE))
+        return built(ModelSpec(model=trunk, losses=(MaskedTokens(transform=False),), vocab_size=TABLE))
+    return built(ModelSpec(model=trunk, losses=(NextToken(bias=name in OTHERS),), vocab_size=TABLE))
 
 
 def prompts_of(name: str, lengths: Sequence[int] = (5, 2, 9, 1), seed: int = 0) -> list[Prompt]:
@@ -130,8 +157,8 @@ def test_a_row_does_not_depend_on_those_beside_it(name: str, method: str) -> Non
 @pytest.mark.parametrize("same_length", [False, True])
 def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> None:
     """Tokens one by one, far more than a memory holds, through the memory of training and through a cache."""
-    trunk = replace(XL, positions=Relative(memory=5, clamp=3, same_length=same_length))
-    model = built(ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=TABLE))
+    trunk = replace(XL, position_embedding=Relative(mem_len=5, clamp_len=3, same_length=same_length))
+    model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TABLE))
     net, ids_BS = model.trunk, torch.from_numpy(np.random.default_rng(0).integers(TABLE, size=(2, 200)))
     begun = {"lengths": torch.ones(2, dtype=torch.int32), "first_at": torch.arange(2)}
     cache, sizes = net.begin(begun), set[int]()
@@ -164,7 +191,7 @@ def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
 @pytest.mark.parametrize("method", [Greedy(), Beams(beams=3)])
 def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(method: Method) -> None:
     """A prompt that has all tokens: nothing could follow where it counted."""
-    model = built(ModelSpec(trunk=GPT2, losses=(NextToken(),), vocab_size=12))
+    model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
     prompts, limits = [Prompt(np.arange(12)), Prompt(np.array([1, 2]))], Limits(max_new=8, no_repeat=1)
     rows = list(generate(model, prompts, replace(limits, no_repeat_in="new"), method=method))
     assert [len(set(row.ids.tolist())) for row in rows] == [8, 8]
@@ -208,7 +235,7 @@ def test_when_a_search_stops_changes_what_it_finds() -> None:
 
 def test_many_beams_find_the_best_of_all_rows() -> None:
     """Two tokens of a vocabulary of twelve: as many beams as tokens leave nothing out."""
-    model = built(ModelSpec(trunk=GPT2, losses=(NextToken(),), vocab_size=12))
+    model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
     (found,) = generate(model, [Prompt(np.array([1, 2]))], Limits(max_new=2), method=Beams(beams=12, length_penalty=0))
     pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12))
     ids = torch.cat([torch.tensor([[1, 2]]).expand(144, 2), pairs[:, :1]], dim=1)
@@ -225,7 +252,7 @@ def test_many_beams_find_the_best_of_all_rows() -> None:
 
 @pytest.fixture(scope="module")
 def zero_pad(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return vocabulary(vocab.ByteBPE(size=300), tmp_path_factory.mktemp("zero"))
+    return vocabulary(vocab.ByteBPE(vocab_size=300), tmp_path_factory.mktemp("zero"))
 
 
 @pytest.fixture(scope="module")
@@ -289,12 +316,22 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("segments", "changes"), [(6, {"norm": "pre"}), (0, {"embedding": 16})])
+@pytest.mark.parametrize(("segments", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
 def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, segments: int, changes: Any) -> None:
     how, limits = METHODS[method]
-    trunk = Encoder(layers=2, width=32, heads=4, dropout=0.0, attention_dropout=0.0, init_std=0.2, segments=segments)
-    trunk = replace(trunk, positions=Learned(max=LONGEST), visibility="rows", **changes)
-    model = built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=TABLE))
+    trunk = Encoder(
+        num_hidden_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        init_std=0.2,
+        type_vocab_size=segments,
+    )
+    trunk = replace(
+        trunk, position_embedding=Learned(max_position_embeddings=LONGEST), attention_mask="per_sequence", **changes
+    )
+    model = built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=TABLE))
     blank = Blank(mask=5, segments=(4, 5) if segments == 6 else (0, min(segments, 1)))
     prompts = [
         Prompt(np.random.default_rng(n).integers(6, TABLE, size=length)) for n, length in enumerate((5, 2, 9, 1))
@@ -308,8 +345,15 @@ def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, se
 
 def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
     """Each token is the best one at a mask behind all before it, by the net's own loss."""
-    trunk = Encoder(layers=2, width=32, heads=4, positions=Learned(max=LONGEST), dropout=0.0, visibility="rows")
-    model, ids = built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=TABLE)), [7, 20, 9]
+    trunk = Encoder(
+        num_hidden_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=Learned(max_position_embeddings=LONGEST),
+        hidden_dropout=0.0,
+        attention_mask="per_sequence",
+    )
+    model, ids = built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=TABLE)), [7, 20, 9]
     (found,) = generate(model, [Prompt(np.array(ids))], Limits(max_new=2), blank=Blank(mask=5))
     for step in range(2):
         row = [*ids, *found.ids[:step].tolist(), 5]
@@ -344,7 +388,7 @@ def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prom
 
 
 def test_a_net_that_predicts_no_next_token_is_refused() -> None:
-    trunk = Encoder(layers=1, width=8, heads=1)
+    trunk = Encoder(num_hidden_layers=1, hidden_size=8, num_attention_heads=1)
     model = Model(trunk, (MaskedTokens(),), TABLE, seed=0).eval()
     with pytest.raises(BadInput, match="attention of this encoder is 'full', allowed is 'causal'"):
         list(generate(model, [Prompt(np.array([1]))], Limits()))

@@ -5,13 +5,19 @@ from tests.training.parity import built
 from training.generation import samples
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder, LearnedCausal
+from training.specs import Decoder, Learned
 
 
 def test_a_prompt_that_loses_its_beginning_says_so() -> None:
-    vocab = train(ByteBPE(size=280), ["a b c d e f g h"] * 3)
-    trunk = Decoder(layers=1, width=8, heads=1, positions=LearnedCausal(max=16), dropout=0.0)
-    model = built(ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=vocab.size))
+    vocab = train(ByteBPE(vocab_size=280), ["a b c d e f g h"] * 3)
+    trunk = Decoder(
+        num_hidden_layers=1,
+        hidden_size=8,
+        num_attention_heads=1,
+        position_embedding=Learned(max_position_embeddings=16),
+        hidden_dropout=0.0,
+    )
+    model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=vocab.size))
     text = " ".join("abcdefghijklmnopqrstuvwxyz")
     lost = len(vocab.encode(text)) - 8
     short, cut = samples(model, vocab, ["a b", text], seed=0)

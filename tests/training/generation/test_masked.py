@@ -21,8 +21,15 @@ ROW = Blanks(np.array([2, 7]), 3, np.array([3]))
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    trunk = Encoder(layers=1, width=16, heads=2, positions=Learned(max=12), dropout=0.0, init_std=0.5)
-    return built(ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=VOCAB))
+    trunk = Encoder(
+        num_hidden_layers=1,
+        hidden_size=16,
+        num_attention_heads=2,
+        position_embedding=Learned(max_position_embeddings=12),
+        hidden_dropout=0.0,
+        init_std=0.5,
+    )
+    return built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=VOCAB))
 
 
 def log_p(model: Model, ids: list[int], at: int) -> torch.Tensor:
@@ -97,7 +104,13 @@ def test_once_warm_it_takes_the_best(model: Model, monkeypatch: pytest.MonkeyPat
 def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
     with pytest.raises(BadInput, match="9 masks, allowed are 1 to 8"):
         fill(model, [Blanks(np.zeros(2), 9, np.zeros(2))], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
-    decoder = built(ModelSpec(trunk=Decoder(layers=1, width=16, heads=2), losses=(NextToken(),), vocab_size=VOCAB))
+    decoder = built(
+        ModelSpec(
+            model=Decoder(num_hidden_layers=1, hidden_size=16, num_attention_heads=2),
+            losses=(NextToken(),),
+            vocab_size=VOCAB,
+        )
+    )
     with pytest.raises(BadInput, match="this decoder fills in no masks"):
         fill(decoder, [ROW], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
     with pytest.raises(ValueError, match="warm is 3, allowed is from 0 up to sweeps, 2"):

@@ -26,11 +26,23 @@ from training.specs import EncoderDecoder, LearnedPlain
 
 LOSSES = (NextToken(),)
 SENTINELS = 10
-T5 = EncoderDecoder(layers=2, width=64, heads=2, **T5_KNOBS, **NO_DROPOUT)
+T5 = EncoderDecoder(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, **T5_KNOBS, **NO_DROPOUT)
 BART = EncoderDecoder(
-    layers=2, width=64, heads=2, positions=LearnedPlain(max=64), init_std=0.02 * (768 / 64) ** 0.5, **NO_DROPOUT
+    num_hidden_layers=2,
+    hidden_size=64,
+    num_attention_heads=2,
+    position_embedding=LearnedPlain(max_position_embeddings=64),
+    init_std=0.02 * (768 / 64) ** 0.5,
+    **NO_DROPOUT,
 )
-PEGASUS = EncoderDecoder(layers=2, width=64, heads=2, init_std=0.02 * (768 / 64) ** 0.5, **PEGASUS_KNOBS, **NO_DROPOUT)
+PEGASUS = EncoderDecoder(
+    num_hidden_layers=2,
+    hidden_size=64,
+    num_attention_heads=2,
+    init_std=0.02 * (768 / 64) ** 0.5,
+    **PEGASUS_KNOBS,
+    **NO_DROPOUT,
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ def span_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
 
 def noised_rows(text: World, count: int, rng: np.random.Generator, edit: Edit = "infill") -> list[Row]:
     """BART: 40 tokens, of which one of its five noises hides or moves a share, of infilling 30 % of their words."""
-    return [Noise(edits=(edit,))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
+    return [Noise(noise_types=(edit,))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
 
 
 def gap_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
@@ -94,12 +106,12 @@ def fragment_rows(text: World, count: int, rng: np.random.Generator, rate: float
 
 def hidden(row: Row) -> Row:
     """The row with its chosen tokens behind masks: none stays, none is swapped, so that no dice are thrown."""
-    return FragmentRewrite(mask=1.0, swap=0.0)(row, Specials(), np.random.default_rng(0))
+    return FragmentRewrite(mask_replace_prob=1.0, random_replace_prob=0.0)(row, Specials(), np.random.default_rng(0))
 
 
 def single_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     """What MASS asks with k = 1, as a masked language model is asked it."""
-    cloze, segments_S = Cloze(mask=1.0, swap=0.0), np.zeros(48)
+    cloze, segments_S = Cloze(mask_replace_prob=1.0, random_replace_prob=0.0), np.zeros(48)
     rows = hidden_windows(text, count, rng, rate=1 / 48)
     return [cloze(row | {"segments": segments_S}, Specials(), rng) for row in rows]
 
@@ -237,7 +249,7 @@ def test_gap_sentences_have_the_topic_of_their_source(train: World, held_out: Wo
 @pytest.fixture(scope="module")
 def causal(train: World) -> Model:
     """A left-to-right net made as BART's decoder is, after 1,500 steps of 768 questions, as many as MASS is asked."""
-    trunk = replace(ENCODER, visibility="causal", segments=0)
+    trunk = replace(ENCODER, attention_mask="causal", type_vocab_size=0)
     return learn(Course(trunk, LOSSES, next_token_rows, steps=1500, batch=16, peak=2e-3), train)
 
 
@@ -279,7 +291,7 @@ def test_a_fragment_of_one_token_is_no_harder_than_a_mask(train: World, held_out
     """Seed 0, 1,500 steps: 2.818, a masked language model of the same questions 3.594; seeds 1 and 2, 800 steps: 3.146
     and 3.027, and 4.185 and 4.592. They are one task, but the decoder is given the token before the hidden one, which a
     masked net has to find by its place."""
-    encoder, single = replace(ENCODER, segments=0), (MaskedTokens(transform=False),)
+    encoder, single = replace(ENCODER, type_vocab_size=0), (MaskedTokens(transform=False),)
     masks = Course(encoder, single, single_rows, steps=800, batch=64, peak=2e-3)
     fragments = Course(BART, LOSSES, partial(fragment_rows, rate=1 / 48), steps=800, batch=64, peak=2e-3)
     masked, loss = (

@@ -40,7 +40,9 @@ def span_rows(text: World, count: int, rng: np.random.Generator, length: int = 4
         }
         row["word_starts"][1] = True
         row["special"] = np.isin(row["ids"], [CLS, SEP])
-        rows.append(Cloze(unit="span", swap_from="row")(row | {"hits": Spans()(row, rng)}, Specials(), rng))
+        rows.append(
+            Cloze(replace_unit="span", random_token_source="row")(row | {"hits": Spans()(row, rng)}, Specials(), rng)
+        )
     return rows
 
 
@@ -100,7 +102,7 @@ def parallel_rows(
 
 def context_gain(train: World, held_out: World, restart: bool, alone: float) -> float:
     """What a true translation beside a sentence takes off its masked loss, over another one."""
-    trunk = replace(ENCODER, segments=0, languages=2)
+    trunk = replace(ENCODER, type_vocab_size=0, num_languages=2)
     sample: Callable[..., list[Row]] = partial(parallel_rows, restart=restart)
     course = Course(
         trunk, (MaskedTokens(transform=False),), partial(sample, alone=alone), 1600, 32, 2e-3, 2 * VOCAB_SIZE
@@ -139,7 +141,7 @@ def unified_rows(text: World, count: int, rng: np.random.Generator, mode: Mode |
 
 
 def test_one_net_learns_to_read_in_four_ways(train: World, held_out: World) -> None:
-    trunk = replace(ENCODER, segments=6, visibility="rows")
+    trunk = replace(ENCODER, type_vocab_size=6, attention_mask="per_sequence")
     model = learn(Course(trunk, (MaskedTokens(),), unified_rows, steps=2000, batch=32, peak=2e-3), train)
     loss = {
         mode: examine(model, unified_rows(held_out, 1000, np.random.default_rng(1), mode))["masked_tokens"][0]

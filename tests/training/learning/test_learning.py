@@ -22,12 +22,21 @@ from tests.mini_world import AT, CLS, MASK, SEP, VOCAB_SIZE, World, bigram_cross
 from tests.training.batches import unpadded
 from training.losses import Loss, MaskedTokens, NextToken, PairLabel
 from training.model import Model, parameter_groups
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Trunk, Visibility
+from training.specs import Decoder, Encoder, Learned, Trunk, Visibility
 from training.specs.stack import Norm
 
-TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "init_std": 0.02 * (768 / 64) ** 0.5}
-ENCODER = Encoder(**TINY, positions=Learned(max=64), dropout=0.0, attention_dropout=0.0)
-DECODER = Decoder(**TINY, positions=LearnedCausal(max=64), dropout=0.0, attention_dropout=0.0)
+TINY: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "init_std": 0.02 * (768 / 64) ** 0.5,
+}
+ENCODER = Encoder(
+    **TINY, position_embedding=Learned(max_position_embeddings=64), hidden_dropout=0.0, attention_dropout=0.0
+)
+DECODER = Decoder(
+    **TINY, position_embedding=Learned(max_position_embeddings=64), hidden_dropout=0.0, attention_dropout=0.0
+)
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,7 @@ def test_a_short_masked_run_uses_context(train: World, held_out: World) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_short_left_to_right_run_uses_context(norm: Norm, train: World, held_out: World) -> None:
-    trunk = replace(DECODER, norm=norm)
+    trunk = replace(DECODER, norm_position=norm)
     model = learn(Course(trunk, (NextToken(),), next_token_rows, steps=100, batch=32, peak=5e-3), train)
     loss, _ = examine(model, next_token_rows(held_out, 500, np.random.default_rng(1)))["next_token"]
     assert loss < unigram_entropy(held_out.ids_T) - 1.0
@@ -161,7 +170,7 @@ def test_masked_tokens_are_learnt_better_than_by_any_bigram(train: World, held_o
 
 def read_by(visibility: Visibility, train: World, held_out: World, seed: int) -> float:
     """Agreement with the particle of a masked-token net that sees so much."""
-    trunk, sample = replace(ENCODER, visibility=visibility), partial(masked_rows, length=24)
+    trunk, sample = replace(ENCODER, attention_mask=visibility), partial(masked_rows, length=24)
     model = learn(Course(trunk, (MaskedTokens(),), sample, steps=800, batch=32, peak=3e-3), train, seed)
     return agreement(model, held_out, length=24)
 
@@ -178,7 +187,7 @@ def test_the_particle_is_read_by_a_net_that_sees_both_sides_and_by_no_other(trai
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_next_tokens_are_learnt_better_than_by_any_bigram(norm: Norm, train: World, held_out: World) -> None:
-    trunk = replace(DECODER, norm=norm)
+    trunk = replace(DECODER, norm_position=norm)
     model = learn(Course(trunk, (NextToken(),), next_token_rows, steps=900, batch=32, peak=2e-3), train)
     loss, _ = examine(model, next_token_rows(held_out, 500, np.random.default_rng(1)))["next_token"]
     assert loss < 2.6
@@ -190,5 +199,5 @@ def test_pairs_are_learnt_beside_masked_tokens(train: World, held_out: World) ->
     """Three seeds: .897, .887, .900 of the pairs, and 1.863, 1.867, 1.819."""
     course = Course(ENCODER, (MaskedTokens(), PairLabel()), pair_rows, steps=1500, batch=64, peak=3e-3)
     found = examine(learn(course, train), pair_rows(held_out, 2000, np.random.default_rng(1)))
-    assert found["pair_label"][1] > 0.85
+    assert found["sentence_pair"][1] > 0.85
     assert found["masked_tokens"][0] < 0.5 * unigram_entropy(train.ids_T)

@@ -19,9 +19,21 @@ from training.losses import MaskedTokens, NextToken
 from training.model import Model, parameter_groups
 from training.specs import Decoder, Relative, Trunk, TwoStream
 
-TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "init_std": 0.02 * (768 / 64) ** 0.5}
-XL = Decoder(**TINY, positions=Relative(memory=32), norm="post", activation="relu", dropout=0.0, attention_dropout=0.0)
-XLNET = TwoStream(**TINY, dropout=0.0, attention_dropout=0.0)
+TINY: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "init_std": 0.02 * (768 / 64) ** 0.5,
+}
+XL = Decoder(
+    **TINY,
+    position_embedding=Relative(mem_len=32),
+    norm_position="post",
+    activation="relu",
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+)
+XLNET = TwoStream(**TINY, hidden_dropout=0.0, attention_dropout=0.0)
 LENGTH = 16  # tokens of a row of a stream
 
 
@@ -44,7 +56,7 @@ def permuted(text: World, count: int, rng: np.random.Generator, length: int = 48
         | {"word_starts": text.word_starts_T[start:][:length]}
         for start in start_N
     ]
-    return [Permute(block=length)(row | {"hits": Partial()(row, rng)}, Specials(), rng) for row in rows]
+    return [Permute(perm_size=length)(row | {"hits": Partial()(row, rng)}, Specials(), rng) for row in rows]
 
 
 def learn(trunk: Trunk, batches: Iterator[dict[str, Tensor]], steps: int, peak: float) -> Model:
@@ -102,7 +114,7 @@ def test_a_short_run_in_random_orders_uses_context(train: World, held_out: World
 @pytest.mark.timeout(1200)
 def test_a_memory_of_the_right_text_helps(train: World, held_out: World) -> None:
     model, forgetful = (
-        learn(replace(XL, positions=Relative(memory=memory)), again(train, 32), steps=900, peak=2e-3)
+        learn(replace(XL, position_embedding=Relative(mem_len=memory)), again(train, 32), steps=900, peak=2e-3)
         for memory in (32, 0)
     )
     loss, without = (examine(net, streams(held_out, 8, slot=-1)) for net in (model, forgetful))

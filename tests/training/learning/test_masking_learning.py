@@ -19,10 +19,10 @@ from training.model import Model
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SCHEMES: dict[str, tuple[Choose, Cloze]] = {  # SpanBERT, table 3
-    "subwords": (Tokens(rounding="up"), Cloze(swap_from="row")),
-    "words": (Words(rounding="up"), Cloze(swap_from="row")),
-    "entities": (Spans(units=0.5), Cloze(unit="span", swap_from="row")),
-    "spans": (Spans(), Cloze(unit="span", swap_from="row")),
+    "subwords": (Tokens(rounding="up"), Cloze(random_token_source="row")),
+    "words": (Words(rounding="up"), Cloze(random_token_source="row")),
+    "entities": (Spans(phrase_prob=0.5), Cloze(replace_unit="span", random_token_source="row")),
+    "spans": (Spans(), Cloze(replace_unit="span", random_token_source="row")),
 }
 
 

@@ -19,11 +19,13 @@ SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
 
 def expected_weights(sharing: Sharing, embedding: int) -> int:
     """Weights of the net and its masked-token head in closed form; the norm of a sub-layer is shared with it."""
-    layers, width = ENCODER.layers, ENCODER.width
+    layers, width = ENCODER.num_hidden_layers, ENCODER.hidden_size
     attention, feed_forward = 4 * width * (width + 1) + 2 * width, 8 * width**2 + 5 * width + 2 * width
     attentions = 1 if sharing in ("attention", "all") else layers
     feed_forwards = 1 if sharing in ("feed_forward", "all") else layers
-    tables = (VOCAB_SIZE + ENCODER.positions.max + ENCODER.segments + 2) * embedding  # 2 for their norm
+    tables = (
+        VOCAB_SIZE + ENCODER.position_embedding.max_position_embeddings + ENCODER.type_vocab_size + 2
+    ) * embedding  # 2 for their norm
     widen = (embedding + 1) * width if embedding != width else 0
     head = (width + 1) * embedding + 2 * embedding + VOCAB_SIZE
     return tables + widen + attentions * attention + feed_forwards * feed_forward + head
@@ -31,7 +33,10 @@ def expected_weights(sharing: Sharing, embedding: int) -> int:
 
 def shared_loss(sharing: Sharing, embedding: int, train: World, held_out: World, seed: int = 0) -> float:
     """Masked-token loss of a net that shares so much."""
-    trunk, sample = replace(ENCODER, sharing=sharing, embedding=embedding), partial(masked_rows, length=24)
+    trunk, sample = (
+        replace(ENCODER, parameter_sharing=sharing, embedding_size=embedding),
+        partial(masked_rows, length=24),
+    )
     model = learn(Course(trunk, (MaskedTokens(),), sample, steps=400, batch=32, peak=3e-3), train, seed)
     return examine(model, sample(held_out, 2000, np.random.default_rng(1)))["masked_tokens"][0]
 
@@ -40,7 +45,9 @@ def shared_loss(sharing: Sharing, embedding: int, train: World, held_out: World,
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_shared_weights_count_once(sharing: Sharing, embedding: int) -> None:
     with torch.device("meta"):
-        model = Model(replace(ENCODER, sharing=sharing, embedding=embedding), (MaskedTokens(),), VOCAB_SIZE, seed=0)
+        model = Model(
+            replace(ENCODER, parameter_sharing=sharing, embedding_size=embedding), (MaskedTokens(),), VOCAB_SIZE, seed=0
+        )
     assert model.num_parameters == expected_weights(sharing, embedding)
 
 
@@ -53,4 +60,4 @@ def test_sharing_costs_little_loss(embedding: int, train: World, held_out: World
     4.141, 4.188, 4.181 in 64. No order holds over the seeds. D1 asks for .1 after 1,500 steps; these are 400."""
     loss = [shared_loss(sharing, embedding, train, held_out) for sharing in SHARINGS]
     assert max(loss) < unigram_entropy(held_out.ids_T) - 0.1
-    assert max(loss) - min(loss) < (0.1 if embedding < ENCODER.width else 0.2)
+    assert max(loss) - min(loss) < (0.1 if embedding < ENCODER.hidden_size else 0.2)

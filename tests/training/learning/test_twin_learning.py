@@ -30,7 +30,13 @@ from training.model import Model, parameter_groups
 from training.specs import Learned, Twin
 from training.tasks import Examples, Task
 
-ELECTRA = Twin(**TINY, positions=Learned(max=64), dropout=0.0, attention_dropout=0.0, generator=1.0)
+ELECTRA = Twin(
+    **TINY,
+    position_embedding=Learned(max_position_embeddings=64),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    generator_size_ratio=1.0,
+)
 LOSSES: tuple[Loss, ...] = (MaskedTokens(), Replaced(weight=5.0))
 ADVERSARIAL: tuple[Loss, ...] = (Adversarial(), Replaced(weight=5.0))
 
@@ -41,7 +47,9 @@ def masked_rows(text: World, count: int, rng: np.random.Generator, length: int =
     for start in rng.integers(len(text.ids_T) - length, size=count):
         ids_S = np.concatenate([[CLS], text.ids_T[start : start + length - 2], [SEP]])
         row: Row = {"ids": ids_S, "segments": np.zeros(length), "special": np.isin(ids_S, [CLS, SEP])}
-        made.append(Cloze(mask=0.85, swap=0.0)(row | {"hits": Tokens()(row, rng)}, Specials(), rng))
+        made.append(
+            Cloze(mask_replace_prob=0.85, random_replace_prob=0.0)(row | {"hits": Tokens()(row, rng)}, Specials(), rng)
+        )
     return made
 
 
@@ -93,7 +101,7 @@ def examine(model: Model, text: World, length: int = 48) -> Found:
     rate = float(replaced_T.float().mean())
     return Found(
         generator=float(scores["masked_tokens"].loss) / scores["masked_tokens"].count,
-        discriminator=float(scores["replaced"].loss) / scores["replaced"].count,
+        discriminator=float(scores["replaced_token_detection"].loss) / scores["replaced_token_detection"].count,
         base=-rate * np.log(rate) - (1 - rate) * np.log(1 - rate),
         auc=float(roc_auc_score(replaced_T, logit_T)),
     )

@@ -23,11 +23,11 @@ from training.specs import Around, Encoder, Learned
 LENGTH, COPIES = 256, 32
 BLANK, SYMBOLS = 31, np.arange(32, 63)
 WINDOWED = Encoder(
-    **TINY | {"heads": 4},
-    positions=Learned(max=LENGTH),
-    dropout=0.0,
+    **TINY | {"num_attention_heads": 4},
+    position_embedding=Learned(max_position_embeddings=LENGTH),
+    hidden_dropout=0.0,
     attention_dropout=0.0,
-    window=Around(tokens=32),
+    attention_window=Around(size=32),
 )
 
 
@@ -53,7 +53,7 @@ def exact(model: Model, rows: list[Row]) -> float:
 
 def copied(global_tokens: Literal["none", "first"], text: World) -> float:
     """Share of the rows that a net copies which has learned to."""
-    trunk = replace(WINDOWED, window=Around(tokens=32, global_tokens=global_tokens))
+    trunk = replace(WINDOWED, attention_window=Around(size=32, global_tokens=global_tokens))
     model = learn(Course(trunk, (MaskedTokens(),), copy_rows, steps=400, batch=16, peak=5e-3), text)
     return exact(model, copy_rows(text, 200, np.random.default_rng(1)))
 

@@ -11,22 +11,28 @@ from training.formats import to_transformers
 from training.likelihood import Request
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
-from training.specs import Adaptive, Decoder, Encoder, Learned, LearnedCausal, Relative
+from training.specs import Adaptive, Decoder, Encoder, Learned, Relative
 
 SIZES: dict[str, Any] = {
-    "layers": 2,
-    "width": 32,
-    "heads": 4,
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
     "init_std": 0.2,
-    "dropout": 0.3,
+    "hidden_dropout": 0.3,
     "attention_dropout": 0.3,
 }
-GPT2 = Decoder(**SIZES, positions=LearnedCausal(max=32))
-GPT1 = Decoder(**SIZES, positions=LearnedCausal(max=32), norm="post", activation="gelu_tanh")
-BERT = Encoder(**SIZES, positions=Learned(max=40))
-XL = Decoder(**SIZES, positions=Relative(memory=64), norm="post", activation="relu")
+GPT2 = Decoder(**SIZES, position_embedding=Learned(max_position_embeddings=32))
+GPT1 = Decoder(
+    **SIZES, position_embedding=Learned(max_position_embeddings=32), norm_position="post", activation="gelu_tanh"
+)
+BERT = Encoder(**SIZES, position_embedding=Learned(max_position_embeddings=40))
+XL = Decoder(**SIZES, position_embedding=Relative(mem_len=64), norm_position="post", activation="relu")
 ADAPTIVE = Decoder(
-    **SIZES, positions=Relative(memory=64), norm="post", activation="relu", tables=Adaptive(cutoffs=(50, 150), shrink=2)
+    **SIZES,
+    position_embedding=Relative(mem_len=64),
+    norm_position="post",
+    activation="relu",
+    token_embedding=Adaptive(cutoffs=(50, 150), div_val=2),
 )
 TRUNKS = {"gpt2": GPT2, "gpt1": GPT1, "xl": XL, "adaptive": ADAPTIVE}
 
@@ -47,7 +53,7 @@ REQUESTS = [
 
 @cache
 def vocabulary(kind: str) -> Vocab:
-    spec = vocab.WordPiece(size=100) if kind == "bert" else vocab.ByteBPE(size=300)
+    spec = vocab.WordPiece(vocab_size=100) if kind == "bert" else vocab.ByteBPE(vocab_size=300)
     return vocab.train(spec, TEXT)
 
 
@@ -56,7 +62,7 @@ def net(kind: str) -> Model:
     """A net that trains: whoever asks it has to see that it evaluates."""
     trunk = BERT if kind == "bert" else TRUNKS[kind]
     losses = (MaskedTokens(),) if kind == "bert" else (NextToken(bias=kind == "adaptive"),)
-    return built(ModelSpec(trunk=trunk, losses=losses, vocab_size=vocabulary(kind).size + 3)).train()
+    return built(ModelSpec(model=trunk, losses=losses, vocab_size=vocabulary(kind).size + 3)).train()
 
 
 def exported(kind: str, folder: Path) -> Any:

@@ -19,12 +19,14 @@ from training.formats import to_transformers
 from training.likelihood.nets import causal
 from training.losses import NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder, LearnedCausal
+from training.specs import Decoder, Learned
 from training.tasks import Item, Likelihood
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROWS = 200
-TRUNK = Decoder(layers=2, width=64, heads=4, positions=LearnedCausal(max=256))
+TRUNK = Decoder(
+    num_hidden_layers=2, hidden_size=64, num_attention_heads=4, position_embedding=Learned(max_position_embeddings=256)
+)
 TASKS: dict[str, dict[str, Any]] = {  # shipped task -> the same in the keys of lm-eval
     "blimp": {"doc_to_text": "", "doc_to_target": 0, "doc_to_choice": "{{[sentence_good, sentence_bad]}}"},
     "lambada": {
@@ -45,8 +47,8 @@ OURS_BY_THEIRS = {"accuracy": "acc", "accuracy_character": "acc_norm", "accuracy
 def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
     """A random GPT-2 with GPT-2's vocabulary, and its folder for transformers."""
     folder = tmp_path_factory.mktemp("net")
-    vocab = given(ByteBPE(file=str(shared / "tokenizers/gpt2-roberta")))
-    model = built(ModelSpec(trunk=TRUNK, losses=(NextToken(),), vocab_size=vocab.size))
+    vocab = given(ByteBPE(path=str(shared / "tokenizers/gpt2-roberta")))
+    model = built(ModelSpec(model=TRUNK, losses=(NextToken(),), vocab_size=vocab.size))
     vocab.save(folder / "vocab")
     (folder / "net").mkdir()
     to_transformers(weights(model), model.spec, folder / "vocab", folder / "net")

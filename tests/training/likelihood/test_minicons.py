@@ -20,15 +20,17 @@ from training.model import Model, ModelSpec
 from training.specs import Encoder, Learned
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-TRUNK = Encoder(layers=2, width=64, heads=4, positions=Learned(max=128))
+TRUNK = Encoder(
+    num_hidden_layers=2, hidden_size=64, num_attention_heads=4, position_embedding=Learned(max_position_embeddings=128)
+)
 
 
 @pytest.fixture(scope="module")
 def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
     """A random BERT with BERT's vocabulary, and its folder for transformers."""
     folder = tmp_path_factory.mktemp("net")
-    vocab = given(WordPiece(file=str(shared / "tokenizers/bert-uncased/vocab.txt")))
-    model = built(ModelSpec(trunk=TRUNK, losses=(MaskedTokens(),), vocab_size=vocab.size))
+    vocab = given(WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt")))
+    model = built(ModelSpec(model=TRUNK, losses=(MaskedTokens(),), vocab_size=vocab.size))
     vocab.save(folder / "vocab")
     (folder / "net").mkdir()
     to_transformers(weights(model), model.spec, folder / "vocab", folder / "net")

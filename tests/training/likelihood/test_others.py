@@ -16,14 +16,21 @@ from training.losses import MaskedTokens, Replaced
 from training.model import Model, ModelSpec
 from training.specs import Learned, RelativeStreams, Twin, TwoStream
 
-SIZES = {"layers": 2, "width": 32, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+SIZES = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "init_std": 0.2,
+}
 LONG = [Text(" ".join(TEXT)), Text("Pack my box")]
 
 
 @cache
 def xlnet(memory: int = 0, reuse: int = 0) -> Model:
-    trunk = TwoStream(**SIZES, positions=RelativeStreams(memory=memory, reuse=reuse))  # type: ignore[arg-type]
-    return built(ModelSpec(trunk=trunk, losses=(MaskedTokens(transform=False),), vocab_size=vocabulary("gpt2").size))
+    trunk = TwoStream(**SIZES, position_embedding=RelativeStreams(mem_len=memory, reuse_len=reuse))  # type: ignore[arg-type]
+    return built(ModelSpec(model=trunk, losses=(MaskedTokens(transform=False),), vocab_size=vocabulary("gpt2").size))
 
 
 @torch.no_grad()
@@ -67,9 +74,11 @@ def test_windows_of_xlnet_fit_what_its_memory_keeps() -> None:
 
 
 def electra(samples: str = "generator") -> Model:
-    trunk = Twin(**SIZES, positions=Learned(max=40), generator=0.5, samples=samples)  # type: ignore[arg-type]
+    trunk = Twin(
+        **SIZES, position_embedding=Learned(max_position_embeddings=40), generator_size_ratio=0.5, sample_from=samples
+    )  # type: ignore[arg-type]
     losses = (Replaced(), *((MaskedTokens(),) if samples == "generator" else ()))
-    return built(ModelSpec(trunk=trunk, losses=losses, vocab_size=vocabulary("bert").size))
+    return built(ModelSpec(model=trunk, losses=losses, vocab_size=vocabulary("bert").size))
 
 
 def masked_loss(model: Model, ids: Sequence[int], at: int) -> float:
@@ -90,7 +99,7 @@ def masked_loss(model: Model, ids: Sequence[int], at: int) -> float:
 def test_electra_is_asked_by_its_generator() -> None:
     model, pieces = electra(), vocabulary("bert")
     state, spec = half(dict(model.named_parameters()), model.spec, "generator")
-    generator = Model(spec.trunk, spec.losses, spec.vocab_size, 0).eval()
+    generator = Model(spec.model, spec.losses, spec.vocab_size, 0).eval()
     generator.load_state_dict(state, strict=False)
     (found,) = NetReader(generator, pieces).log_ps([Request("", "The quick fox")], "original")
     ids = [pieces.cls, *pieces.encode("The quick fox"), pieces.sep]

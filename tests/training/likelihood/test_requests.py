@@ -24,12 +24,12 @@ TEXT = ["It was in the town that they met, and the other towns were there then. 
 TEXT += ["That is it, in the town at the end. The unbelievable believer believes in thunder. "] * 20
 CHINESE = ["我们在北京大学学习中文。北京的大学很多。学生也很多。今天天气很好。我们去公园玩。"] * 30
 SPECS: dict[str, VocabSpec] = {
-    "wordpiece": vocab.WordPiece(size=150),
-    "byte_bpe": vocab.ByteBPE(size=400),
-    "unigram": vocab.Unigram(size=31),
-    "sentencepiece_bpe": vocab.SentencePieceBPE(size=92),
-    "words": vocab.WholeWords(size=100),
-    "bytes": vocab.SingleBytes(size=300),
+    "wordpiece": vocab.WordPiece(vocab_size=150),
+    "byte_level_bpe": vocab.ByteBPE(vocab_size=400),
+    "unigram": vocab.Unigram(vocab_size=31),
+    "sentencepiece_bpe": vocab.SentencePieceBPE(vocab_size=92),
+    "words": vocab.WholeWords(vocab_size=100),
+    "bytes": vocab.SingleBytes(vocab_size=300),
 }
 ENGLISH = Option.of("It was in th", ["e town", "at town"])
 SHARING = [kind for kind in SPECS if kind != "bytes"]
@@ -92,7 +92,7 @@ def test_chinese_has_no_blanks(kind: str, context: str) -> None:
 
 def test_options_are_scored_from_one_place() -> None:
     """One that shares no token would lack the factor of what the others share."""
-    pieces = vocabulary("byte_bpe")
+    pieces = vocabulary("byte_level_bpe")
     alone, beside = Request("It was in th", "x"), Option.of("It was in th", ["x", "e town"])[0]
     assert begun(pieces, "It was in thx", pair_of(pieces, alone)[1]) == "x"
     assert begun(pieces, "It was in thx", pair_of(pieces, beside)[1]) == "thx"
@@ -111,7 +111,7 @@ def test_one_unknown_token_does_not_swallow_a_continuation(kind: str) -> None:
 
 @cache
 def reader(kind: str) -> Reader:
-    pieces = vocabulary("wordpiece" if kind == "masked" else "byte_bpe")
+    pieces = vocabulary("wordpiece" if kind == "masked" else "byte_level_bpe")
     if kind == "ngram":
         ids = [pieces.encode(text) for text in TEXT[::10]]
         flat = np.concatenate([np.array(each) for each in ids])
@@ -120,7 +120,7 @@ def reader(kind: str) -> Reader:
     if kind == "seq2seq":
         return NetReader(test_seq2seq.net("bart"), test_seq2seq.vocabulary("bart"))
     trunk, loss = (BERT, MaskedTokens()) if kind == "masked" else (GPT2, NextToken())
-    return NetReader(built(ModelSpec(trunk=trunk, losses=(loss,), vocab_size=pieces.size)), pieces)
+    return NetReader(built(ModelSpec(model=trunk, losses=(loss,), vocab_size=pieces.size)), pieces)
 
 
 def sharing(kind: str) -> list[Option]:
@@ -167,7 +167,7 @@ def test_options_take_time_in_proportion_to_their_number(monkeypatch: pytest.Mon
         texts.append(text)
         return pieces.encode_with_offsets(text)
 
-    pieces, is_begun = vocabulary("byte_bpe"), requests._begins
+    pieces, is_begun = vocabulary("byte_level_bpe"), requests._begins
     monkeypatch.setattr(requests, "_begins", begins)
     options = Option.of("It was in", [f" the town {number}" for number in range(60)])
     made = encoder(SimpleNamespace(encode_with_offsets=encode))  # type: ignore[arg-type]

@@ -54,19 +54,19 @@ def test_words_and_bytes_are_those_of_the_original() -> None:
 
 LINES = " The fox\n jumps\n\n"
 KINDS: dict[str, vocab.VocabSpec] = {
-    "byte_bpe": vocab.ByteBPE(size=300),
-    "bytes": vocab.SingleBytes(size=80),
-    "words": vocab.WholeWords(size=60),
-    "wordpiece": vocab.WordPiece(size=100),
-    "sentencepiece_bpe": vocab.SentencePieceBPE(size=80),
-    "unigram": vocab.Unigram(size=40),
+    "byte_level_bpe": vocab.ByteBPE(vocab_size=300),
+    "bytes": vocab.SingleBytes(vocab_size=80),
+    "words": vocab.WholeWords(vocab_size=60),
+    "wordpiece": vocab.WordPiece(vocab_size=100),
+    "sentencepiece_bpe": vocab.SentencePieceBPE(vocab_size=80),
+    "unigram": vocab.Unigram(vocab_size=40),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ends_of_lines_are_words_where_they_are_predicted_and_nowhere_else(kind: str) -> None:
     given = vocab.train(KINDS[kind], [*TEXT, LINES])
-    keeps = kind in ("byte_bpe", "bytes")
+    keeps = kind in ("byte_level_bpe", "bytes")
     found = targets_of(given, Text(LINES, line_ends=True))
     assert found == Targets(given.encode(LINES), words=6 if keeps else 3, ends_left_out=0 if keeps else 3, unknown=0)
     assert ("\n" in given.decode(found.ids)) == keeps

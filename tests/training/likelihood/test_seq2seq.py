@@ -25,8 +25,8 @@ REQUESTS = [
     Request("Pack my box with five dozen liquor", " jugs!"),
     Request("", " The lazy dog."),
 ]
-SPECS = {"bart": ONE_PAD, "t5": vocab.Unigram(size=48, sentinels=4)}
-TRUNKS = {"bart": replace(BART, positions=LearnedPlain(max=42, offset=2)), "t5": T5}
+SPECS = {"bart": ONE_PAD, "t5": vocab.Unigram(vocab_size=48, extra_ids=4)}
+TRUNKS = {"bart": replace(BART, position_embedding=LearnedPlain(max_position_embeddings=42, offset=2)), "t5": T5}
 
 
 @cache
@@ -36,7 +36,7 @@ def vocabulary(kind: str) -> Vocab:
 
 @cache
 def net(kind: str) -> Model:
-    return built(ModelSpec(trunk=TRUNKS[kind], losses=(NextToken(),), vocab_size=vocabulary(kind).size))
+    return built(ModelSpec(model=TRUNKS[kind], losses=(NextToken(),), vocab_size=vocabulary(kind).size))
 
 
 @pytest.fixture(scope="module", params=["bart", "t5"])
@@ -80,7 +80,7 @@ def test_a_source_and_what_is_behind_it_are_shown() -> None:
 
 
 def test_a_decoder_whose_beginning_nobody_says_is_refused() -> None:
-    model = built(ModelSpec(trunk=MASS, losses=(NextToken(),), vocab_size=vocabulary("bart").size))
+    model = built(ModelSpec(model=MASS, losses=(NextToken(),), vocab_size=vocabulary("bart").size))
     with pytest.raises(BadInput, match="what the decoder of this net begins with is not known; ask BART"):
         NetReader(model, vocabulary("bart")).log_ps(REQUESTS[:1])
 

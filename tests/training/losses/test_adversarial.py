@@ -10,7 +10,7 @@ from training.losses.heads import AdversarialHead
 from training.score import Score
 from training.specs import Encoder
 
-ENCODER = Encoder(layers=1, width=32, heads=4)
+ENCODER = Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
 VOCAB = 50
 BATCH = {"targets_at": torch.tensor([1, 3, 4]), "targets": torch.tensor([7, 8, 9])}
 SAMPLED, REWARD = torch.tensor([7, 2, 9]), torch.tensor([0.3, 1.2, 2.5])

@@ -40,8 +40,8 @@ LOSSES: list[Loss] = facts.parts_of(
     Loss,
     MaskedTokens(transform=False),
     NextToken(bias=True),
-    Replaced(asks="original"),
-    Replaced(at="chosen"),
+    Replaced(predict="original"),
+    Replaced(predict_at="masked"),
 )
 NOTHING = LossContext()
 
@@ -68,7 +68,7 @@ def test_a_scale_puts_values_into_keys_that_the_loss_has(loss: Loss) -> None:
 
 @every_loss
 def test_a_loss_sees_and_reads_what_trunks_have(loss: Loss) -> None:
-    assert set() < loss.sees <= {"full", "causal", "rows"}
+    assert set() < loss.sees <= {"bidirectional", "causal", "per_sequence"}
     assert set() < loss.reads <= {"net", "generator", "discriminator"}
 
 
@@ -78,7 +78,7 @@ def test_a_head_that_is_not_exported_has_a_reason() -> None:
 
 def test_a_scale_makes_the_weight_of_replaced_tokens_smaller_and_changes_no_other_loss() -> None:
     changed = {loss.kind: loss.shrinks for loss in LOSSES if loss.shrinks}
-    assert changed == {"replaced": {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}}
+    assert changed == {"replaced_token_detection": {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}}
 
 
 @pytest.mark.parametrize("fact", ["kind", "accuracy"])
@@ -103,8 +103,8 @@ def test_a_description_is_one_line_that_begins_with_a_weight_other_than_one(loss
         (NextToken(), LossContext(target="the whole text"), "the whole text"),
         (SpanBoundary(), NOTHING, "span boundaries"),
         (Replaced(), NOTHING, "50 x replaced tokens"),
-        (Replaced(asks="original", weight=1.0), NOTHING, "original tokens"),
-        (Replaced(at="chosen", weight=1.0), NOTHING, "replaced tokens, of the chosen ones"),
+        (Replaced(predict="original", weight=1.0), NOTHING, "original tokens"),
+        (Replaced(predict_at="masked", weight=1.0), NOTHING, "replaced tokens, of the chosen ones"),
         (Adversarial(), NOTHING, "tokens that fool the discriminator"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_description_takes_words_of_other_parts_from_its_context(
         (NextToken(), True),
         (SpanBoundary(), True),
         (Replaced(), False),
-        (Replaced(asks="original"), True),
+        (Replaced(predict="original"), True),
         (Adversarial(), True),
     ],
 )
@@ -161,8 +161,9 @@ class FocalTokens:
     kind: Literal["focal_tokens"] = "focal_tokens"
     weight: float = 1.0
     gamma: float = 2.0
+    head_name: ClassVar[str] = "focal_tokens"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
-    sees: ClassVar[frozenset[str]] = frozenset({"full"})
+    sees: ClassVar[frozenset[str]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[str]] = frozenset({"net"})
     accuracy: ClassVar[str] = "focal_accuracy"
     perplexity: ClassVar[bool] = False

@@ -17,12 +17,12 @@ from training.losses import (
 )
 from training.specs import Adaptive, Decoder, Encoder, Relative, Trunk, Twin
 
-ENCODER = Encoder(layers=1, width=32, heads=4)
-DECODER = Decoder(layers=1, width=32, heads=4)
-TWIN = Twin(layers=1, width=32, heads=4)
-ONE = replace(TWIN, generator=1.0)
-FROZEN = replace(ONE, samples="frozen")
-UNIFORM = replace(TWIN, samples="uniform")
+ENCODER = Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
+DECODER = Decoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
+TWIN = Twin(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
+ONE = replace(TWIN, generator_size_ratio=1.0)
+FROZEN = replace(ONE, sample_from="frozen")
+UNIFORM = replace(TWIN, sample_from="uniform")
 ADVERSARIES = (Adversarial(), Replaced())
 
 
@@ -33,7 +33,7 @@ ADVERSARIES = (Adversarial(), Replaced())
         (ENCODER, (MaskedTokens(), SpanBoundary())),
         (DECODER, (NextToken(),)),
         (TWIN, (MaskedTokens(), Replaced())),
-        (TWIN, (MaskedTokens(), Replaced(asks="original"))),
+        (TWIN, (MaskedTokens(), Replaced(predict="original"))),
         (TWIN, ADVERSARIES),
         (FROZEN, (Replaced(),)),
         (UNIFORM, (Replaced(),)),
@@ -65,8 +65,8 @@ def test_losses_of_the_papers_fit(trunk: Trunk, losses: tuple[Loss, ...]) -> Non
         (UNIFORM, ADVERSARIES),
         (FROZEN, (MaskedTokens(),)),
         (replace(TWIN, allow_correct=False), ADVERSARIES),
-        (replace(ONE, shared="all"), ADVERSARIES),
-        (TWIN, (Adversarial(), Replaced(asks="original"))),
+        (replace(ONE, weight_sharing="all"), ADVERSARIES),
+        (TWIN, (Adversarial(), Replaced(predict="original"))),
     ],
 )
 def test_losses_that_a_trunk_cannot_have_are_refused_in_one_line(trunk: Trunk, losses: tuple[Loss, ...]) -> None:
@@ -74,7 +74,7 @@ def test_losses_that_a_trunk_cannot_have_are_refused_in_one_line(trunk: Trunk, l
         check_losses(trunk, losses)
 
 
-@pytest.mark.parametrize("trunk", [replace(ENCODER, embedding=16), TWIN])
+@pytest.mark.parametrize("trunk", [replace(ENCODER, embedding_size=16), TWIN])
 def test_masked_tokens_need_a_transform_where_tables_and_blocks_differ_in_width(trunk: Any) -> None:
     losses = (MaskedTokens(transform=False), *((Replaced(),) if "generator" in trunk.nets else ()))
     with pytest.raises(ValueError, match=r"^losses\.transform is False, allowed is true where the tables"):
@@ -86,7 +86,9 @@ def test_masked_tokens_without_a_transform_fit_a_generator_as_wide_as_its_tables
 
 
 def test_an_adaptive_softmax_has_biases_and_a_recipe_says_so() -> None:
-    adaptive = replace(DECODER, positions=Relative(), tables=Adaptive(cutoffs=(20,)), norm="post")
+    adaptive = replace(
+        DECODER, position_embedding=Relative(), token_embedding=Adaptive(cutoffs=(20,)), norm_position="post"
+    )
     check_losses(adaptive, (NextToken(bias=True),))
     with pytest.raises(ValueError, match=r"^losses\.bias is False, allowed is true where the tables are adaptive"):
         check_losses(adaptive, (NextToken(),))

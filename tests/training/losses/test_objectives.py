@@ -16,13 +16,25 @@ from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_score
 from training.model import Model, ModelSpec
 from training.score import Score
-from training.specs import Decoder, Encoder, Learned, LearnedCausal
+from training.specs import Decoder, Encoder, Learned
 
 ENCODER = Encoder(
-    layers=1, width=32, heads=4, positions=Learned(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2
+    num_hidden_layers=1,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
 )
 DECODER = Decoder(
-    layers=1, width=32, heads=4, positions=LearnedCausal(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2
+    num_hidden_layers=1,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
 )
 BERT = (MaskedTokens(), PairLabel())
 VOCAB = 50
@@ -59,7 +71,7 @@ def test_pair_label_reads_the_first_token_of_each_row() -> None:
     head, first_BD = model.heads["pair_label"], model.trunk(batch)[[0, 5, 13, 14]]
     logits_B2 = head.classify(torch.tanh(head.pooler(first_BD)))
     wanted = F.cross_entropy(logits_B2, batch["pair_label"], reduction="sum")
-    torch.testing.assert_close(model(batch)["pair_label"].loss, wanted)
+    torch.testing.assert_close(model(batch)["sentence_pair"].loss, wanted)
 
 
 def test_correct_counts_the_targets_with_the_highest_score() -> None:
@@ -69,7 +81,7 @@ def test_correct_counts_the_targets_with_the_highest_score() -> None:
     assert int(model(batch | {"targets": right})["masked_tokens"].correct) == 2
 
 
-@pytest.mark.parametrize("kind", ["masked_tokens", "pair_label"])
+@pytest.mark.parametrize("kind", ["masked_tokens", "sentence_pair"])
 def test_scores_of_a_padded_and_an_unpadded_batch_are_equal(kind: str) -> None:
     rows, model = random_rows(RAGGED, VOCAB), bert()
     flat, rectangle = model(unpadded(rows))[kind], model(padded(rows, 12))[kind]
@@ -77,7 +89,7 @@ def test_scores_of_a_padded_and_an_unpadded_batch_are_equal(kind: str) -> None:
     torch.testing.assert_close(flat.loss, rectangle.loss, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("kind", ["masked_tokens", "pair_label"])
+@pytest.mark.parametrize("kind", ["masked_tokens", "sentence_pair"])
 def test_scores_of_micro_batches_add_up(kind: str) -> None:
     rows, model = random_rows(RAGGED, VOCAB), bert()
     parts = [model(unpadded(part))[kind] for part in (rows[:1], rows[1:])]
@@ -149,7 +161,7 @@ def test_table_gets_gradient_from_both_of_its_uses() -> None:
     assert gradient_V[unused].min() > 0  # as an answer
     before = gradient_V.clone()
     model.trunk.tokens.weight.grad = None
-    model(batch)["pair_label"].loss.backward()
+    model(batch)["sentence_pair"].loss.backward()
     assert model.trunk.tokens.weight.grad.abs().sum(1).nonzero().squeeze(1).tolist() == sorted(used)  # as a question
     assert before[sorted(used)].min() > 0
 
@@ -162,13 +174,13 @@ def test_table_may_have_more_rows_than_the_tokenizer() -> None:
 
 def test_masked_tokens_without_a_transform_want_tables_as_wide_as_the_net() -> None:
     with pytest.raises(ValueError, match="true where the tables are not as wide as the blocks"):
-        Model(replace(ENCODER, embedding=16), (MaskedTokens(transform=False),), VOCAB, seed=0)
+        Model(replace(ENCODER, embedding_size=16), (MaskedTokens(transform=False),), VOCAB, seed=0)
 
 
 @pytest.mark.parametrize("losses", [(), (MaskedTokens(), MaskedTokens(weight=2.0))])
 def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedTokens, ...]) -> None:
     with pytest.raises(ValueError, match="one or more kinds, each once"):
-        ModelSpec(trunk=replace(ENCODER, layers=2), losses=losses, vocab_size=VOCAB)
+        ModelSpec(model=replace(ENCODER, num_hidden_layers=2), losses=losses, vocab_size=VOCAB)
 
 
 def test_a_pair_that_has_no_label_is_not_asked() -> None:
@@ -178,8 +190,8 @@ def test_a_pair_that_has_no_label_is_not_asked() -> None:
     model = Model(ENCODER, (PairLabel(),), VOCAB, seed=0).eval()
     rows = random_rows([5, 6, 7, 8], VOCAB)
     asked = [row | {"pair_label": label} for row, label in zip(rows, labels, strict=True)]
-    score = model(unpadded(asked))["pair_label"]
-    alone = model(unpadded([asked[0], asked[2]]))["pair_label"]
+    score = model(unpadded(asked))["sentence_pair"]
+    alone = model(unpadded([asked[0], asked[2]]))["sentence_pair"]
     assert score.count == alone.count == 2
     torch.testing.assert_close(score.loss, alone.loss, rtol=0, atol=1e-6)
 
@@ -188,7 +200,7 @@ def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
     batch, model = unpadded(random_rows([*RAGGED, 4], VOCAB)), bert()
     best_B = model.heads["pair_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
     labels_B = torch.stack([*best_B[:3], 1 - best_B[3], torch.tensor(IGNORE)])
-    score = model(batch | {"pair_label": labels_B})["pair_label"]
+    score = model(batch | {"pair_label": labels_B})["sentence_pair"]
     assert (int(score.correct), score.count) == (3, 4)
 
 
@@ -200,7 +212,7 @@ def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
         (Adversarial(), 3),
         (PairLabel(), 1),
         (Replaced(), 13),
-        (Replaced(at="chosen"), 3),
+        (Replaced(predict_at="masked"), 3),
         (SpanBoundary(), 2),
     ],
 )

@@ -14,11 +14,17 @@ from training.score import Score
 from training.specs import Encoder, Learned
 
 ENCODER = Encoder(
-    layers=1, width=32, heads=4, positions=Learned(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2
+    num_hidden_layers=1,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
 )
 VOCAB = 50
 EVERY = pytest.mark.parametrize(
-    "loss", [Replaced(asks=asks, at=at) for asks in ("replaced", "original") for at in ("all", "chosen")]
+    "loss", [Replaced(predict=asks, predict_at=at) for asks in ("replaced", "original") for at in ("all", "masked")]
 )
 
 
@@ -28,7 +34,7 @@ def score_of(loss: Replaced, layout: Any) -> tuple[Score, int]:
     ids = batch["ids"].flatten()
     ids[batch["targets_at"][:3]] = batch["targets"][:3]
     number = int((ids[batch["targets_at"]] != batch["targets"]).sum())
-    return Model(ENCODER, (loss,), VOCAB, seed=0)(batch)["replaced"], number
+    return Model(ENCODER, (loss,), VOCAB, seed=0)(batch)["replaced_token_detection"], number
 
 
 @EVERY

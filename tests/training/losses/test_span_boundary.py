@@ -16,7 +16,13 @@ from training.model import Model
 from training.specs import Encoder, Learned
 
 ENCODER = Encoder(
-    layers=1, width=32, heads=4, positions=Learned(max=64), dropout=0.0, attention_dropout=0.0, init_std=0.2
+    num_hidden_layers=1,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=64),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
 )
 LOSS = SpanBoundary()
 VOCAB = 50
@@ -32,7 +38,7 @@ def row_of(labelled: Sequence[int], length: int) -> Row:
 def answers(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, ...]]:
     """(place of the target, before, after, offset) of all that is asked."""
     batch = unpadded(rows)
-    here = boundary_targets(batch, loss.positions)
+    here = boundary_targets(batch, loss.max_pair_targets)
     places = batch["targets_at"][here.target], here.before, here.after, here.offset
     return [tuple(place) for place in torch.stack(places, dim=1).tolist()]
 
@@ -83,15 +89,15 @@ def test_spans_of_two_rows_that_lie_end_to_end_are_two() -> None:
 
 
 def test_no_more_tokens_of_a_span_are_asked_than_there_are_positions() -> None:
-    found = answers([row_of(range(2, 7), 10)], SpanBoundary(positions=3))
+    found = answers([row_of(range(2, 7), 10)], SpanBoundary(max_pair_targets=3))
     assert found == [(2, 1, 7, 0), (3, 1, 7, 1), (4, 1, 7, 2)]
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("positions", [2, 15])
 def test_loss_gradients_and_count_are_those_of_the_reference(seed: int, positions: int) -> None:
-    rows, model = random_rows([5, 30, 1, 13, 21], VOCAB, seed=seed, rate=0.5), net(seed, positions=positions)
-    loss = SpanBoundary(positions=positions)
+    rows, model = random_rows([5, 30, 1, 13, 21], VOCAB, seed=seed, rate=0.5), net(seed, max_pair_targets=positions)
+    loss = SpanBoundary(max_pair_targets=positions)
     wanted, number = reference(model, rows, positions)
     parameters = [weight for name, weight in model.named_parameters() if "masked_tokens" not in name]
     gradients = torch.autograd.grad(wanted, parameters)
@@ -122,5 +128,5 @@ def test_head_does_not_see_the_tokens_of_the_span() -> None:
 
 def test_each_place_of_a_span_has_a_vector_of_its_own() -> None:
     batch, model = unpadded([row_of([4, 5, 6], 10)]), net()
-    features = model.heads["span_boundary"].features(model.trunk(batch), boundary_targets(batch, LOSS.positions))
+    features = model.heads["span_boundary"].features(model.trunk(batch), boundary_targets(batch, LOSS.max_pair_targets))
     assert (features[0] - features[1]).abs().max() > 1e-3

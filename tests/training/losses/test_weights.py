@@ -6,8 +6,8 @@ import torch
 from training.losses import Adversarial, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
 from training.specs import Encoder, Twin
 
-ENCODER = Encoder(layers=1, width=32, heads=4, embedding=16)
-TWIN = Twin(layers=1, width=32, heads=4)
+ENCODER = Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4, embedding_size=16)
+TWIN = Twin(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
 TRANSFORM = {"transform.weight": (16, 32), "transform.bias": (16,), "norm.weight": (16,), "norm.bias": (16,)}
 VOCAB = 50
 BIAS = {"bias": (VOCAB,)}
@@ -29,7 +29,7 @@ BIAS = {"bias": (VOCAB,)}
             {"transform.weight": (32, 32), "transform.bias": (32,), "classify.weight": (1, 32), "classify.bias": (1,)},
         ),
         (
-            SpanBoundary(positions=7, position_width=5),
+            SpanBoundary(max_pair_targets=7, position_embedding_size=5),
             {
                 "offsets.weight": (7, 5),
                 "first.weight": (32, 69),
@@ -52,16 +52,18 @@ def test_a_head_has_these_weights_and_no_others(loss: Loss, shapes: dict[str, tu
     assert {name: tuple(weight.shape) for name, weight in head.named_parameters()} == shapes
 
 
-@pytest.mark.parametrize("loss", [Replaced(asks="original"), Replaced(asks="original", at="chosen"), Adversarial()])
+@pytest.mark.parametrize(
+    "loss", [Replaced(predict="original"), Replaced(predict="original", predict_at="masked"), Adversarial()]
+)
 def test_a_head_of_a_twin_is_as_wide_as_its_net(loss: Loss) -> None:
     with torch.device("meta"):
         head = loss.head(TWIN, VOCAB)
-    width = TWIN.net("generator" if loss.kind == "adversarial" else "discriminator").width
+    width = TWIN.net("generator" if loss.kind == "adversarial" else "discriminator").hidden_size
     transforms = [weight.shape[1] for name, weight in head.named_parameters() if name.endswith("transform.weight")]
     assert transforms == [width]
 
 
-@pytest.mark.parametrize("key", ["positions", "position_width"])
+@pytest.mark.parametrize("key", ["max_pair_targets", "position_embedding_size"])
 def test_a_span_boundary_has_a_position_and_a_width_at_least(key: str) -> None:
     assert getattr(SpanBoundary(**{key: 1}), key) == 1
     with pytest.raises(ValueError, match=rf"losses\.{key} is 0, allowed is a whole number from 1 up"):
@@ -69,6 +71,8 @@ def test_a_span_boundary_has_a_position_and_a_width_at_least(key: str) -> None:
 
 
 def test_states_are_compared_with_the_table_as_they_are_where_there_is_no_transform() -> None:
-    head = MaskedTokens(transform=False).head(Encoder(layers=1, width=32, heads=4), VOCAB)
+    head = MaskedTokens(transform=False).head(
+        Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4), VOCAB
+    )
     hidden_MD = torch.randn(3, 32, generator=torch.Generator().manual_seed(0))
     assert torch.equal(head.features(hidden_MD), hidden_MD)

@@ -27,7 +27,7 @@ TEXT = "Ada Lovelace wrote the first program . It computes numbers ; Babbage sai
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocab:
-    return train(WordPiece(size=120), [TEXT] * 40)
+    return train(WordPiece(vocab_size=120), [TEXT] * 40)
 
 
 def split(path: str, format: Any, **keys: Any) -> Split:

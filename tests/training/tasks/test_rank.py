@@ -24,7 +24,7 @@ TASK = Rank(text="a", pair="b", label="c", labels=("0", "1"))
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocab:
-    return train(WordPiece(size=60), [" ".join(WORDS)] * 30)
+    return train(WordPiece(vocab_size=60), [" ".join(WORDS)] * 30)
 
 
 def item(premise: str, sentence: str, gold: int | None) -> Item:
@@ -72,8 +72,15 @@ def test_a_net_learns_which_sentence_is_right(vocab: Vocab) -> None:
             found += [item(premise, WORDS[good], 1), item(premise, WORDS[bad], 0)]
         return found
 
-    trunk = Encoder(layers=1, width=32, heads=2, positions=Learned(max=32), dropout=0.0, init_std=0.1)
-    spec = ModelSpec(trunk=trunk, losses=(MaskedTokens(),), vocab_size=vocab.size)
+    trunk = Encoder(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=2,
+        position_embedding=Learned(max_position_embeddings=32),
+        hidden_dropout=0.0,
+        init_std=0.1,
+    )
+    spec = ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=vocab.size)
     found = finetuned(
         Net(spec, None, vocab),
         TASK,

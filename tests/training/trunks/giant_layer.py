@@ -23,9 +23,9 @@ TOKENS, VOCAB = 8, 1_000
 def layer_of(recipe: str, share: Share = WHOLE) -> Model:
     """The middle stage of three that have one block each, on the meta device."""
     giant = load(recipe)
-    trunk = replace(giant.trunk, layers=3, dropout=0.0, attention_dropout=0.0)
+    trunk = replace(giant.model, num_hidden_layers=3, hidden_dropout=0.0, attention_dropout=0.0)
     with torch.device("meta"):
-        return Model(trunk, giant.objective.losses, VOCAB, giant.seed, share, Stage(1, 3))
+        return Model(trunk, giant.losses, VOCAB, giant.seed, share, Stage(1, 3))
 
 
 def norm_of(x: Tensor) -> float:
@@ -57,7 +57,7 @@ def states_of(width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def there_and_back(model: Model, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The states that the layer makes, and the gradient of those that it reads."""
-    x, d_made = states_of(model.spec.trunk.width, dtype)
+    x, d_made = states_of(model.spec.model.hidden_size, dtype)
     made = model(unpadded(random_rows([TOKENS], VOCAB)), Given(x, None))
     made.flatten().dot(d_made.flatten()).backward()
     assert x.grad is not None

@@ -16,26 +16,26 @@ from training.model import Model, ModelSpec
 from training.specs import Adaptive, Decoder, Relative
 from training.trunks.adaptive import AdaptiveTable
 
-XL: dict[str, Any] = {"positions": Relative(), "norm": "post", "activation": "relu"}
+XL: dict[str, Any] = {"position_embedding": Relative(), "norm_position": "post", "activation": "relu"}
 SIZES: dict[str, Any] = {
-    "layers": 2,
-    "width": 32,
-    "heads": 4,
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
     "init_std": 0.2,
-    "tables": Adaptive(cutoffs=(10, 20, 40)),
+    "token_embedding": Adaptive(cutoffs=(10, 20, 40)),
 }
-TRUNK = Decoder(**SIZES, **XL, dropout=0.0, attention_dropout=0.0)
+TRUNK = Decoder(**SIZES, **XL, hidden_dropout=0.0, attention_dropout=0.0)
 VOCAB = 50
 SHRINKS = pytest.mark.parametrize("shrink", [1, 2])
 WT103 = (20_000, 40_000, 200_000)
 
 
 def shrunk(shrink: int) -> Decoder:
-    return replace(TRUNK, tables=Adaptive(cutoffs=(10, 20, 40), shrink=shrink))
+    return replace(TRUNK, token_embedding=Adaptive(cutoffs=(10, 20, 40), div_val=shrink))
 
 
 def built(trunk: Decoder) -> Model:
-    return parity.built(ModelSpec(trunk=trunk, losses=(NextToken(bias=True),), vocab_size=VOCAB))
+    return parity.built(ModelSpec(model=trunk, losses=(NextToken(bias=True),), vocab_size=VOCAB))
 
 
 def score_of(head: nn.Module, hidden_MD: Tensor, target_M: Tensor, table: tuple[Tensor, ...]) -> cross_entropy.Score:
@@ -114,7 +114,7 @@ def test_embeddings_are_rows_of_the_clusters_made_as_wide_as_the_net() -> None:
 
 @SHRINKS
 def test_every_weight_gets_a_gradient_even_where_a_cluster_has_no_target(shrink: int) -> None:
-    model = built(replace(TRUNK, tables=Adaptive(cutoffs=(10, 20), shrink=shrink)))
+    model = built(replace(TRUNK, token_embedding=Adaptive(cutoffs=(10, 20), div_val=shrink)))
     batch = unpadded(random_rows([8, 8], VOCAB))
     model(batch | {"targets": batch["targets"] % 10})["next_token"].loss.backward()
     assert [name for name, tensor in model.named_parameters() if tensor.grad is None] == []
@@ -122,7 +122,7 @@ def test_every_weight_gets_a_gradient_even_where_a_cluster_has_no_target(shrink:
 
 @SHRINKS
 def test_tied_tables_are_counted_once(shrink: int) -> None:
-    model = built(replace(TRUNK, tables=Adaptive(cutoffs=(10, 20), shrink=shrink)))
+    model = built(replace(TRUNK, token_embedding=Adaptive(cutoffs=(10, 20), div_val=shrink)))
     ids = {id(tensor) for tensor in model.parameters()}
     for part in model.trunk.table:
         assert id(part) in ids or part._base is model.trunk.tokens.weight
@@ -132,22 +132,22 @@ def test_tied_tables_are_counted_once(shrink: int) -> None:
     ("sizes", "tables", "vocab_size", "count"),
     [
         pytest.param(
-            {"layers": 16, "width": 410, "heads": 10, "inner": 2100},
+            {"num_hidden_layers": 16, "hidden_size": 410, "num_attention_heads": 10, "intermediate_size": 2100},
             Adaptive(cutoffs=WT103),
             267_735,
             151_107_538,
             id="base",
         ),
         pytest.param(
-            {"layers": 18, "width": 1024, "heads": 16},
-            Adaptive(cutoffs=WT103, shrink=4),
+            {"num_hidden_layers": 18, "hidden_size": 1024, "num_attention_heads": 16},
+            Adaptive(cutoffs=WT103, div_val=4),
             267_735,
             285_170_506,
             id="large",
         ),
         pytest.param(
-            {"layers": 18, "width": 1024, "heads": 8},
-            Adaptive(cutoffs=(60_000, 100_000, 640_000), shrink=4),
+            {"num_hidden_layers": 18, "hidden_size": 1024, "num_attention_heads": 8},
+            Adaptive(cutoffs=(60_000, 100_000, 640_000), div_val=4),
             793_471,
             357_468_018,
             id="lm1b",
@@ -158,12 +158,12 @@ def test_model_has_the_published_number_of_weights(
     sizes: dict[str, int], tables: Adaptive, vocab_size: int, count: int
 ) -> None:
     with torch.device("meta"):
-        trunk = Decoder(**sizes, **XL, tables=tables)
+        trunk = Decoder(**sizes, **XL, token_embedding=tables)
         assert Model(trunk, (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
 
 
 def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
-    model = Model(replace(shrunk(2), width=128, init_std=0.02), (NextToken(bias=True),), VOCAB, seed=0)
+    model = Model(replace(shrunk(2), hidden_size=128, init_std=0.02), (NextToken(bias=True),), VOCAB, seed=0)
     deviation = {name: float(tensor.detach().std()) for name, tensor in model.named_parameters() if tensor.ndim > 1}
     projections = [name for name in deviation if ".widen." in name or ".project." in name]
     assert {name.split(".")[0] for name in projections} == {"trunk", "heads"}
@@ -173,6 +173,6 @@ def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
 
 def test_clusters_beyond_the_vocabulary_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"trunk\.tables\.cutoffs is \[10, 20, 50\], allowed is numbers below the 50 tokens"
+        ValueError, match=r"model\.token_embedding\.cutoffs is \[10, 20, 50\], allowed is numbers below the 50 tokens"
     ):
-        built(replace(TRUNK, tables=Adaptive(cutoffs=(10, 20, 50))))
+        built(replace(TRUNK, token_embedding=Adaptive(cutoffs=(10, 20, 50))))

@@ -15,25 +15,31 @@ from training.formats import gpt1, gpt2, to_transformers
 from training.formats.load import from_transformers
 from training.losses import NextToken
 from training.model import Model, ModelSpec
-from training.specs import Band, Decoder, LearnedCausal
+from training.specs import Band, Decoder, Learned
 
 TABLE = 320  # rows, more than the tokenizer here has pieces
 RAGGED = [5, 12, 1, 7]
 GPT2 = Decoder(
-    layers=3, width=32, heads=4, positions=LearnedCausal(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2
+    num_hidden_layers=3,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
 )
-GPT1 = replace(GPT2, norm="post")
+GPT1 = replace(GPT2, norm_position="post")
 TRUNKS = {
     "gpt-1": GPT1,
     "gpt-1, relu": replace(GPT1, activation="relu"),
     "gpt-2": GPT2,
-    "gpt-2, more inside": replace(GPT2, inner=96, activation="gelu", heads=8),
+    "gpt-2, more inside": replace(GPT2, intermediate_size=96, activation="gelu", num_attention_heads=8),
 }
 FORMATS = {"gpt-1": gpt1, "gpt-2": gpt2}
 
 
 def spec_of(trunk: Decoder) -> ModelSpec:
-    return ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=TABLE)
+    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TABLE)
 
 
 def batches() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -51,7 +57,7 @@ def logits_of(model: Model, batch: dict[str, Tensor]) -> Tensor:
 
 @pytest.fixture(scope="module")
 def vocab_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return vocabulary(vocab.ByteBPE(size=300), tmp_path_factory.mktemp("vocab"))
+    return vocabulary(vocab.ByteBPE(vocab_size=300), tmp_path_factory.mktemp("vocab"))
 
 
 # GPT-1 and GPT-2 of transformers.
@@ -80,8 +86,8 @@ def test_weights_that_go_out_come_back_to_the_bit(name: str, vocab_dir: Path, tm
     state = weights(built(spec))
     to_transformers(state, spec, vocab_dir, tmp_path)
     found, back = from_transformers(tmp_path)
-    inner = 0 if name.startswith("gpt-1") else spec.trunk.inner_width
-    assert found == replace(spec, trunk=replace(spec.trunk, inner=inner))
+    inner = 0 if name.startswith("gpt-1") else spec.model.inner_width
+    assert found == replace(spec, model=replace(spec.model, intermediate_size=inner))
     assert state.keys() == back.keys()
     assert all(torch.equal(tensor, back[key]) for key, tensor in state.items())
 
@@ -94,7 +100,7 @@ def test_gpt_1_of_transformers_has_its_logits_here(prefix: str, tmp_path: Path) 
     oracle.save_pretrained(tmp_path)
     spec, _ = from_transformers(tmp_path)
     tensors = {name.replace("transformer.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
     model.load_state_dict(gpt1.ours(tensors, spec, model.state_dict()))
     ours, theirs = batches()
     with torch.no_grad():
@@ -106,7 +112,7 @@ def test_gpt_1_of_transformers_has_its_logits_here(prefix: str, tmp_path: Path) 
 
 
 def banded(tokens: int) -> Decoder:
-    return replace(GPT2, positions=LearnedCausal(max=16, window=Band(tokens=tokens)))
+    return replace(GPT2, position_embedding=Learned(max_position_embeddings=16), attention_window=Band(size=tokens))
 
 
 def states_by_a_mask(model: Model, ids_S: Tensor, band: int) -> Tensor:
@@ -155,11 +161,11 @@ def test_a_net_with_a_band_has_the_weights_of_one_without() -> None:
 
 def closed_form(trunk: Decoder, vocab_size: int) -> int:
     """Weights of a pre-norm decoder with a tied table."""
-    width, heads, inner = trunk.width, trunk.heads * trunk.width_of_head, trunk.inner_width
+    width, heads, inner = trunk.hidden_size, trunk.num_attention_heads * trunk.width_of_head, trunk.inner_width
     attention = 3 * heads * (width + 1) + width * (heads + 1)
     feed_forward = inner * (width + 1) + width * (inner + 1)
-    norms, tables = 2 * width, (vocab_size + trunk.positions.max) * width
-    return tables + trunk.layers * (attention + feed_forward + 2 * norms) + norms
+    norms, tables = 2 * width, (vocab_size + trunk.position_embedding.max_position_embeddings) * width
+    return tables + trunk.num_hidden_layers * (attention + feed_forward + 2 * norms) + norms
 
 
 def count(trunk: Decoder, vocab_size: int) -> int:
@@ -169,12 +175,16 @@ def count(trunk: Decoder, vocab_size: int) -> int:
 
 def gpt(layers: int, width: int, heads: int, max_positions: int, head_width: int = 0) -> Decoder:
     return Decoder(
-        layers=layers, width=width, heads=heads, positions=LearnedCausal(max=max_positions), head_width=head_width
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        position_embedding=Learned(max_position_embeddings=max_positions),
+        head_dim=head_width,
     )
 
 
 def test_gpt_1_has_the_published_number_of_weights() -> None:
-    assert count(replace(gpt(12, 768, 12, 512), norm="post"), 40_478) == 116_534_784
+    assert count(replace(gpt(12, 768, 12, 512), norm_position="post"), 40_478) == 116_534_784
 
 
 @pytest.mark.parametrize(

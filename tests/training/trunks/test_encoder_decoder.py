@@ -36,15 +36,27 @@ SIDES = ("encoder", "decoder")
 
 
 def bart_of(layers: int, width: int, heads: int) -> EncoderDecoder:
-    return EncoderDecoder(layers=layers, width=width, heads=heads, positions=LearnedPlain(max=1026, offset=2))
+    return EncoderDecoder(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        position_embedding=LearnedPlain(max_position_embeddings=1026, offset=2),
+    )
 
 
 def t5_of(layers: int, width: int, inner: int, heads: int, head_width: int) -> EncoderDecoder:
-    return EncoderDecoder(layers=layers, width=width, inner=inner, heads=heads, head_width=head_width, **T5_KNOBS)
+    return EncoderDecoder(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        head_dim=head_width,
+        **T5_KNOBS,
+    )
 
 
 def pegasus_of(layers: int, width: int, heads: int) -> EncoderDecoder:
-    return EncoderDecoder(layers=layers, width=width, heads=heads, **PEGASUS_KNOBS)
+    return EncoderDecoder(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, **PEGASUS_KNOBS)
 
 
 # Published sizes, reference/family.md B6 and D4; of PEGASUS, 223M and 568M (arXiv:1912.08777, 6).
@@ -72,7 +84,12 @@ def test_model_has_the_published_number_of_weights(trunk: EncoderDecoder, vocab_
 @pytest.mark.parametrize(("width", "heads", "millions"), [(768, 12, 123), (1024, 16, 208)])
 def test_mass_has_the_weights_that_one_counts_by_hand(width: int, heads: int, millions: int) -> None:
     """The sizes of its summarisation nets, which the paper's code calls 123M and 208M."""
-    trunk = EncoderDecoder(layers=6, width=width, heads=heads, positions=LearnedPlain(max=512))
+    trunk = EncoderDecoder(
+        num_hidden_layers=6,
+        hidden_size=width,
+        num_attention_heads=heads,
+        position_embedding=LearnedPlain(max_position_embeddings=512),
+    )
     linear, norm = width * width + width, 2 * width
     block = 4 * linear + norm + (8 * width * width + 5 * width) + norm
     tables = 30_522 * width + 2 * (512 * width + norm)
@@ -97,9 +114,9 @@ def test_distances_fall_into_the_published_buckets() -> None:
 
 def test_buckets_that_reach_no_further_than_the_near_distances_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"trunk.positions.max_distance is 4, allowed is more than half of the 8 buckets"
+        ValueError, match=r"model.position_embedding.max_distance is 4, allowed is more than half of the 8 buckets"
     ):
-        replace(T5, positions=Buckets(buckets=8, max_distance=4))
+        replace(T5, position_embedding=Buckets(num_buckets=8, max_distance=4))
 
 
 def test_each_query_is_biased_by_the_bucket_of_each_key() -> None:
@@ -182,7 +199,7 @@ def test_summary_is_the_last_state_of_the_decoder(trunk: EncoderDecoder) -> None
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_dropout_acts_in_training_and_not_in_evaluation(trunk: EncoderDecoder) -> None:
     batch = unpadded(rows_of(trunk))
-    for keys in ({"dropout": 0.1}, {"attention_dropout": 0.1}):
+    for keys in ({"hidden_dropout": 0.1}, {"attention_dropout": 0.1}):
         made = net(replace(trunk, **keys))
         assert torch.equal(made(batch), made(batch))
         made.train()
@@ -190,20 +207,20 @@ def test_dropout_acts_in_training_and_not_in_evaluation(trunk: EncoderDecoder) -
 
 
 def test_dropout_of_t5_acts_inside_of_feed_forward_layers_and_on_the_last_states() -> None:
-    made = net(replace(T5, dropout=0.5)).train()
+    made = net(replace(T5, hidden_dropout=0.5)).train()
     assert made.decoder.blocks[0].feed_forward.dropout.p == 0.5
     assert 0.3 < float((made(unpadded(rows_of(T5))) == 0).float().mean()) < 0.7
-    assert net(replace(BART, dropout=0.5)).decoder.blocks[0].feed_forward.dropout.p == 0
+    assert net(replace(BART, hidden_dropout=0.5)).decoder.blocks[0].feed_forward.dropout.p == 0
 
 
 def test_dropout_of_pegasus_acts_inside_of_feed_forward_layers_and_not_on_the_last_states() -> None:
     """google-research/pegasus: layers/transformer_block.py, and models/transformer.py behind the last norm."""
-    made = net(replace(PEGASUS, dropout=0.5)).train()
+    made = net(replace(PEGASUS, hidden_dropout=0.5)).train()
     assert made.encoder.blocks[0].feed_forward.dropout.p == made.decoder.blocks[0].feed_forward.dropout.p == 0.5
     batch = unpadded(rows_of(PEGASUS))
     assert torch.all(made(batch) != 0)
     source = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
-    read = made.encoder(made.tokens(source["ids"]), source, layout(source, "full"))
+    read = made.encoder(made.tokens(source["ids"]), source, layout(source, "bidirectional"))
     assert torch.all(read != 0)
 
 
@@ -278,7 +295,7 @@ def test_fragment_at_its_positions_equals_the_whole_row_of_which_the_rest_is_lef
     seen_SS = seen_SS | torch.eye(12, dtype=torch.bool)
     rows = replace(layout(batch, "causal"), causal=False, seen=seen_SS[None, None])
     source = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
-    source_rows = layout(source, "full")
+    source_rows = layout(source, "bidirectional")
     read = made.encoder(made.tokens(source["ids"]), source, source_rows)
     hide = replace(source_rows, seen=source["seen"][None, None, None])
     states = made.decoder(made.tokens(batch["ids"]), batch, rows, (read, hide))
@@ -296,7 +313,7 @@ def test_positions_are_those_of_the_row() -> None:
 
 @torch.no_grad()
 def test_t5_begins_as_its_authors_have_it() -> None:
-    trunk = replace(T5, width=64, heads=8, head_width=16, inner=96)
+    trunk = replace(T5, hidden_size=64, num_attention_heads=8, head_dim=16, intermediate_size=96)
     wanted = {"tokens": 1.0, "query": (64 * 16) ** -0.5, "key_value": 64**-0.5, "out": (8 * 16) ** -0.5}
     wanted |= {"up": 64**-0.5, "down": 96**-0.5, "distances": 64**-0.5}
     for name, tensor in Model(trunk, (NextToken(),), 500, seed=0).named_parameters():

@@ -33,39 +33,55 @@ from training.trunks.layers import layout
 
 TABLE = 320  # rows, more than any of the tokenizers here has pieces
 RAGGED = [5, 12, 1, 7]
-BERT = Encoder(layers=4, width=32, heads=4, positions=Learned(max=16), dropout=0.0, attention_dropout=0.0, init_std=0.2)
+BERT = Encoder(
+    num_hidden_layers=4,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
+)
 BOTH = (MaskedTokens(), PairLabel())
-ALBERT = replace(BERT, embedding=16, sharing="all", activation="gelu_tanh")
-MEGATRON = replace(BERT, norm="pre")
-ROBERTA = replace(BERT, positions=Learned(max=18, offset=2), segments=1, norm_eps=1e-5)
-LONGFORMER = replace(ROBERTA, window=Around(tokens=4, global_tokens="first"))
-XLM = replace(BERT, segments=0, languages=3)
+ALBERT = replace(BERT, embedding_size=16, parameter_sharing="all", activation="gelu_tanh")
+MEGATRON = replace(BERT, norm_position="pre")
+ROBERTA = replace(
+    BERT, position_embedding=Learned(max_position_embeddings=18, offset=2), type_vocab_size=1, norm_eps=1e-5
+)
+LONGFORMER = replace(ROBERTA, attention_window=Around(size=4, global_tokens="first"))
+XLM = replace(BERT, type_vocab_size=0, num_languages=3)
 PLAIN = (MaskedTokens(transform=False),)
 
 
 def spec_of(trunk: Encoder, *losses: Loss) -> ModelSpec:
-    return ModelSpec(trunk=trunk, losses=losses, vocab_size=TABLE)
+    return ModelSpec(model=trunk, losses=losses, vocab_size=TABLE)
 
 
 SPECS = {
     "bert": spec_of(BERT, *BOTH),
-    "bert large, with more inside": spec_of(replace(BERT, layers=5, heads=8, inner=64), *BOTH),
-    "ernie": spec_of(replace(BERT, activation="relu", norm_eps=1e-5, positions=Learned(max=17)), *BOTH),
+    "bert large, with more inside": spec_of(
+        replace(BERT, num_hidden_layers=5, num_attention_heads=8, intermediate_size=64), *BOTH
+    ),
+    "ernie": spec_of(
+        replace(BERT, activation="relu", norm_eps=1e-5, position_embedding=Learned(max_position_embeddings=17)), *BOTH
+    ),
     "albert": spec_of(ALBERT, *BOTH),
     "albert without pairs": spec_of(ALBERT, MaskedTokens()),
-    "albert in groups": spec_of(replace(ALBERT, groups=2), *BOTH),
-    "albert, nothing shared": spec_of(replace(ALBERT, sharing="none"), *BOTH),
-    "albert, attention shared": spec_of(replace(ALBERT, sharing="attention"), *BOTH),
-    "albert, feed-forward shared in groups": spec_of(replace(ALBERT, sharing="feed_forward", groups=2), *BOTH),
-    "albert with wide tables": spec_of(replace(ALBERT, embedding=0), *BOTH),
+    "albert in groups": spec_of(replace(ALBERT, num_hidden_groups=2), *BOTH),
+    "albert, nothing shared": spec_of(replace(ALBERT, parameter_sharing="none"), *BOTH),
+    "albert, attention shared": spec_of(replace(ALBERT, parameter_sharing="attention"), *BOTH),
+    "albert, feed-forward shared in groups": spec_of(
+        replace(ALBERT, parameter_sharing="feed_forward", num_hidden_groups=2), *BOTH
+    ),
+    "albert with wide tables": spec_of(replace(ALBERT, embedding_size=0), *BOTH),
     "megatron": spec_of(MEGATRON, *BOTH),
     "megatron without pairs": spec_of(MEGATRON, MaskedTokens()),
     "roberta": spec_of(ROBERTA, MaskedTokens()),
     "longformer": spec_of(LONGFORMER, MaskedTokens()),
     "xlm": spec_of(XLM, *PLAIN),
-    "xlm, sinusoids": spec_of(replace(XLM, positions=Sinusoidal(max=16)), *PLAIN),
-    "xlm, one language": spec_of(replace(XLM, languages=0, activation="relu"), *PLAIN),
-    "xlm, causal": spec_of(replace(XLM, visibility="causal"), NextToken(bias=True)),
+    "xlm, sinusoids": spec_of(replace(XLM, position_embedding=Sinusoidal(max_position_embeddings=16)), *PLAIN),
+    "xlm, one language": spec_of(replace(XLM, num_languages=0, activation="relu"), *PLAIN),
+    "xlm, causal": spec_of(replace(XLM, attention_mask="causal"), NextToken(bias=True)),
 }
 COPIED = ("albert, attention shared", "albert, feed-forward shared in groups", "albert with wide tables")
 
@@ -73,22 +89,22 @@ COPIED = ("albert, attention shared", "albert, feed-forward shared in groups", "
 def batches(spec: ModelSpec) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Random rows unpadded and padded; their ids are not those of padding. XLM's have languages, and positions that
     begin again in the middle (TLM)."""
-    trunk, pad = spec.trunk, pad_of(spec)
+    trunk, pad = spec.model, pad_of(spec)
     rows = [row | {"ids": row["ids"] + 2} for row in random_rows(RAGGED, spec.vocab_size - 2)]
     for row in rows:
         half = len(row["ids"]) // 2
-        if trunk.segments < 2:
+        if trunk.type_vocab_size < 2:
             row["segments"] = row["segments"] * 0
-        if not trunk.segments:
+        if not trunk.type_vocab_size:
             row["languages"] = (torch.arange(len(row["ids"])) >= half).numpy() * 2
             row["positions"] = torch.cat([torch.arange(half), torch.arange(len(row["ids"]) - half)]).numpy()
-        if not any(loss.kind == "pair_label" for loss in spec.losses):
+        if not any(loss.kind == "sentence_pair" for loss in spec.losses):
             del row["pair_label"]
     return unpadded(rows), padded(rows, 14, pad=pad)
 
 
 def pad_of(spec: ModelSpec) -> int:
-    return max(0, spec.trunk.positions.offset - 1)
+    return max(0, spec.model.position_embedding.offset - 1)
 
 
 def ask(oracle: Any, batch: dict[str, Tensor]) -> Any:
@@ -163,15 +179,15 @@ def test_transformers_computes_our_logits_loss_and_gradients(name: str, vocabs: 
 
 def fixed(spec: ModelSpec) -> list[str]:
     """What is fixed here and trained by their class: XLM's sinusoids."""
-    return ["transformer.position_embeddings.weight"] if spec.trunk.positions.kind == "sinusoidal" else []
+    return ["transformer.position_embeddings.weight"] if spec.model.position_embedding.kind == "sinusoidal" else []
 
 
 def added_up(wanted: dict[str, Tensor], found: dict[str, Tensor], spec: ModelSpec, format: Any) -> dict[str, Tensor]:
     """Gradients of copies in their net, summed as those of the weight that is one here."""
     total = {name: torch.zeros_like(gradient) for name, gradient in found.items()}
-    one = replace(spec, trunk=replace(spec.trunk, sharing="none", groups=1))
+    one = replace(spec, model=replace(spec.model, parameter_sharing="none", num_hidden_groups=1))
     for name in total:
-        for copy in {same(name, number, spec.trunk) for number in range(spec.trunk.layers)}:
+        for copy in {same(name, number, spec.model) for number in range(spec.model.num_hidden_layers)}:
             total[name] += format.ours(wanted, one, [copy])[copy]
     return total
 
@@ -179,9 +195,9 @@ def added_up(wanted: dict[str, Tensor], found: dict[str, Tensor], spec: ModelSpe
 def same(name: str, number: int, trunk: Encoder) -> str:
     """The name of a weight in block `number`, where that has the same one; else the name as it is."""
     parts = name.split(".")
-    if parts[1] != "blocks" or not parts[3].startswith(trunk.sharing):
+    if parts[1] != "blocks" or not parts[3].startswith(trunk.parameter_sharing):
         return name
-    group = [i * trunk.groups // trunk.layers for i in (int(parts[2]), number)]
+    group = [i * trunk.num_hidden_groups // trunk.num_hidden_layers for i in (int(parts[2]), number)]
     return ".".join([*parts[:2], str(number) if group[0] == group[1] else parts[2], *parts[3:]])
 
 
@@ -191,10 +207,10 @@ def test_weights_that_go_out_come_back_to_the_bit(name: str, vocabs: list[Path],
     state = weights(built(spec))
     to_transformers(state, spec, vocabs[pad_of(spec)], tmp_path)
     found, back = from_transformers(tmp_path)
-    trunk = replace(spec.trunk, inner=0 if name.startswith("xlm") else spec.trunk.inner_width)
+    trunk = replace(spec.model, intermediate_size=0 if name.startswith("xlm") else spec.model.inner_width)
     if name.startswith("albert, "):  # its copies come back as weights of their own
-        trunk = replace(trunk, sharing="none", groups=1)
-    assert found == replace(spec, trunk=trunk)
+        trunk = replace(trunk, parameter_sharing="none", num_hidden_groups=1)
+    assert found == replace(spec, model=trunk)
     assert state.keys() <= back.keys()
     assert all(torch.equal(tensor, back[key]) for key, tensor in state.items())
 
@@ -241,7 +257,7 @@ def test_net_of_transformers_has_its_logits_here(name: str, tmp_path: Path) -> N
     randomised(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
     model.load_state_dict(state, strict=False)
     ours, theirs = batches(spec)
     with torch.no_grad():
@@ -258,8 +274,10 @@ def test_ernie_s_classes_compute_our_logits_loss_and_gradients(name: str, tmp_pa
     randomised(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
-    assert [loss.kind for loss in spec.losses] == ["masked_tokens", "pair_label"][: 1 + (name == "ErnieForPreTraining")]
-    model = Model(spec.trunk, spec.losses, spec.vocab_size, seed=0).eval()
+    assert [loss.kind for loss in spec.losses] == ["masked_tokens", "sentence_pair"][
+        : 1 + (name == "ErnieForPreTraining")
+    ]
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
     model.load_state_dict(state, strict=False)
     ours, theirs = batches(spec)
     output, loss = ask(oracle, theirs), mean_loss(model, ours)
@@ -349,7 +367,7 @@ def test_layout_is_the_truth_table_of_each_row(in_rectangle: bool) -> None:
     lengths = [6, 9, 4, 9]
     rows = rows_of(MODES, lengths)
     batch = padded(rows, 9) if in_rectangle else unpadded(rows)
-    seen_BSS = layout(batch, "rows").seen
+    seen_BSS = layout(batch, "per_sequence").seen
     assert seen_BSS is not None
     here = torch.arange(9) < torch.tensor(lengths)[:, None]  # what padding sees is nothing to anybody
     assert torch.equal(seen_BSS[:, 0][here], seen_of(MODES, lengths, 9)[here])
@@ -358,7 +376,7 @@ def test_layout_is_the_truth_table_of_each_row(in_rectangle: bool) -> None:
 def test_unilm_has_the_logits_and_gradients_of_bert_under_the_masks_of_its_rows(
     vocabs: list[Path], tmp_path: Path
 ) -> None:
-    spec, lengths = spec_of(replace(BERT, visibility="rows"), MaskedTokens()), [6, 12, 4, 9]
+    spec, lengths = spec_of(replace(BERT, attention_mask="per_sequence"), MaskedTokens()), [6, 12, 4, 9]
     model, rows = built(spec), rows_of(MODES, lengths)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)
     oracle, batch = loaded(tmp_path), padded(rows, 12)
@@ -374,16 +392,18 @@ def test_unilm_has_the_logits_and_gradients_of_bert_under_the_masks_of_its_rows(
 
 
 def test_left_to_right_is_a_causal_encoder_and_full_is_bert() -> None:
-    lengths, by_rows = [6, 9, 4], built(spec_of(replace(BERT, visibility="rows"), MaskedTokens())).trunk
-    for mode, visibility in (("left to right", "causal"), ("full", "full")):
+    lengths, by_rows = [6, 9, 4], built(spec_of(replace(BERT, attention_mask="per_sequence"), MaskedTokens())).trunk
+    for mode, visibility in (("left to right", "causal"), ("full", "bidirectional")):
         batch = unpadded(rows_of([mode] * 3, lengths))
-        plain = built(spec_of(replace(BERT, visibility=visibility), MaskedTokens())).trunk
+        plain = built(spec_of(replace(BERT, attention_mask=visibility), MaskedTokens())).trunk
         torch.testing.assert_close(by_rows(batch), plain(batch), rtol=0, atol=1e-5)
 
 
 def test_row_of_a_task_which_says_nothing_is_seen_whole() -> None:
     batch = unpadded(random_rows([6, 9, 4], TABLE))
-    by_rows, plain = (built(spec_of(replace(BERT, visibility=v), MaskedTokens())).trunk for v in ("rows", "full"))
+    by_rows, plain = (
+        built(spec_of(replace(BERT, attention_mask=v), MaskedTokens())).trunk for v in ("per_sequence", "bidirectional")
+    )
     torch.testing.assert_close(by_rows(batch), plain(batch), rtol=0, atol=1e-5)
 
 
@@ -396,7 +416,7 @@ SHARED = ["albert", "albert in groups", "albert, attention shared", "albert, fee
 def test_shared_net_is_the_unshared_one_with_copies_and_gets_the_sum_of_their_gradients(name: str) -> None:
     spec = SPECS[name]
     shared, batch = built(spec), batches(spec)[0]
-    unshared = built(replace(spec, trunk=replace(spec.trunk, sharing="none", groups=1)))
+    unshared = built(replace(spec, model=replace(spec.model, parameter_sharing="none", num_hidden_groups=1)))
     unshared.load_state_dict(shared.state_dict())  # the names of all layers are in a state_dict, shared or not
     assert torch.equal(shared.trunk(batch), unshared.trunk(batch))
     for model in (shared, unshared):
@@ -408,7 +428,7 @@ def test_shared_net_is_the_unshared_one_with_copies_and_gets_the_sum_of_their_gr
 
 
 def test_blocks_of_a_group_are_one_by_identity() -> None:
-    blocks = Model(replace(ALBERT, layers=6, groups=2), BOTH, TABLE, seed=0).trunk.blocks
+    blocks = Model(replace(ALBERT, num_hidden_layers=6, num_hidden_groups=2), BOTH, TABLE, seed=0).trunk.blocks
     assert len({id(block.attention.qkv.weight) for block in blocks}) == 2
     assert [block.feed_forward is blocks[0].feed_forward for block in blocks] == [True] * 3 + [False] * 3
 
@@ -420,7 +440,7 @@ def test_token_without_a_language_is_of_the_first() -> None:
 
 
 def test_head_that_no_class_has_is_left_out_and_named(vocabs: list[Path], tmp_path: Path) -> None:
-    spec = spec_of(replace(BERT, segments=1), MaskedTokens(), SpanBoundary())
+    spec = spec_of(replace(BERT, type_vocab_size=1), MaskedTokens(), SpanBoundary())
     model = built(spec)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)
     assert described(spec, pad=0).startswith("BertForMaskedLM, without its span_boundary head")

@@ -25,7 +25,6 @@ from training.specs import (
     EncoderDecoder,
     Everything,
     Learned,
-    LearnedCausal,
     LearnedPlain,
     Plain,
     Positions,
@@ -43,34 +42,34 @@ from training.specs import (
 )
 from training.trunks import NETS, build
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4}
-SMALL: dict[str, Any] = SIZES | {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
-ADAPTIVE = Adaptive(cutoffs=(10, 20), shrink=2)
+SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+SMALL: dict[str, Any] = SIZES | {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ADAPTIVE = Adaptive(cutoffs=(10, 20), div_val=2)
 TRUNKS: tuple[Trunk, ...] = (
     Encoder(**SIZES),
-    Encoder(**SIZES, positions=Sinusoidal(), embedding=16, sharing="all", languages=3),
-    Encoder(**SIZES, window=Around(tokens=4, global_tokens="first")),
+    Encoder(**SIZES, position_embedding=Sinusoidal(), embedding_size=16, parameter_sharing="all", num_languages=3),
+    Encoder(**SIZES, attention_window=Around(size=4, global_tokens="first")),
     Decoder(**SIZES),
-    Decoder(**SIZES, positions=LearnedCausal(max=64, window=Band(tokens=3))),
-    Decoder(**SIZES, norm="post", positions=Relative(memory=8), tables=ADAPTIVE),
+    Decoder(**SIZES, position_embedding=Learned(max_position_embeddings=64), attention_window=Band(size=3)),
+    Decoder(**SIZES, norm_position="post", position_embedding=Relative(mem_len=8), token_embedding=ADAPTIVE),
     EncoderDecoder(**SIZES),
-    EncoderDecoder(**SIZES, positions=Buckets(), norm="pre", norm_kind="rms"),
-    EncoderDecoder(**SIZES, positions=SinusoidalStacks()),
-    TwoStream(**SIZES, positions=RelativeStreams(memory=8, reuse=4)),
-    Twin(**SIZES, generator=0.5),
-    Twin(**SIZES, generator=1.0, samples="frozen"),
+    EncoderDecoder(**SIZES, position_embedding=Buckets(), norm_position="pre", norm_type="rmsnorm"),
+    EncoderDecoder(**SIZES, position_embedding=SinusoidalStacks()),
+    TwoStream(**SIZES, position_embedding=RelativeStreams(mem_len=8, reuse_len=4)),
+    Twin(**SIZES, generator_size_ratio=0.5),
+    Twin(**SIZES, generator_size_ratio=1.0, sample_from="frozen"),
 )
 POSITIONS: tuple[Positions, ...] = (
-    Learned(max=8),
-    LearnedCausal(max=8, offset=2),
-    LearnedPlain(max=8),
+    Learned(max_position_embeddings=8),
+    Learned(max_position_embeddings=8, offset=2),
+    LearnedPlain(max_position_embeddings=8),
     Sinusoidal(),
     SinusoidalStacks(),
-    Relative(memory=4, same_length=True),
+    Relative(mem_len=4, same_length=True),
     RelativeStreams(),
     Buckets(),
 )
-WINDOWS: tuple[Window, ...] = (Everything(), Around(tokens=4), Around(tokens=4, global_tokens="first"), Band(tokens=3))
+WINDOWS: tuple[Window, ...] = (Everything(), Around(size=4), Around(size=4, global_tokens="first"), Band(size=3))
 TABLES: tuple[Tables, ...] = (Plain(), ADAPTIVE)
 INNER = [(one, Positions) for one in POSITIONS] + [(one, Window) for one in WINDOWS] + [(one, Tables) for one in TABLES]
 
@@ -161,7 +160,7 @@ def test_each_kind_has_a_place_of_its_own_in_the_table_of_the_family() -> None:
 @every_trunk
 def test_a_trunk_costs_multiplications_for_every_token(trunk: Trunk) -> None:
     work = Work(tokens=8, squares=32, targets=2, source_tokens=8, source_squares=32, crossed=32)
-    assert trunk.products(work) > 8 * 2 * SIZES["width"] ** 2
+    assert trunk.products(work) > 8 * 2 * SIZES["hidden_size"] ** 2
 
 
 @every_trunk
@@ -185,13 +184,13 @@ def test_the_recipe_loader_reads_a_trunk_with_all_that_is_inside(trunk: Trunk) -
 @pytest.mark.parametrize(
     ("positions", "key"),
     [
-        ({"kind": "relative", "memory": 4, "window": {"kind": "band", "tokens": 2}}, "window"),
-        ({"kind": "learned", "max": 9, "memory": 4}, "memory"),
-        ({"kind": "learned", "max": 9, "window": {"kind": "around", "tokens": 2}}, "window"),
+        ({"kind": "relative", "max_position_embeddings": 4}, "max_position_embeddings"),
+        ({"kind": "learned", "max_position_embeddings": 9, "mem_len": 4}, "mem_len"),
+        ({"kind": "relative_bias"}, "position_embedding"),
     ],
 )
 def test_a_combination_that_no_net_computes_cannot_be_written(positions: dict[str, Any], key: str) -> None:
-    given = {"kind": "decoder", **SIZES, "norm": "post", "positions": positions}
+    given = {"kind": "decoder", **SIZES, "norm_position": "post", "position_embedding": positions}
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(Decoder).validate_json(json.dumps(given), strict=True)
     (error,) = refused.value.errors()
@@ -224,8 +223,8 @@ def test_a_net_without_a_memory_has_no_state_of_it(trunk: Trunk) -> None:
 @pytest.mark.parametrize(
     ("trunk", "loss"),
     [
-        (Decoder(**SMALL, norm="post", positions=Relative(memory=8)), NextToken()),
-        (TwoStream(**SMALL, positions=RelativeStreams(memory=8)), MaskedTokens()),
+        (Decoder(**SMALL, norm_position="post", position_embedding=Relative(mem_len=8)), NextToken()),
+        (TwoStream(**SMALL, position_embedding=RelativeStreams(mem_len=8)), MaskedTokens()),
     ],
 )
 def test_a_memory_goes_to_another_net_by_its_state(trunk: Trunk, loss: Loss) -> None:
@@ -248,7 +247,7 @@ def test_only_the_frozen_generator_of_a_twin_never_changes() -> None:
     assert {net.__name__: net.frozen_modules for net in NETS if net.frozen_modules} == {"TwinNet": ("frozen",)}
 
 
-def test_a_window_is_that_of_the_positions_of_a_decoder() -> None:
-    banded = LearnedCausal(max=8, window=Band(tokens=3))
-    assert Decoder(**SIZES, positions=banded).window is banded.window
-    assert replace(Decoder(**SIZES), norm="post", positions=Relative()).window == Everything()
+def test_a_window_is_refused_beside_relative_positions() -> None:
+    relative = replace(Decoder(**SIZES), norm_position="post", position_embedding=Relative())
+    with pytest.raises(ValueError, match=r"model.attention_window.kind is 'alternating', allowed is full where"):
+        replace(relative, attention_window=Band(size=3))

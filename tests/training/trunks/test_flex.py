@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from tests.training.batches import random_rows, unpadded
 from training.losses import PairLabel
 from training.model import Model
-from training.specs import Band, Decoder, Encoder, Learned, LearnedCausal
+from training.specs import Band, Decoder, Encoder, Learned
 from training.trunks import flex
 from training.trunks.fused import FusedLinear
 
@@ -54,9 +54,22 @@ def dense(qkv_T3HK: Tensor, seen_TT: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, attn_mask=seen_TT)[0].transpose(0, 1)
 
 
-UNILM = Encoder(layers=2, width=32, heads=4, positions=Learned(max=64), init_std=0.2, visibility="rows")
-BAND = LearnedCausal(max=64, window=Band(tokens=3))
-BANDED = Decoder(layers=2, width=32, heads=4, positions=BAND, init_std=0.2)
+UNILM = Encoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=64),
+    init_std=0.2,
+    attention_mask="per_sequence",
+)
+BANDED = Decoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=64),
+    attention_window=Band(size=3),
+    init_std=0.2,
+)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")

@@ -58,7 +58,7 @@ def model_of(trunk: Trunk, vocab_size: int = 50) -> Model:
 
 
 def test_the_groups_say_which_tensors_are_in_a_parameter() -> None:
-    model = model_of(Encoder(layers=1, width=8, heads=2))
+    model = model_of(Encoder(num_hidden_layers=1, hidden_size=8, num_attention_heads=2))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = parameter_groups(model, 0.01)
     shapes = {
@@ -76,21 +76,34 @@ def test_the_groups_say_which_tensors_are_in_a_parameter() -> None:
 
 
 def test_what_layers_share_is_told_once() -> None:
-    model = model_of(Encoder(layers=3, width=8, heads=2, sharing="all"))
+    model = model_of(Encoder(num_hidden_layers=3, hidden_size=8, num_attention_heads=2, parameter_sharing="all"))
     assert shapes_of(model).keys() == dict(model.named_parameters()).keys()
 
 
 def test_the_biases_of_clusters_are_tensors_of_their_own_where_their_tables_are() -> None:
-    trunk = Decoder(layers=1, width=8, heads=2, norm="post", positions=Relative(), tables=ADAPTIVE)
+    trunk = Decoder(
+        num_hidden_layers=1,
+        hidden_size=8,
+        num_attention_heads=2,
+        norm_position="post",
+        position_embedding=Relative(),
+        token_embedding=ADAPTIVE,
+    )
     assert shapes_of(model_of(trunk))["heads.next_token.bias"] == [(10,), (10,), (30,)]
-    one_table = replace(trunk, tables=replace(ADAPTIVE, shrink=1))
+    one_table = replace(trunk, token_embedding=replace(ADAPTIVE, div_val=1))
     assert shapes_of(model_of(one_table))["heads.next_token.bias"] == [(50,)]
 
 
 # A step of a net, against the formulas of the papers.
 
 BERT = Encoder(
-    layers=2, width=128, heads=2, positions=Learned(max=16), dropout=0.0, attention_dropout=0.0, init="truncated"
+    num_hidden_layers=2,
+    hidden_size=128,
+    num_attention_heads=2,
+    position_embedding=Learned(max_position_embeddings=16),
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_method="truncated_normal",
 )
 
 
@@ -145,24 +158,24 @@ def test_queries_keys_and_values_each_move_by_the_rate_under_adafactor() -> None
 
 # How they begin.
 
-SIZES: dict[str, Any] = {"layers": 1, "width": 64, "heads": 4}
+SIZES: dict[str, Any] = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4}
 NORMAL = 0.02  # deviation of BERT, GPT, XLNet, BART
 CUT = 0.879626 * NORMAL  # of a normal that is cut at two deviations
 BEGIN: list[tuple[Trunk, float]] = [
     (Encoder(**SIZES), NORMAL),
-    (Encoder(**SIZES, init="truncated"), CUT),
-    (Encoder(**SIZES, norm="pre"), NORMAL),  # its residual projections begin smaller, not these
-    (Encoder(**SIZES, window=Around(tokens=4, global_tokens="first")), NORMAL),
+    (Encoder(**SIZES, init_method="truncated_normal"), CUT),
+    (Encoder(**SIZES, norm_position="pre"), NORMAL),  # its residual projections begin smaller, not these
+    (Encoder(**SIZES, attention_window=Around(size=4, global_tokens="first")), NORMAL),
     (Decoder(**SIZES), NORMAL),
-    (Decoder(**SIZES, norm="post", positions=Relative(memory=8), tables=ADAPTIVE), NORMAL),
-    (TwoStream(**SIZES, positions=RelativeStreams()), NORMAL),
+    (Decoder(**SIZES, norm_position="post", position_embedding=Relative(mem_len=8), token_embedding=ADAPTIVE), NORMAL),
+    (TwoStream(**SIZES, position_embedding=RelativeStreams()), NORMAL),
     (EncoderDecoder(**SIZES), NORMAL),
-    (replace(PEGASUS, width=64, init_std=0.02), NORMAL),
-    (EncoderDecoder(**SIZES, init="glorot"), (2 / (64 + 64)) ** 0.5),  # by the outputs of each
-    (EncoderDecoder(**SIZES, head_width=40, init="glorot"), (2 / (64 + 160)) ** 0.5),
-    (Encoder(**SIZES, init="torch"), (3 * 64) ** -0.5),
-    (replace(T5, width=64), 64**-0.5),  # T5: by the width that each of keys and values reads, alone
-    (replace(T5, width=64, head_width=40), 64**-0.5),
+    (replace(PEGASUS, hidden_size=64, init_std=0.02), NORMAL),
+    (EncoderDecoder(**SIZES, init_method="xavier"), (2 / (64 + 64)) ** 0.5),  # by the outputs of each
+    (EncoderDecoder(**SIZES, head_dim=40, init_method="xavier"), (2 / (64 + 160)) ** 0.5),
+    (Encoder(**SIZES, init_method="pytorch_default"), (3 * 64) ** -0.5),
+    (replace(T5, hidden_size=64), 64**-0.5),  # T5: by the width that each of keys and values reads, alone
+    (replace(T5, hidden_size=64, head_dim=40), 64**-0.5),
     (Twin(**SIZES), NORMAL),
 ]
 
@@ -176,7 +189,7 @@ def test_tensors_in_one_parameter_begin_as_they_would_alone(trunk: Trunk, std: f
         if len(shapes[name]) == 1:
             continue
         tensors = parameter.detach().split([length for length, *_ in shapes[name]])
-        if parameter.ndim == 1 and trunk.init != "torch":
+        if parameter.ndim == 1 and trunk.init_method != "pytorch_default":
             assert not parameter.any(), name
         if parameter.ndim == 1:
             continue
@@ -197,17 +210,19 @@ def first(trunk: Trunk, *ends: str) -> dict[str, Tensor]:
 
 
 def test_what_electra_leaves_to_tensorflow_is_glorot_s_and_nothing_else() -> None:
-    sizes = SIZES | {"embedding": 32, "generator": 0.5}
-    for init, wanted in (("truncated", (2 / (32 + 64)) ** 0.5), ("normal", NORMAL)):
-        found = first(Twin(**sizes, init=init), "discriminator.widen.weight")
+    sizes = SIZES | {"embedding_size": 32, "generator_size_ratio": 0.5}
+    for init, wanted in (("truncated_normal", (2 / (32 + 64)) ** 0.5), ("normal", NORMAL)):
+        found = first(Twin(**sizes, init_method=init), "discriminator.widen.weight")
         (widen,) = found.values()
         assert float(widen.std()) == pytest.approx(wanted, rel=0.1)
-        (transform,) = first(Twin(**sizes, init=init), "heads.replaced.transform.weight").values()
-        assert float(transform.std()) == pytest.approx(CUT if init == "truncated" else NORMAL, rel=0.1)
+        (transform,) = first(Twin(**sizes, init_method=init), "heads.replaced.transform.weight").values()
+        assert float(transform.std()) == pytest.approx(CUT if init == "truncated_normal" else NORMAL, rel=0.1)
 
 
 def test_gains_of_transformer_xl_are_drawn_and_those_of_gpt_are_not() -> None:
-    relative = torch.cat(list(first(Decoder(**SIZES, norm="post", positions=Relative()), "norm.weight").values()))
+    relative = torch.cat(
+        list(first(Decoder(**SIZES, norm_position="post", position_embedding=Relative()), "norm.weight").values())
+    )
     assert float(relative.std()) == pytest.approx(NORMAL, rel=0.3)
     assert float(relative.mean()) == pytest.approx(1.0, abs=0.01)
     assert all((gain == 1).all() for gain in first(Decoder(**SIZES), "norm.weight").values())
@@ -216,12 +231,12 @@ def test_gains_of_transformer_xl_are_drawn_and_those_of_gpt_are_not() -> None:
 @pytest.mark.parametrize(("scaled", "share"), [(True, 0.5), (False, 1.0)])
 def test_residual_projections_begin_smaller_unless_the_recipe_says_no(scaled: bool, share: float) -> None:
     ends = ("attention.out.weight", "down.weight")
-    for name, tensor in first(Decoder(**SIZES | {"layers": 2}, scale_residuals=scaled), *ends).items():
+    for name, tensor in first(Decoder(**SIZES | {"num_hidden_layers": 2}, scale_residual_init=scaled), *ends).items():
         assert float(tensor.std()) == pytest.approx(share * NORMAL, rel=0.1), name
 
 
 def test_biases_of_torch_s_own_linears_are_drawn_and_those_of_norms_are_not() -> None:
-    trunk = Encoder(**SIZES, init="torch")
+    trunk = Encoder(**SIZES, init_method="pytorch_default")
     for name, bias in first(trunk, "bias").items():
         inputs = 256 if "down" in name else 64
         if "norm" in name:
@@ -233,7 +248,7 @@ def test_biases_of_torch_s_own_linears_are_drawn_and_those_of_norms_are_not() ->
 
 
 def test_norms_and_biases_decay_where_all_do_and_what_is_frozen_never_does() -> None:
-    frozen = Model(Twin(**SIZES, generator=1.0, samples="frozen"), (Replaced(),), 50, seed=0)
+    frozen = Model(Twin(**SIZES, generator_size_ratio=1.0, sample_from="frozen"), (Replaced(),), 50, seed=0)
     for decays, wanted in (("matrices", False), ("all", True)):
         decaying, constant = parameter_groups(frozen, 0.01, decays)  # type: ignore[arg-type]  # a name of the two
         assert any(weight.ndim == 1 for weight in decaying["params"]) == wanted

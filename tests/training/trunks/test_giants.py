@@ -80,10 +80,10 @@ def split(recipe: str, dtype: torch.dtype, of: int, folder: Path) -> list[dict[s
 def test_one_layer_of_a_giant_goes_forward_and_back(recipe: str, dtype: torch.dtype, of: int, tmp_path: Path) -> None:
     model = layer_of(recipe)
     make_room(model, recipe, dtype)
-    norms, trunk = begin(model, dtype), model.spec.trunk
+    norms, trunk = begin(model, dtype), model.spec.model
     weights = {name.removeprefix("trunk.blocks.1."): weight.detach() for name, weight in model.named_parameters()}
-    x, d_made = states_of(trunk.width, dtype)
-    wanted = by_hand(weights, x, trunk.heads, trunk.norm_eps)
+    x, d_made = states_of(trunk.hidden_size, dtype)
+    wanted = by_hand(weights, x, trunk.num_attention_heads, trunk.norm_eps)
     wanted.flatten().dot(d_made.flatten()).backward()
     wanted, d_wanted = wanted.detach(), x.grad
     assert d_wanted is not None
@@ -110,10 +110,10 @@ def test_one_layer_of_a_giant_goes_forward_and_back(recipe: str, dtype: torch.dt
 @pytest.mark.timeout(3600)
 def test_a_block_of_each_side_of_t5_11b_goes_forward_and_back() -> None:
     giant = load("t5_11b")
-    assert isinstance(giant.trunk, EncoderDecoder)
-    trunk = replace(giant.trunk, layers=1, dropout=0.0, attention_dropout=0.0)
+    assert isinstance(giant.model, EncoderDecoder)
+    trunk = replace(giant.model, num_hidden_layers=1, hidden_dropout=0.0, attention_dropout=0.0)
     with torch.device("meta"):
-        model = Model(trunk, giant.objective.losses, VOCAB, giant.seed)
+        model = Model(trunk, giant.losses, VOCAB, giant.seed)
     make_room(model, "t5_11b", torch.float32)
     norms = begin(model, torch.float32)
     score = model(unpadded(rows_of(trunk, [TOKENS], [TOKENS])))["next_token"]

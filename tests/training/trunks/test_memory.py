@@ -28,15 +28,21 @@ from training.recut import Layout, recut
 from training.run import Run
 from training.specs import Adaptive, Decoder, Machine, Phase, Relative, RelativeStreams, TwoStream
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "init_std": 0.1}
+SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "init_std": 0.1}
 
 
 def transformer_xl(run: Run) -> Run:
     """The run with Transformer-XL, its tables adaptive."""
-    tables = Adaptive(cutoffs=(100, 200), shrink=2)
+    tables = Adaptive(cutoffs=(100, 200), div_val=2)
     return replace(
-        resampled(run, segment=Stream(), choose=Nothing(), rewrite=Shift()),
-        trunk=Decoder(**SIZES, tables=tables, positions=Relative(memory=24), norm="post", activation="relu"),
+        resampled(run, packing=Stream(), masking=Nothing(), objective=Shift()),
+        model=Decoder(
+            **SIZES,
+            token_embedding=tables,
+            position_embedding=Relative(mem_len=24),
+            norm_position="post",
+            activation="relu",
+        ),
         losses=(NextToken(bias=True),),
         phases=(Phase(length=16, batch=6, steps=14),),
     )
@@ -45,8 +51,8 @@ def transformer_xl(run: Run) -> Run:
 def xlnet(run: Run) -> Run:
     """The run with XLNet."""
     return replace(
-        resampled(run, segment=StreamPair(reuse=16), choose=Partial(), rewrite=Permute(block=16)),
-        trunk=TwoStream(**SIZES, positions=RelativeStreams(memory=24, reuse=16), segments=3),
+        resampled(run, packing=StreamPair(reuse_len=16), masking=Partial(), objective=Permute(perm_size=16)),
+        model=TwoStream(**SIZES, position_embedding=RelativeStreams(mem_len=24, reuse_len=16), type_vocab_size=3),
         losses=(MaskedTokens(transform=False),),
         phases=(Phase(length=32, batch=6, steps=14),),
     )
@@ -216,7 +222,7 @@ def on(corpus: Path, folder: Path, make: Make, zero: int) -> Run:
 
 def steady(run: Run) -> Run:
     """The run without dropout, whose draws are other ones in each worker."""
-    return replace(run, trunk=replace(run.trunk, dropout=0.0, attention_dropout=0.0))
+    return replace(run, model=replace(run.model, hidden_dropout=0.0, attention_dropout=0.0))
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from training.specs import (
     ActivationCheckpointing,
     Around,
     Band,
-    LearnedCausal,
+    Learned,
     Machine,
     Sinusoidal,
     SinusoidalStacks,
@@ -42,22 +42,38 @@ def bert(run: Run) -> Run:
 
 
 def albert(run: Run) -> Run:
-    return replace(run, trunk=replace(run.trunk, sharing="all", embedding=16, positions=Sinusoidal()))
+    return replace(
+        run, model=replace(run.model, parameter_sharing="all", embedding_size=16, position_embedding=Sinusoidal())
+    )
 
 
 def longformer(run: Run) -> Run:
-    return replace(run, trunk=replace(run.trunk, window=Around(tokens=4, global_tokens="first")))
+    return replace(run, model=replace(run.model, attention_window=Around(size=4, global_tokens="first")))
 
 
 def gpt_with_bands(run: Run) -> Run:
     run = gpt(run)
-    return replace(run, trunk=replace(run.trunk, norm="pre", positions=LearnedCausal(max=48, window=Band(tokens=3))))
+    return replace(
+        run,
+        model=replace(
+            run.model,
+            norm_position="pre",
+            position_embedding=Learned(max_position_embeddings=48),
+            attention_window=Band(size=3),
+        ),
+    )
 
 
 def bart(run: Run) -> Run:
     run = two_sided(run)
-    plain = {"norm": "post", "norm_kind": "layer", "bias": True, "scale_attention": True, "scale_output": False}
-    return replace(run, trunk=replace(run.trunk, **plain, positions=SinusoidalStacks()))
+    plain = {
+        "norm_position": "post",
+        "norm_type": "layernorm",
+        "bias": True,
+        "scale_attention": True,
+        "scale_decoder_outputs": False,
+    }
+    return replace(run, model=replace(run.model, **plain, position_embedding=SinusoidalStacks()))
 
 
 NETS_OF: tuple[Callable[[Run], Run], ...] = (
@@ -75,7 +91,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 def noisy(make: Callable[[Run], Run], run: Run, layers: int = 2) -> Run:
     """The run of a net that drops out everywhere."""
     run = make(run)
-    return replace(run, trunk=replace(run.trunk, layers=layers, dropout=0.2, attention_dropout=0.2))
+    return replace(run, model=replace(run.model, num_hidden_layers=layers, hidden_dropout=0.2, attention_dropout=0.2))
 
 
 def step_of(model: Model, batch: Batch, seed: int = 3) -> Tensor:
@@ -186,9 +202,9 @@ def test_a_net_that_evaluates_computes_each_block_once(run: Run) -> None:
         block.register_forward_hook(lambda *_: called.append(1))
     with torch.no_grad():
         step_of(model, batch)
-    assert len(called) == run.trunk.layers
+    assert len(called) == run.model.num_hidden_layers
     step_of(model, batch).backward()
-    assert len(called) > run.trunk.layers
+    assert len(called) > run.model.num_hidden_layers
 
 
 @pytest.mark.parametrize("mode", MODES[1:])

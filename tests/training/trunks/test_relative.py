@@ -12,22 +12,30 @@ from tests.training import parity
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import NextToken
 from training.model import Model, ModelSpec
-from training.specs import Adaptive, Band, Decoder, LearnedCausal, Relative
+from training.specs import Adaptive, Band, Decoder, Learned, Relative
 from training.trunks import relative
 from training.trunks.memory import Recalled
 
-XL: dict[str, Any] = {"positions": Relative(memory=8), "norm": "post", "activation": "relu"}
-TRUNK = Decoder(layers=2, width=32, heads=4, dropout=0.0, attention_dropout=0.0, init_std=0.2, **XL)
+XL: dict[str, Any] = {"position_embedding": Relative(mem_len=8), "norm_position": "post", "activation": "relu"}
+TRUNK = Decoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.2,
+    **XL,
+)
 VOCAB = 50
 
 
 def relative_to(trunk: Decoder = TRUNK, **keys: Any) -> Decoder:
     """The trunk with other values of its positions."""
-    return replace(trunk, positions=replace(trunk.positions, **keys))
+    return replace(trunk, position_embedding=replace(trunk.position_embedding, **keys))
 
 
 def built(trunk: Decoder = TRUNK) -> Model:
-    return parity.built(ModelSpec(trunk=trunk, losses=(NextToken(),), vocab_size=VOCAB))
+    return parity.built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=VOCAB))
 
 
 def segments(length: int, parts: int, rows: int = 3) -> list[dict[str, Tensor]]:
@@ -48,7 +56,7 @@ def going_on(batch: dict[str, Tensor], fresh: bool | Sequence[bool], slot: int =
 
 def renamed(model: Model, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Tensors of the trunk by XLNet's names, and in its shapes."""
-    heads = model.trunk.trunk.heads, model.trunk.trunk.width_of_head
+    heads = model.trunk.trunk.num_attention_heads, model.trunk.trunk.width_of_head
     names = {"query": ["q"], "key_value": ["k", "v"], "distance": ["r"]}
     names |= {"up": ["layer_1"], "down": ["layer_2"]}
     for ours, tensor in state.items():
@@ -75,21 +83,21 @@ def oracle(model: Model) -> Any:
     trunk = model.trunk.trunk
     config = parity.hf().XLNetConfig(
         vocab_size=VOCAB,
-        d_model=trunk.width,
-        n_layer=trunk.layers,
-        n_head=trunk.heads,
+        d_model=trunk.hidden_size,
+        n_layer=trunk.num_hidden_layers,
+        n_head=trunk.num_attention_heads,
         d_inner=trunk.inner_width,
         ff_activation="relu",
         attn_type="uni",
         layer_norm_eps=trunk.norm_eps,
         dropout=0.0,
-        mem_len=trunk.memory,
-        clamp_len=trunk.positions.clamp or -1,
+        mem_len=trunk.mem_len,
+        clamp_len=trunk.position_embedding.clamp_len or -1,
     )
     config._attn_implementation = "eager"
     theirs = parity.hf().XLNetModel(config).eval()
     state = dict(renamed(model, dict(model.trunk.named_parameters())))
-    state["word_embedding.weight"] = state["word_embedding.weight"] * trunk.width**0.5
+    state["word_embedding.weight"] = state["word_embedding.weight"] * trunk.hidden_size**0.5
     state |= {name.replace("layer.0", "layer.1"): bias for name, bias in state.items() if name.endswith("_bias")}
     unused = theirs.load_state_dict(state, strict=False)
     assert not unused.unexpected_keys
@@ -102,7 +110,7 @@ def oracle(model: Model) -> Any:
 
 @pytest.mark.parametrize("clamp", [0, 3])
 def test_states_are_those_of_the_oracle_with_a_memory_and_without(clamp: int) -> None:
-    model = built(relative_to(clamp=clamp))
+    model = built(relative_to(clamp_len=clamp))
     theirs, memory = oracle(model), None
     for number, batch in enumerate(segments(18, parts=3)):
         with torch.no_grad():
@@ -127,7 +135,7 @@ def test_gradients_are_those_of_the_oracle() -> None:
     (model.trunk(batch) * weight_TD).sum().backward()
     wanted = {name: tensor.grad for name, tensor in theirs.named_parameters() if tensor.grad is not None}
     found = dict(renamed(model, {name: tensor.grad for name, tensor in model.trunk.named_parameters()}))
-    found["word_embedding.weight"] /= TRUNK.width**0.5  # theirs is our table times sqrt(width)
+    found["word_embedding.weight"] /= TRUNK.hidden_size**0.5  # theirs is our table times sqrt(width)
     for bias in ("r_w_bias", "r_r_bias"):  # ours is in both layers
         wanted[f"layer.0.rel_attn.{bias}"] += wanted.pop(f"layer.1.rel_attn.{bias}")
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
@@ -137,7 +145,7 @@ def test_gradients_are_those_of_the_oracle() -> None:
 
 
 def test_segments_with_a_memory_have_the_states_of_one_long_row() -> None:
-    model = built(relative_to(memory=12))
+    model = built(relative_to(mem_len=12))
     (whole,), parts = segments(12, parts=1), segments(12, parts=3)
     wanted_BSD = model.trunk(whole).view(3, 12, -1)
     found_BSD = torch.cat([model.trunk(part).view(3, 4, -1) for part in parts], dim=1)
@@ -218,7 +226,7 @@ def test_a_memory_comes_back_from_its_tensors_without_the_slots_of_an_evaluation
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_text_is_cut(parts: int) -> None:
-    net = built(relative_to(replace(TRUNK, layers=1), same_length=True)).trunk
+    net = built(relative_to(replace(TRUNK, num_hidden_layers=1), same_length=True)).trunk
     states_BSD = torch.cat([net(batch).detach().view(3, 24 // parts, 32) for batch in segments(24, parts)], dim=1)
     (whole,) = segments(24, parts=1)
     for changed in range(24):
@@ -231,16 +239,16 @@ def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_t
 
 def test_an_evaluation_has_the_memory_and_the_distances_of_evaluations_and_training_its_own() -> None:
     """As a net of these settings, and as one of the others (Transformer-XL evaluates with a longer memory, 3.2)."""
-    trunk = relative_to(memory=2, eval_memory=6, eval_clamp=5)
+    trunk = relative_to(mem_len=2, eval_mem_len=6, eval_clamp_len=5)
     net = built(trunk).trunk
-    for plain, mode in ((relative_to(memory=2), True), (relative_to(memory=6, clamp=5, same_length=True), False)):
+    for plain, mode in ((relative_to(mem_len=2), True), (relative_to(mem_len=6, clamp_len=5, same_length=True), False)):
         other = built(plain).trunk
         other.load_state_dict(net.state_dict())
         net.train(mode)
         other.train(mode)
         for batch in segments(24, parts=3):
             torch.testing.assert_close(net(batch), other(batch), rtol=0, atol=0)
-        assert next(iter(net.memory.states.values())).shape[2] == plain.memory
+        assert next(iter(net.memory.states.values())).shape[2] == plain.mem_len
         net.memory.load({}, torch.device("cpu"))
 
 
@@ -294,8 +302,15 @@ def test_the_biases_of_all_layers_are_the_same_two_tensors() -> None:
 @pytest.mark.parametrize(
     ("keys", "vocab_size", "count"),
     [
-        pytest.param({"layers": 12, "width": 512, "heads": 8}, 204, 41_055_436, id="enwik8-12"),
-        pytest.param({"layers": 24, "width": 1024, "heads": 8, "inner": 3072}, 204, 277_231_820, id="enwik8-24"),
+        pytest.param(
+            {"num_hidden_layers": 12, "hidden_size": 512, "num_attention_heads": 8}, 204, 41_055_436, id="enwik8-12"
+        ),
+        pytest.param(
+            {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 3072},
+            204,
+            277_231_820,
+            id="enwik8-24",
+        ),
     ],
 )
 def test_model_has_the_published_number_of_weights(keys: dict[str, int], vocab_size: int, count: int) -> None:
@@ -304,30 +319,34 @@ def test_model_has_the_published_number_of_weights(keys: dict[str, int], vocab_s
 
 
 def test_pre_norm_with_relative_positions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"trunk\.norm is 'pre', allowed is post where positions are relative"):
-        replace(TRUNK, norm="pre")
+    with pytest.raises(
+        ValueError, match=r"model\.norm_position is 'pre', allowed is post where positions are relative"
+    ):
+        replace(TRUNK, norm_position="pre")
 
 
-@pytest.mark.parametrize("keys", [{"same_length": True, "memory": 0}, {"eval_clamp": 4}])
+@pytest.mark.parametrize("keys", [{"same_length": True, "mem_len": 0}, {"eval_clamp_len": 4}])
 def test_a_value_that_relative_positions_cannot_have_is_refused(keys: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=rf"trunk\.positions.{next(iter(keys))} is"):
+    with pytest.raises(ValueError, match=rf"model\.position_embedding.{next(iter(keys))} is"):
         relative_to(**keys)
 
 
-@pytest.mark.parametrize("keys", [{"window": Band(tokens=4)}, {"max": 16}, {"init": "normal"}])
+@pytest.mark.parametrize(
+    "keys", [{"attention_window": Band(size=4)}, {"max_position_embeddings": 16}, {"init_method": "normal"}]
+)
 def test_a_key_that_relative_positions_do_not_have_cannot_be_written(keys: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keys))}'"):
         Relative(**keys)
 
 
-@pytest.mark.parametrize("keys", [{"memory": 4}, {"clamp": 4}, {"same_length": True}, {"eval_memory": 4}])
+@pytest.mark.parametrize("keys", [{"mem_len": 4}, {"clamp_len": 4}, {"same_length": True}, {"eval_mem_len": 4}])
 def test_a_key_that_learned_positions_do_not_have_cannot_be_written(keys: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keys))}'"):
-        LearnedCausal(max=16, **keys)
+        Learned(max_position_embeddings=16, **keys)
 
 
 def test_adaptive_tables_with_learned_positions_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"trunk\.tables.kind is 'adaptive', allowed is plain where positions are lear"
+        ValueError, match=r"model\.token_embedding\.kind is 'adaptive', allowed is plain where positions are lear"
     ):
-        Decoder(layers=2, width=32, heads=4, tables=Adaptive(cutoffs=(10,)))
+        Decoder(num_hidden_layers=2, hidden_size=32, num_attention_heads=4, token_embedding=Adaptive(cutoffs=(10,)))

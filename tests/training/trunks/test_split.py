@@ -18,7 +18,12 @@ GIANTS = ("megatron_8b", "gpt3_175b", "mt_nlg_530b")
 
 
 def shared(number: int, of: int) -> Model:
-    trunk = Encoder(layers=1, width=32, heads=4, positions=Learned(max=16))
+    trunk = Encoder(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=Learned(max_position_embeddings=16),
+    )
     return Model(trunk, (MaskedTokens(),), 101, seed=3, share=Share(number, of))
 
 
@@ -60,7 +65,7 @@ def test_a_share_that_is_born_by_tensors_is_that_of_a_net_that_is_made_at_once(n
 @pytest.mark.parametrize("number", [0, 7])
 def test_a_worker_has_of_a_giant_what_its_parts_state(recipe: str, number: int) -> None:
     giant, share = load(recipe), Share(number, 8)
-    trunk, losses, rows = giant.trunk, giant.objective.losses, table_rows(giant.data.vocab)
+    trunk, losses, rows = giant.model, giant.losses, table_rows(giant.data.tokenizer)
     with torch.device("meta"):
         mine = Model(trunk, losses, rows, giant.seed, share)
     weights, within = trunk.weights(rows), share.within(rows)
@@ -76,13 +81,13 @@ STAGES = [("megatron_8b", 4), ("gpt3_175b", 8), ("mt_nlg_530b", 35)]
 @pytest.mark.parametrize("end", ["first", "middle", "last"])
 def test_a_stage_has_of_a_giant_its_layers_and_no_other(recipe: str, of: int, end: str) -> None:
     giant, share, number = load(recipe), Share(3, 8), {"first": 0, "middle": of // 2, "last": of - 1}[end]
-    trunk, losses, rows = giant.trunk, giant.objective.losses, table_rows(giant.data.vocab)
+    trunk, losses, rows = giant.model, giant.losses, table_rows(giant.data.tokenizer)
     with torch.device("meta"):
         mine = Model(trunk, losses, rows, giant.seed, share, Stage(number, of))
     weights, within = trunk.weights(rows), share.within(rows)
-    assert trunk.layers % of == 0
+    assert trunk.num_hidden_layers % of == 0
     wanted = sum(part.copies // of * (part.split // 8 + part.whole) for part in weights.layers)
-    above = 2 * trunk.width  # a norm
+    above = 2 * trunk.hidden_size  # a norm
     if end == "first":
         wanted += (within.stop - within.start) * trunk.table_width + weights.others - above
     elif end == "last":
@@ -91,7 +96,12 @@ def test_a_stage_has_of_a_giant_its_layers_and_no_other(recipe: str, of: int, en
 
 
 def small(stage: Stage, share: Share = WHOLE) -> Model:
-    trunk = Encoder(layers=5, width=32, heads=4, positions=Learned(max=16))
+    trunk = Encoder(
+        num_hidden_layers=5,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=Learned(max_position_embeddings=16),
+    )
     return Model(trunk, (MaskedTokens(), PairLabel()), 101, seed=3, share=share, stage=stage)
 
 

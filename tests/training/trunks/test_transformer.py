@@ -12,30 +12,54 @@ from torch import Tensor
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import Loss, MaskedTokens, NextToken, PairLabel
 from training.model import Model, parameter_groups
-from training.specs import Decoder, Encoder, Learned, LearnedCausal, Trunk
+from training.specs import Decoder, Encoder, Learned, Trunk
 from training.trunks.layers import Layout, attend, layout
 
-STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
-ENCODER = Encoder(layers=2, width=32, heads=4, positions=Learned(max=16), **STILL)
-DECODER = Decoder(layers=2, width=32, heads=4, positions=LearnedCausal(max=16), **STILL)
+STILL: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ENCODER = Encoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    **STILL,
+)
+DECODER = Decoder(
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    position_embedding=Learned(max_position_embeddings=16),
+    **STILL,
+)
 TRUNKS = [
     pytest.param(ENCODER, id="post-norm encoder"),
-    pytest.param(replace(ENCODER, norm="pre"), id="pre-norm encoder"),
+    pytest.param(replace(ENCODER, norm_position="pre"), id="pre-norm encoder"),
     pytest.param(DECODER, id="pre-norm decoder"),
-    pytest.param(replace(DECODER, norm="post"), id="post-norm decoder"),
+    pytest.param(replace(DECODER, norm_position="post"), id="post-norm decoder"),
 ]
 BERT = (MaskedTokens(), PairLabel())
-ROBERTA = Encoder(layers=12, width=768, heads=12, norm_eps=1e-5, positions=Learned(max=514, offset=2), segments=1)
+ROBERTA = Encoder(
+    num_hidden_layers=12,
+    hidden_size=768,
+    num_attention_heads=12,
+    norm_eps=1e-5,
+    position_embedding=Learned(max_position_embeddings=514, offset=2),
+    type_vocab_size=1,
+)
 VOCAB = 50
 RAGGED = [5, 8, 1, 3]
 
 
 def bert(layers: int, width: int, heads: int) -> Encoder:
-    return Encoder(layers=layers, width=width, heads=heads)
+    return Encoder(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads)
 
 
 def gpt(layers: int, width: int, heads: int, max_positions: int = 1024) -> Decoder:
-    return Decoder(layers=layers, width=width, heads=heads, positions=LearnedCausal(max=max_positions))
+    return Decoder(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        position_embedding=Learned(max_position_embeddings=max_positions),
+    )
 
 
 def built(trunk: Trunk, losses: Sequence[Loss], vocab_size: int = VOCAB, seed: int = 0) -> Model:
@@ -68,7 +92,11 @@ def by_token(hidden_BSD: Tensor, lengths: Sequence[int]) -> Tensor:
         pytest.param(bert(12, 768, 12), [MaskedTokens()], 30_522, 109_514_298, id="bert-base-masked-tokens-only"),
         pytest.param(ROBERTA, [MaskedTokens()], 50_265, 124_697_433, id="roberta-base"),
         pytest.param(
-            replace(ROBERTA, layers=24, width=1024, heads=16), [MaskedTokens()], 50_265, 355_412_057, id="roberta-large"
+            replace(ROBERTA, num_hidden_layers=24, hidden_size=1024, num_attention_heads=16),
+            [MaskedTokens()],
+            50_265,
+            355_412_057,
+            id="roberta-large",
         ),
         pytest.param(gpt(12, 768, 12), [NextToken()], 50_257, 124_439_808, id="gpt2-small"),
         pytest.param(gpt(24, 1024, 16), [NextToken()], 50_257, 354_823_168, id="gpt2-medium"),
@@ -114,7 +142,7 @@ def test_unpadded_gradients_equal_padded_gradients(trunk: Trunk) -> None:
 
 def test_rows_of_one_length_are_not_moved() -> None:
     batch = unpadded(random_rows([6, 6, 6], VOCAB))
-    rows = layout(batch, "full")
+    rows = layout(batch, "bidirectional")
     assert rows.place_T is None
     assert rows.seen is None
 
@@ -157,7 +185,7 @@ def test_attention_equals_a_dense_mask(lengths: list[int], causal: bool) -> None
     inside_BS = torch.arange(longest) < torch.tensor(lengths)[:, None]
     seen_BSS = inside_BS[:, None, :].expand(-1, longest, -1)
     wanted = dense_attention(qkv_3BSHK, seen_BSS.tril() if causal else seen_BSS)[inside_BS]
-    rows = layout(batch_of(lengths), "causal" if causal else "full")
+    rows = layout(batch_of(lengths), "causal" if causal else "bidirectional")
     found = attend(qkv_3BSHK.permute(1, 2, 0, 3, 4)[inside_BS], rows, 0.0)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
@@ -193,8 +221,8 @@ def test_encoder_ignores_what_stands_in_the_padding() -> None:
 
 def test_first_position_reads_the_row_after_the_offset() -> None:
     rows = random_rows(RAGGED, VOCAB)
-    shifted = built(replace(ENCODER, positions=Learned(max=16, offset=2)), BERT)
-    plain = built(replace(ENCODER, positions=Learned(max=14)), BERT)
+    shifted = built(replace(ENCODER, position_embedding=Learned(max_position_embeddings=16, offset=2)), BERT)
+    plain = built(replace(ENCODER, position_embedding=Learned(max_position_embeddings=14)), BERT)
     state = shifted.state_dict()
     plain.load_state_dict(state | {"trunk.positions.weight": state["trunk.positions.weight"][2:]})
     torch.testing.assert_close(shifted.trunk(unpadded(rows)), plain.trunk(unpadded(rows)), rtol=0, atol=0)
@@ -202,20 +230,20 @@ def test_first_position_reads_the_row_after_the_offset() -> None:
 
 def test_trunk_with_one_segment_reads_a_pair_as_one() -> None:
     """RoBERTa fine-tuned on pairs: their second segment has no row of its own."""
-    rows, net = random_rows(RAGGED, VOCAB), built(replace(ENCODER, segments=1), (MaskedTokens(),)).trunk
+    rows, net = random_rows(RAGGED, VOCAB), built(replace(ENCODER, type_vocab_size=1), (MaskedTokens(),)).trunk
     alike = [row | {"segments": row["segments"] * 0} for row in rows]
     torch.testing.assert_close(net(unpadded(rows)), net(unpadded(alike)), rtol=0, atol=0)
 
 
 def test_dropout_acts_in_training_and_not_in_evaluation() -> None:
-    batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, dropout=0.1), BERT).trunk
+    batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, hidden_dropout=0.1), BERT).trunk
     assert not torch.equal(net(batch), net(batch))
     net.eval()
     assert torch.equal(net(batch), net(batch))
 
 
 def test_dropout_acts_on_the_embeddings_too() -> None:
-    batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, dropout=0.5), BERT).trunk
+    batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, hidden_dropout=0.5), BERT).trunk
     net.blocks = torch.nn.ModuleList()
     assert 0.3 < float((net(batch) == 0).float().mean()) < 0.7
 
@@ -235,7 +263,7 @@ def test_attention_dropout_acts_in_training_and_not_in_evaluation() -> None:
 def test_variable_length_kernel_equals_spread_rows(causal: bool) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     qkv_T3HK = torch.randn(sum(RAGGED), 3, 4, 64, device="cuda", generator=generator)
-    rows: Layout = layout(batch_of(RAGGED, "cuda"), "causal" if causal else "full")
+    rows: Layout = layout(batch_of(RAGGED, "cuda"), "causal" if causal else "bidirectional")
     torch.testing.assert_close(
         attend(qkv_T3HK.bfloat16(), rows, 0.0).float(), attend(qkv_T3HK, rows, 0.0), rtol=0, atol=0.02
     )
@@ -252,9 +280,9 @@ def tensors_of(model: torch.nn.Module) -> Mapping[str, Tensor]:
     "trunk",
     [
         pytest.param(bert(4, 256, 4), id="bert"),
-        pytest.param(replace(bert(4, 256, 4), norm="pre"), id="megatron-bert"),
+        pytest.param(replace(bert(4, 256, 4), norm_position="pre"), id="megatron-bert"),
         pytest.param(gpt(4, 256, 4), id="gpt-2"),
-        pytest.param(replace(gpt(4, 256, 4), norm="post"), id="gpt-1"),
+        pytest.param(replace(gpt(4, 256, 4), norm_position="post"), id="gpt-1"),
     ],
 )
 def test_matrices_begin_normal_vectors_at_zero_and_gains_at_one(trunk: Trunk) -> None:
@@ -264,14 +292,18 @@ def test_matrices_begin_normal_vectors_at_zero_and_gains_at_one(trunk: Trunk) ->
         elif tensor.ndim == 1:
             assert torch.all(tensor == 0), name
         else:
-            residual = trunk.norm == "pre" and name.endswith(("attention.out.weight", "feed_forward.down.weight"))
+            residual = trunk.norm_position == "pre" and name.endswith(
+                ("attention.out.weight", "feed_forward.down.weight")
+            )
             std = 0.02 / math.sqrt(8) if residual else 0.02
             assert float(tensor.mean()) == pytest.approx(0, abs=4 * std / math.sqrt(tensor.numel())), name
             assert float(tensor.std()) == pytest.approx(std, rel=4 / math.sqrt(2 * tensor.numel())), name
 
 
 def test_a_truncated_normal_ends_at_two_deviations() -> None:
-    for name, tensor in tensors_of(built(replace(bert(2, 256, 4), init="truncated"), BERT, vocab_size=500)).items():
+    for name, tensor in tensors_of(
+        built(replace(bert(2, 256, 4), init_method="truncated_normal"), BERT, vocab_size=500)
+    ).items():
         if tensor.ndim > 1:
             assert 0.0395 < float(tensor.abs().max()) <= 0.04, name
             assert float(tensor.std()) == pytest.approx(0.02 * 0.8796, rel=4 / math.sqrt(2 * tensor.numel())), name
@@ -279,7 +311,7 @@ def test_a_truncated_normal_ends_at_two_deviations() -> None:
 
 def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are_alike() -> None:
     table_PD = built(
-        replace(bert(2, 64, 2), positions=Learned(max=512, init="sinusoidal")), BERT
+        replace(bert(2, 64, 2), position_embedding=Learned(max_position_embeddings=512, init_method="sinusoidal")), BERT
     ).trunk.positions.weight.detach()
     assert float(table_PD.square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
     near, far = (torch.cosine_similarity(table_PD[20], table_PD[at], dim=0) for at in (21, 60))
@@ -289,17 +321,19 @@ def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are
 @pytest.mark.parametrize("make", [bert, gpt])
 def test_positions_may_begin_with_a_deviation_of_their_own(make: Callable[..., Trunk]) -> None:
     trunk = make(2, 64, 2)
-    changed = replace(trunk, positions=replace(trunk.positions, init_std=0.01))
+    changed = replace(trunk, position_embedding=replace(trunk.position_embedding, init_std=0.01))
     plain, own = (tensors_of(built(each, heads_of(each))) for each in (trunk, changed))
     different = [name for name in plain if not torch.equal(plain[name], own[name])]
     assert different == ["trunk.positions.weight"]
     torch.testing.assert_close(own[different[0]], plain[different[0]] / 2)
 
 
-@pytest.mark.parametrize("init", ["normal", "truncated", "torch", "glorot"])
+@pytest.mark.parametrize("init", ["normal", "truncated_normal", "pytorch_default", "xavier"])
 def test_a_deviation_of_positions_counts_whatever_the_rest_begins_with(init: Any) -> None:
-    trunk = replace(bert(2, 64, 2), positions=Learned(max=512, init_std=0.01), init=init)
-    share = 0.88 if init == "truncated" else 1.0
+    trunk = replace(
+        bert(2, 64, 2), position_embedding=Learned(max_position_embeddings=512, init_std=0.01), init_method=init
+    )
+    share = 0.88 if init == "truncated_normal" else 1.0
     assert float(built(trunk, BERT).trunk.positions.weight.detach().std()) == pytest.approx(share * 0.01, rel=0.05)
 
 
@@ -307,12 +341,12 @@ def test_a_deviation_of_positions_counts_whatever_the_rest_begins_with(init: Any
     ("keys", "said"),
     [
         ({"init_std": -1.0}, "is -1.0, allowed is a pos"),
-        ({"init": "sinusoidal", "init_std": 0.01}, "0 where positions"),
+        ({"init_method": "sinusoidal", "init_std": 0.01}, "0 where positions"),
     ],
 )
 def test_a_deviation_of_positions_is_checked(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Learned(max=512, **keys)
+        Learned(max_position_embeddings=512, **keys)
 
 
 def test_same_seed_gives_same_weights_and_another_seed_others() -> None:

@@ -29,10 +29,11 @@ from training.specs import Learned, Machine, Phase, Twin
 from training.trunks.layers import layout
 
 SMALL = Twin(
-    layers=2, width=32, heads=4, embedding=16, generator=0.25, positions=Learned(max=16),
-    dropout=0, attention_dropout=0, init_std=0.2,
+    num_hidden_layers=2, hidden_size=32, num_attention_heads=4, embedding_size=16, generator_size_ratio=0.25,
+    position_embedding=Learned(max_position_embeddings=16),
+    hidden_dropout=0, attention_dropout=0, init_std=0.2,
 )  # fmt: skip
-FROZEN = replace(SMALL, samples="frozen", generator=1.0)
+FROZEN = replace(SMALL, sample_from="frozen", generator_size_ratio=1.0)
 LOSSES: tuple[Loss, ...] = (MaskedTokens(), Replaced())
 VOCAB = 70
 RAGGED = [5, 12, 1, 7]
@@ -114,7 +115,7 @@ def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> N
         assert 0 <= metrics["train/replaced_accuracy"] <= 1
     _, read = scored(model := twin(), batch := unpadded(rows()))
     torch.manual_seed(0)
-    score = model(batch)["replaced"]
+    score = model(batch)["replaced_token_detection"]
     assert int(score.metrics["replaced_share"]) == int((read["ids"] != originals(batch)).sum())
     assert score.count == len(batch["ids"])
 
@@ -123,7 +124,7 @@ def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("allow_correct", [True, False])
 def test_a_sample_may_be_the_right_token_unless_that_is_forbidden(samples: Any, allow_correct: bool) -> None:
     losses = LOSSES if samples == "generator" else LOSSES[1:]
-    trunk = replace(FROZEN if samples == "frozen" else SMALL, samples=samples, init_std=0.01)
+    trunk = replace(FROZEN if samples == "frozen" else SMALL, sample_from=samples, init_std=0.01)
     model = twin(replace(trunk, allow_correct=allow_correct), losses)
     batch = unpadded(random_rows([16] * 64, VOCAB, rate=1.0))
     _, read = scored(model, batch)
@@ -162,14 +163,18 @@ def test_the_same_seed_gives_the_same_scores_padded_or_not() -> None:
         torch.testing.assert_close(score.loss, rectangle[kind].loss, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("at", ["all", "chosen"])
+@pytest.mark.parametrize("at", ["all", "masked"])
 @pytest.mark.parametrize("asks", ["replaced", "original"])
 def test_the_number_of_targets_is_known_before_the_forward_pass(asks: Any, at: Any) -> None:
-    loss = Replaced(asks=asks, at=at)
+    loss = Replaced(predict=asks, predict_at=at)
     model = twin(losses=(MaskedTokens(), loss))
     for batch in (unpadded(rows()), padded(rows(), 14)):
         scores, _ = scored(model, batch)
-        assert scores["replaced"].count == loss.count(batch) == (25 if at == "all" else len(batch["targets"]))
+        assert (
+            scores["replaced_token_detection"].count
+            == loss.count(batch)
+            == (25 if at == "all" else len(batch["targets"]))
+        )
 
 
 def test_padding_is_not_asked() -> None:
@@ -183,7 +188,7 @@ def test_padding_is_not_asked() -> None:
 
 def test_no_gradient_of_the_discriminator_reaches_what_only_the_generator_has() -> None:
     model = twin()
-    scored(model, unpadded(rows()))[0]["replaced"].loss.backward()
+    scored(model, unpadded(rows()))[0]["replaced_token_detection"].loss.backward()
     assert all(w.grad is None for w in parts(model, "trunk.generator").values())
     assert all(w.grad is None for w in parts(model, "heads.masked_tokens").values())
     assert all(w.grad is not None for w in parts(model, "trunk.discriminator").values())
@@ -206,24 +211,24 @@ def test_both_nets_have_one_embedding_and_nothing_else_in_common() -> None:
 
 
 def test_one_net_for_both_has_the_weights_of_one() -> None:
-    one = twin(replace(SMALL, generator=1.0, shared="all"))
-    two = twin(replace(SMALL, generator=1.0))
+    one = twin(replace(SMALL, generator_size_ratio=1.0, weight_sharing="all"))
+    two = twin(replace(SMALL, generator_size_ratio=1.0))
     tower = sum(tensor.numel() for tensor in parts(two, "trunk.generator").values())
     assert one.num_parameters == two.num_parameters - tower
     scores, _ = scored(one, unpadded(rows()))
-    assert set(scores) == {"masked_tokens", "replaced"}
+    assert set(scores) == {"masked_tokens", "replaced_token_detection"}
 
 
 def test_a_uniform_generator_is_no_net() -> None:
-    model = twin(replace(SMALL, samples="uniform"), (Replaced(),))
+    model = twin(replace(SMALL, sample_from="uniform"), (Replaced(),))
     assert not parts(model, "trunk.generator")
-    assert set(scored(model, unpadded(rows()))[0]) == {"replaced"}
+    assert set(scored(model, unpadded(rows()))[0]) == {"replaced_token_detection"}
 
 
 def test_a_classifier_reads_the_discriminators_first_token() -> None:
     batch, model = unpadded(rows()), twin()
     kept, spec = electra.half(model.state_dict(), model.spec, "discriminator")
-    alone = Model(spec.trunk, spec.losses, VOCAB, seed=1).eval()
+    alone = Model(spec.model, spec.losses, VOCAB, seed=1).eval()
     alone.load_state_dict(kept)
     torch.testing.assert_close(model.trunk.summary(batch), alone.trunk(batch)[batch["first_at"]])
 
@@ -231,7 +236,7 @@ def test_a_classifier_reads_the_discriminators_first_token() -> None:
 @pytest.mark.parametrize("losses", [(MaskedTokens(),), (Replaced(),), (*LOSSES, replace(Replaced(), weight=1.0))])
 def test_a_twin_is_asked_both_questions_once(losses: tuple[Loss, ...]) -> None:
     with pytest.raises(ValueError, match="losses is"):
-        ModelSpec(trunk=SMALL, losses=losses, vocab_size=VOCAB)
+        ModelSpec(model=SMALL, losses=losses, vocab_size=VOCAB)
 
 
 # Two stages (3.2).
@@ -260,7 +265,7 @@ def test_no_optimiser_moves_what_is_frozen(spec: Optim, tmp_path: Path) -> None:
     engine, before = LocalEngine(model, spec, Machine()), {n: w.detach().clone() for n, w in model.named_parameters()}
     for tensor in model.parameters():
         tensor.grad = torch.zeros_like(tensor)  # as under ZeRO
-    model(unpadded(rows()))["replaced"].loss.backward()
+    model(unpadded(rows()))["replaced_token_detection"].loss.backward()
     assert not any(tensor.grad.any() for tensor in parts(model, "trunk.frozen.").values())
     engine.step(0.1)
     for name, tensor in model.named_parameters():
@@ -277,8 +282,10 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
 
 
 def test_a_frozen_generator_is_as_wide_as_the_discriminator() -> None:
-    with pytest.raises(ValueError, match=r"trunk.samples is 'frozen', allowed is frozen where trunk.generator is 1"):
-        replace(FROZEN, generator=0.5)
+    with pytest.raises(
+        ValueError, match=r"model.sample_from is 'frozen', allowed is frozen where model.generator_size_ratio is 1"
+    ):
+        replace(FROZEN, generator_size_ratio=0.5)
 
 
 # A generator that is rewarded for what the discriminator gets wrong (3.2, appendix F).
@@ -292,11 +299,11 @@ def test_the_generators_gradient_is_on_average_that_of_the_expected_reward() -> 
     net, head, table_VD = model.trunk, model.heads["adversarial"], model.trunk.table
 
     def filled() -> Tensor:
-        return net.generator(net.embed(batch), layout(batch, "full"))
+        return net.generator(net.embed(batch), layout(batch, "bidirectional"))
 
     def reward(token: int) -> Tensor:
         read = {**batch, "ids": batch["ids"].index_fill(0, batch["targets_at"], token)}
-        return model.heads["replaced"].surprise(net.discriminator(net.embed(read), layout(read, "full")), read)
+        return model.heads["replaced"].surprise(net.discriminator(net.embed(read), layout(read, "bidirectional")), read)
 
     reward_V = torch.cat([reward(token) for token in range(VOCAB)])
     weights = list(net.generator.parameters()) + list(head.tokens.parameters())
@@ -326,36 +333,37 @@ def test_the_baseline_learns_how_surely_the_discriminator_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    "keys", [{"allow_correct": False}, {"samples": "uniform"}, {"generator": 1.0, "shared": "all"}]
+    "keys",
+    [{"allow_correct": False}, {"sample_from": "uniform"}, {"generator_size_ratio": 1.0, "weight_sharing": "all"}],
 )
 def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="losses is"):
-        ModelSpec(trunk=replace(SMALL, **keys), losses=(Adversarial(), Replaced()), vocab_size=VOCAB)
+        ModelSpec(model=replace(SMALL, **keys), losses=(Adversarial(), Replaced()), vocab_size=VOCAB)
     with pytest.raises(ValueError, match="adversarial with a twin"):
-        ModelSpec(trunk=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
+        ModelSpec(model=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
 
 
 # The ablations of 3.5.
 
 
 def test_replace_mlm_asks_for_the_originals_at_the_chosen_places() -> None:
-    batch, model = unpadded(rows()), twin(losses=(MaskedTokens(), Replaced(asks="original", at="chosen")))
+    batch, model = unpadded(rows()), twin(losses=(MaskedTokens(), Replaced(predict="original", predict_at="masked")))
     scores, read = scored(model, batch)
-    hidden_TD = model.trunk.discriminator(model.trunk.embed(read), layout(read, "full"))
+    hidden_TD = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
     head = model.heads["replaced"]
     logits_MV = F.linear(head.features(hidden_TD[batch["targets_at"]]), model.trunk.table, head.bias)
     wanted = F.cross_entropy(logits_MV, batch["targets"], reduction="sum")
-    torch.testing.assert_close(scores["replaced"].loss, wanted)
+    torch.testing.assert_close(scores["replaced_token_detection"].loss, wanted)
 
 
 def test_all_tokens_mlm_mixes_the_softmax_with_a_copy_of_the_input() -> None:
-    batch, model = unpadded(rows()), twin(losses=(MaskedTokens(), Replaced(asks="original")))
+    batch, model = unpadded(rows()), twin(losses=(MaskedTokens(), Replaced(predict="original")))
     scores, read = scored(model, batch)
-    hidden_TD = model.trunk.discriminator(model.trunk.embed(read), layout(read, "full"))
+    hidden_TD = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
     head = model.heads["replaced"]
     p_TV = F.linear(head.tokens.features(hidden_TD), model.trunk.table, head.tokens.bias).softmax(-1)
     copy_T1 = head.copy(hidden_TD).sigmoid()
     mixed_TV = copy_T1 * F.one_hot(read["ids"], VOCAB) + (1 - copy_T1) * p_TV
     torch.testing.assert_close(mixed_TV.sum(-1), torch.ones(len(p_TV)))
     wanted = -mixed_TV.gather(1, originals(batch)[:, None]).log().sum()
-    torch.testing.assert_close(scores["replaced"].loss, wanted)
+    torch.testing.assert_close(scores["replaced_token_detection"].loss, wanted)

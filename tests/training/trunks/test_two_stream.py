@@ -22,16 +22,22 @@ from training.losses import MaskedTokens
 from training.model import Model, ModelSpec, parameter_groups
 from training.specs import RelativeStreams, TwoStream
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4, "init_std": 0.2, "segments": 3}
-KEEPING_FIVE = RelativeStreams(memory=8, reuse=5)
-TRUNK = TwoStream(**SIZES, positions=RelativeStreams(memory=8), dropout=0.0, attention_dropout=0.0)
+SIZES: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "init_std": 0.2,
+    "type_vocab_size": 3,
+}
+KEEPING_FIVE = RelativeStreams(mem_len=8, reuse_len=5)
+TRUNK = TwoStream(**SIZES, position_embedding=RelativeStreams(mem_len=8), hidden_dropout=0.0, attention_dropout=0.0)
 LOSSES = (MaskedTokens(transform=False),)
 VOCAB = 50
 BOTH = pytest.mark.parametrize("unpadded", [True, False], ids=["unpadded", "padded"])
 
 
 def built(trunk: TwoStream = TRUNK) -> Model:
-    return parity.built(ModelSpec(trunk=trunk, losses=LOSSES, vocab_size=VOCAB))
+    return parity.built(ModelSpec(model=trunk, losses=LOSSES, vocab_size=VOCAB))
 
 
 def ordered(row: Row, seed: int = 0) -> Row:
@@ -147,7 +153,7 @@ def test_states_of_a_row_without_an_order_are_those_of_the_oracle() -> None:
 
 
 def test_the_memory_keeps_the_reused_part_of_a_row_as_the_oracle_does() -> None:
-    model = built(replace(TRUNK, positions=KEEPING_FIVE))
+    model = built(replace(TRUNK, position_embedding=KEEPING_FIVE))
     theirs, memory = oracle(model), None
     for number in range(3):
         rows = equal_rows(2, 9, 4, seed=number)
@@ -159,7 +165,11 @@ def test_the_memory_keeps_the_reused_part_of_a_row_as_the_oracle_does() -> None:
 
 
 def test_a_folder_for_transformers_has_our_logits_and_comes_back_to_the_bit(tmp_path: Path) -> None:
-    spec = ModelSpec(trunk=replace(TRUNK, positions=KEEPING_FIVE, inner=128, segments=2), losses=LOSSES, vocab_size=320)
+    spec = ModelSpec(
+        model=replace(TRUNK, position_embedding=KEEPING_FIVE, intermediate_size=128, type_vocab_size=2),
+        losses=LOSSES,
+        vocab_size=320,
+    )
     model = parity.built(spec)
     to_transformers(
         parity.weights(model), spec, parity.vocabulary(parity.ONE_PAD, tmp_path / "vocab"), tmp_path / "out"
@@ -297,6 +307,8 @@ def test_states_are_zero_where_nothing_is_asked(unpadded: bool) -> None:
 )
 def test_model_has_the_published_number_of_weights(layers: int, width: int, heads: int, count: int) -> None:
     with torch.device("meta"):
-        model = Model(TwoStream(layers=layers, width=width, heads=heads), LOSSES, 32_000, seed=0)
+        model = Model(
+            TwoStream(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads), LOSSES, 32_000, seed=0
+        )
     assert model.num_parameters == count
     assert model.num_parameters - 32_000 == sum(tensor.numel() for tensor in model.trunk.parameters())

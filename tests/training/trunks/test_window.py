@@ -12,14 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import Model
-from training.specs import Around, Band, Decoder, Encoder, Everything, Learned, LearnedCausal, Window
+from training.specs import Around, Band, Decoder, Encoder, Everything, Learned, Window
 from training.trunks.window import WindowAttention, banded
 
-SIZES: dict[str, Any] = {"layers": 2, "width": 32, "heads": 4}
-SIZES |= {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
-ENCODER = Encoder(**SIZES, positions=Learned(max=64), window=Around(tokens=4))
-GLOBAL = replace(ENCODER, window=Around(tokens=4, global_tokens="first"))
-BANDED = Decoder(**SIZES, positions=LearnedCausal(max=64, window=Band(tokens=3)))
+SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+SIZES |= {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ENCODER = Encoder(**SIZES, position_embedding=Learned(max_position_embeddings=64), attention_window=Around(size=4))
+GLOBAL = replace(ENCODER, attention_window=Around(size=4, global_tokens="first"))
+BANDED = Decoder(**SIZES, position_embedding=Learned(max_position_embeddings=64), attention_window=Band(size=3))
 VOCAB = 50
 RAGGED = [5, 21, 1, 12]
 
@@ -109,14 +109,14 @@ def test_unpadded_states_and_gradients_equal_padded_ones(trunk: Encoder | Decode
 
 
 def test_window_wider_than_the_row_sees_all() -> None:
-    rows, windowed = random_rows(RAGGED, VOCAB), net(replace(ENCODER, window=Around(tokens=64)))
-    full = net(replace(ENCODER, window=Everything()))
+    rows, windowed = random_rows(RAGGED, VOCAB), net(replace(ENCODER, attention_window=Around(size=64)))
+    full = net(replace(ENCODER, attention_window=Everything()))
     torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
 
 
 def test_with_tied_global_linears_a_wide_window_sees_all_too() -> None:
-    wide = replace(GLOBAL, window=Around(tokens=64, global_tokens="first"))
-    rows, windowed, full = random_rows(RAGGED, VOCAB), net(wide), net(replace(ENCODER, window=Everything()))
+    wide = replace(GLOBAL, attention_window=Around(size=64, global_tokens="first"))
+    rows, windowed, full = random_rows(RAGGED, VOCAB), net(wide), net(replace(ENCODER, attention_window=Everything()))
     state = full.state_dict()
     for number in range(2):
         for leaf in ("weight", "bias"):
@@ -144,12 +144,14 @@ def test_by_way_of_the_first_token_all_are_reached() -> None:
 
 
 def test_first_token_is_seen_by_all_at_once() -> None:
-    assert moved(replace(GLOBAL, layers=1), 0) == list(range(24))
-    assert moved(replace(GLOBAL, layers=1), 12) == [0, *range(10, 15)]
+    assert moved(replace(GLOBAL, num_hidden_layers=1), 0) == list(range(24))
+    assert moved(replace(GLOBAL, num_hidden_layers=1), 12) == [0, *range(10, 15)]
 
 
 def test_band_of_a_decoder_is_in_every_second_layer() -> None:
-    kinds = [isinstance(block.attention, WindowAttention) for block in net(replace(BANDED, layers=5)).trunk.blocks]
+    kinds = [
+        isinstance(block.attention, WindowAttention) for block in net(replace(BANDED, num_hidden_layers=5)).trunk.blocks
+    ]
     assert kinds == [False, True, False, True, False]
 
 
@@ -165,16 +167,14 @@ def test_banded_layer_sees_so_many_tokens_back_and_none_ahead() -> None:
 @pytest.mark.parametrize("tokens", [5, 0, -2])
 def test_a_window_around_a_token_has_an_even_number_of_others(tokens: int) -> None:
     with pytest.raises(
-        ValueError, match=rf"trunk\.window.tokens is {tokens}, allowed is an even number of tokens from"
+        ValueError, match=rf"model\.attention_window\.size is {tokens}, allowed is an even number of tokens from"
     ):
-        Around(tokens=tokens)
+        Around(size=tokens)
 
 
 def test_a_band_without_tokens_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"trunk\.positions.window.tokens is 0, allowed is a number of tokens from 1 up"
-    ):
-        Band(tokens=0)
+    with pytest.raises(ValueError, match=r"model\.attention_window.size is 0, allowed is a number of tokens from 1 up"):
+        Band(size=0)
 
 
 def test_global_tokens_without_a_window_cannot_be_written() -> None:
@@ -183,18 +183,26 @@ def test_global_tokens_without_a_window_cannot_be_written() -> None:
 
 
 def test_a_window_with_another_attention_mask_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"trunk\.visibility is 'causal', allowed is full with a window"):
-        replace(ENCODER, visibility="causal")
+    with pytest.raises(ValueError, match=r"model\.attention_mask is 'causal', allowed is bidirectional with a window"):
+        replace(ENCODER, attention_mask="causal")
 
 
 @pytest.mark.parametrize(
     ("window", "longest", "said"),
     [
         (Everything(), 1, ""),
-        (Around(tokens=8), 5, ""),
-        (Around(tokens=8), 4, "trunk.window.tokens is 8, rows have at most 4 tokens; lower it, or set kind everything"),
-        (Band(tokens=8), 9, ""),
-        (Band(tokens=8), 8, "trunk.positions.window.tokens is 8, rows have at most 8 tokens; lower it, or set kind"),
+        (Around(size=8), 5, ""),
+        (
+            Around(size=8),
+            4,
+            "model.attention_window.size is 8, rows have at most 4 tokens; lower it, or set kind full",
+        ),
+        (Band(size=8), 9, ""),
+        (
+            Band(size=8),
+            8,
+            "model.attention_window.size is 8, rows have at most 8 tokens; lower it, or set kind",
+        ),
     ],
 )
 def test_a_window_that_narrows_no_row_is_told_of(window: Window, longest: int, said: str) -> None:

@@ -33,7 +33,7 @@ def nobody(done: int, of: int) -> None:
 def head_of(model: Model, kinds: tuple[type[Head], ...]) -> Head:
     """The head of one of these kinds; of a net that predicts in any order the one that fills in. BadInput where the net
     has none, where it has two nets, and where it reads a source that is not asked for or the other way round."""
-    trunk = model.spec.trunk
+    trunk = model.spec.model
     kinds = MASKED if trunk.hides_own_token else kinds
     found = next((head for head in model.heads.values() if isinstance(head, kinds)), None)
     if found is None or trunk.reads_source != (kinds == SOURCE) or len(trunk.nets) > 1:

@@ -51,7 +51,7 @@ def causal(
     of like length. BadInput where the net is no decoder, Unscored where a continuation does not fit.
     """
     head_of(model, CAUSAL)
-    cut = pairs_of(vocab, requests, model.spec.trunk.longest)
+    cut = pairs_of(vocab, requests, model.spec.model.longest)
     found = token_log_ps(model, [pair for pair, *_ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch)
     return [
         _whole(each, over, unknown_of(vocab, [*context, *continuation]), shares)
@@ -88,7 +88,7 @@ def token_log_ps(
 
 def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain: bool) -> dict[int, TokenLogP]:
     """Those of the sequences in a batch, by their numbers."""
-    if model.spec.trunk.hides_own_token:
+    if model.spec.model.hides_own_token:
         return _in_order(model, [number for tree in trees for number in tree.paths], pairs)
     if plain:
         batch = unpadded([_row(tree) for tree in trees])

@@ -64,7 +64,7 @@ def masked(
     if vocab.mask is None:
         raise BadInput("the vocabulary has no mask; use one that has")
     template, encode, asked = Template(vocab), encoder(vocab), list[_Asked]()
-    read = each_of(requests, lambda request: _read(template, encode, request, model.spec.trunk.longest))
+    read = each_of(requests, lambda request: _read(template, encode, request, model.spec.model.longest))
     for number, each in enumerate(read):
         asked += [_Asked(number, _masked(each.row, at, vocab.mask, kind)) for at in each.scored.tolist()]
     cuts, shares = [each.cut for each in read], [each.shares_token for each in read]

@@ -56,13 +56,13 @@ class NetReader:
 
     @property
     def _reads_source(self) -> bool:
-        return self.model.spec.trunk.reads_source
+        return self.model.spec.model.reads_source
 
     @property
     def _is_causal(self) -> bool:
         """A net whose predicted token does not see itself reads in any order, this one too."""
-        trunk = self.model.spec.trunk
-        return trunk.visibility == "causal" or trunk.hides_own_token
+        trunk = self.model.spec.model
+        return trunk.attention_mask == "causal" or trunk.hides_own_token
 
     def _text(self, ids: Sequence[int]) -> str:
         return self.vocab.decode(ids)

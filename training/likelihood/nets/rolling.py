@@ -70,7 +70,7 @@ def perplexities(
         flat = list(chain.from_iterable(pairs))
         found = iter(token_log_ps(model, flat, micro_tokens=micro_tokens, share=False, on_batch=on_batch))
         nats = [sum(float(next(found).nats_S.sum()) for _ in each) for each in pairs]
-    memory = _memory(model.spec.trunk) if windowing.carry else 0
+    memory = _memory(model.spec.model) if windowing.carry else 0
     return [
         Perplexity(
             -one, len(each.ids), each.words, text.bytes, window, stride, memory, each.unknown, each.ends_left_out
@@ -93,14 +93,16 @@ def pairs_of(ids: Sequence[int], window: int, stride: int) -> list[Pair]:
 
 def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, int]:
     """Window and stride as they are used."""
-    trunk = model.spec.trunk
-    if carry and not trunk.memory:
+    trunk = model.spec.model
+    if carry and not trunk.mem_len:
         raise BadInput("this net has no memory to carry along; leave `carry` out")
     if carry and stride not in (0, window):
         raise BadInput(f"stride is {stride}, allowed is {window}, the window, where a memory is carried along")
-    window = window or min(trunk.longest, MOST_WINDOW, (trunk.reuse or MOST_WINDOW) if carry else MOST_WINDOW)
-    if carry and trunk.reuse and window > trunk.reuse:
-        raise BadInput(f"window is {window}, allowed is 1 to {trunk.reuse}, the tokens of a row that the memory keeps")
+    window = window or min(trunk.longest, MOST_WINDOW, (trunk.reuse_len or MOST_WINDOW) if carry else MOST_WINDOW)
+    if carry and trunk.reuse_len and window > trunk.reuse_len:
+        raise BadInput(
+            f"window is {window}, allowed is 1 to {trunk.reuse_len}, the tokens of a row that the memory keeps"
+        )
     least = 2 if carry and trunk.hides_own_token else 1  # the token behind which a text begins is asked of nobody
     if not least <= window <= trunk.longest:
         raise BadInput(f"window is {window}, allowed is {least} to {trunk.longest}, the positions of the net")
@@ -111,13 +113,17 @@ def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, in
 
 def _memory(trunk: Trunk) -> int:
     """Tokens before a window that an evaluation remembers."""
-    return trunk.positions.reach(training=False)[0] if isinstance(trunk.positions, Relative) else trunk.memory
+    return (
+        trunk.position_embedding.reach(training=False)[0]
+        if isinstance(trunk.position_embedding, Relative)
+        else trunk.mem_len
+    )
 
 
 def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = nobody) -> float:
     """The log-probability of a text, window by window, each with the memory of those before it."""
     whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
-    queries = model.spec.trunk.hides_own_token  # at the places of what they predict
+    queries = model.spec.model.hides_own_token  # at the places of what they predict
     end = len(whole) if queries else len(ids)
     with evaluating(model):
         for start in range(0, end if ids else 0, window):

@@ -53,7 +53,7 @@ def seq2seq(
 
     A source that is too long loses tokens at its beginning. Unscored where a continuation does not fit.
     """
-    head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.trunk.longest
+    head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.model.longest
     begins, encode = begins_with(model.spec, vocab), encoder(vocab)
 
     def fitting(request: Request) -> Sides:

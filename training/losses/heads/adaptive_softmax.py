@@ -22,9 +22,9 @@ class AdaptiveHead(nn.Module):
     def __init__(self, trunk: Trunk, vocab_size: int) -> None:
         super().__init__()
         self.cutoffs, self.bounds = trunk.cutoffs, bounds(trunk.cutoffs, vocab_size)
-        self.narrows = trunk.tables.shrink > 1
-        self.project = nn.Linear(trunk.width, trunk.width, bias=False) if self.narrows else nn.Identity()
-        self.clusters = nn.Parameter(torch.empty(len(self.cutoffs), trunk.width))
+        self.narrows = trunk.token_embedding.div_val > 1
+        self.project = nn.Linear(trunk.hidden_size, trunk.hidden_size, bias=False) if self.narrows else nn.Identity()
+        self.clusters = nn.Parameter(torch.empty(len(self.cutoffs), trunk.hidden_size))
         self.cluster_bias = nn.Parameter(torch.empty(len(self.cutoffs)))
         self.bias = nn.Parameter(torch.empty(vocab_size))
 

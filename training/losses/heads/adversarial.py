@@ -28,7 +28,7 @@ class AdversarialHead(nn.Module):
     def __init__(self, trunk: Trunk, vocab_size: int) -> None:
         super().__init__()
         self.tokens = MaskedTokensHead(trunk, vocab_size)
-        self.baseline = nn.Linear(trunk.width, 1, bias=False)
+        self.baseline = nn.Linear(trunk.hidden_size, 1, bias=False)
 
     def sample(
         self,

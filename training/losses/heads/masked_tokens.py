@@ -17,7 +17,7 @@ class MaskedTokensHead(nn.Module):
     def __init__(self, trunk: Trunk, vocab_size: int, transform: bool = True) -> None:
         super().__init__()
         self.activation = trunk.activation
-        self.transform = nn.Linear(trunk.width, trunk.table_width) if transform else None
+        self.transform = nn.Linear(trunk.hidden_size, trunk.table_width) if transform else None
         self.norm = nn.LayerNorm(trunk.table_width, eps=trunk.norm_eps) if transform else None
         self.bias = nn.Parameter(torch.empty(vocab_size))
 

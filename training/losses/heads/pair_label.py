@@ -18,8 +18,8 @@ class PairLabelHead(nn.Module):
 
     def __init__(self, trunk: Trunk) -> None:
         super().__init__()
-        self.pooler = nn.Linear(trunk.width, trunk.width)
-        self.classify = nn.Linear(trunk.width, 2)
+        self.pooler = nn.Linear(trunk.hidden_size, trunk.hidden_size)
+        self.classify = nn.Linear(trunk.hidden_size, 2)
 
     def logits(self, hidden_BD: Tensor) -> Tensor:
         """Scores of the labels 0 and 1."""

@@ -22,11 +22,11 @@ from training.trunks import Table, activate, whole
 class ReplacedHead(nn.Module):
     """Linear, activation and a linear to one logit: positive means replaced (google-research/electra, modeling)."""
 
-    def __init__(self, trunk: Trunk, at: Literal["all", "chosen"]) -> None:
+    def __init__(self, trunk: Trunk, at: Literal["all", "masked"]) -> None:
         super().__init__()
         self.at, self.activation = at, trunk.activation
-        self.transform = nn.Linear(trunk.width, trunk.width)
-        self.classify = nn.Linear(trunk.width, 1)
+        self.transform = nn.Linear(trunk.hidden_size, trunk.hidden_size)
+        self.classify = nn.Linear(trunk.hidden_size, 1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """States [..., D] -> [...]."""
@@ -56,7 +56,7 @@ class OriginalHead(nn.Module):
     def __init__(self, trunk: Trunk, vocab_size: int) -> None:
         super().__init__()
         self.tokens = MaskedTokensHead(trunk, vocab_size)
-        self.copy = nn.Linear(trunk.width, 1)
+        self.copy = nn.Linear(trunk.hidden_size, 1)
 
     def log_p(self, hidden_MD: Tensor, given_M: Tensor, table_VD: Table) -> Tensor:
         """Log-probabilities [M, V] of the originals of tokens that are now `given_M`."""
@@ -96,10 +96,10 @@ def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {"replaced_share": replaced(batch).sum()}
 
 
-def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "chosen"]) -> Tensor:
+def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:
     """Flat positions of all tokens of a batch, padding left out, or of those that were chosen."""
     ids, lengths_B = batch["ids"], batch["lengths"]
-    if at == "chosen":
+    if at == "masked":
         return batch["targets_at"]
     if ids.ndim == 1:
         return torch.arange(len(ids), device=ids.device)

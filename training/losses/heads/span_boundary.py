@@ -51,9 +51,9 @@ class SpanBoundaryHead(nn.Module):
         super().__init__()
         self.positions = positions
         self.offsets = Embedding(positions, position_width)
-        self.first = nn.Linear(2 * trunk.width + position_width, trunk.width)
-        self.first_norm = nn.LayerNorm(trunk.width, eps=trunk.norm_eps)
-        self.second = nn.Linear(trunk.width, trunk.table_width)
+        self.first = nn.Linear(2 * trunk.hidden_size + position_width, trunk.hidden_size)
+        self.first_norm = nn.LayerNorm(trunk.hidden_size, eps=trunk.norm_eps)
+        self.second = nn.Linear(trunk.hidden_size, trunk.table_width)
         self.second_norm = nn.LayerNorm(trunk.table_width, eps=trunk.norm_eps)
         self.bias = nn.Parameter(torch.empty(vocab_size))
 
