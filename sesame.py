@@ -84,7 +84,7 @@ def open(
     hold_out: float | None = None,
     progress: Progress = "auto",
 ) -> "Session":
-    """A recipe on a text: a name of `recipes()` or a .yaml file, with overrides as "optim.peak=2e-4".
+    """A recipe on a text: a name of `recipes()` or a .yaml file, with overrides as "optimizer.learning_rate=2e-4".
 
     `scale`: "tiny" takes minutes on two cores. `data`: other text than the recipe's, files, folders, globs or a corpus.
     `hold_out`: the share of it for validation and downstream tasks, .01 where none is given. `out`: where everything is
@@ -95,7 +95,9 @@ def open(
     recipe = _path("recipe", recipe, "the name of a recipe (sesame.recipes()), or a .yaml file")
     flags = Flags(
         recipe=recipe,
-        overrides=[_word("overrides", one, 'text as "optim.peak=2e-4", one after another') for one in overrides],
+        overrides=[
+            _word("overrides", one, 'text as "optimizer.learning_rate=2e-4", one after another') for one in overrides
+        ],
         scale=_word("scale", scale, '"tiny", "small" or ""'),
         data=_paths(data),
         hold_out=None if hold_out is None else _number("hold_out", hold_out, float, "a share from 0 up, below 1"),
@@ -183,7 +185,7 @@ class Session:
 
         step = _number("step", step, int, "a whole number from 0 up")
         run = self._run()
-        whole = 2 * max(phase.batch * phase.length for phase in run.phases)
+        whole = 2 * max(phase.global_batch_size * phase.seq_length for phase in run.phases)
         machine = replace(run.machine, layout="unpadded", loader_workers=0, micro_tokens=whole)
         if not 0 <= step < run.steps:
             raise BadInput(f"step is {step}, this run has the steps 0 to {run.steps - 1}")
@@ -215,7 +217,7 @@ class Session:
         if steps is not None and steps != self.recipe.num_steps:
             self._open(replace(self._flags, overrides=(*self._flags.overrides, *_shorter(self.recipe, steps))))
         self.corpus()
-        tasks_without_text(self.job.plan.corpus, self.recipe.evals)
+        tasks_without_text(self.job.plan.corpus, self.recipe.eval_tasks)
         with self._report() as report:
             return pretrain.train(self.job, resume, report)
 
@@ -385,13 +387,17 @@ def _shorter(recipe: "Recipe", steps: int) -> list[str]:
     upto = [round(steps * stop / total) for stop in accumulate(phase.steps for phase in recipe.phases)]
     counts = [stop - start for start, stop in pairwise([0, *upto])]
     phases = [
-        asdict(phase) | {"steps": count, "warmup": phase.warmup and max(1, phase.warmup * steps // total)}
+        asdict(phase) | {"steps": count, "warmup": phase.warmup_steps and max(1, phase.warmup_steps * steps // total)}
         for phase, count in zip(recipe.phases, counts, strict=True)
         if count
     ]
-    warmup = min(recipe.optim.warmup, max(1, recipe.optim.warmup * steps // total))
-    short = [f"phases={json.dumps(phases)}", f"optim.warmup={warmup}"]
-    return short + ([f"optim.horizon={max(1, recipe.optim.horizon * steps // total)}"] if recipe.optim.horizon else [])
+    warmup = min(recipe.optimizer.warmup_steps, max(1, recipe.optimizer.warmup_steps * steps // total))
+    short = [f"phases={json.dumps(phases)}", f"optimizer.warmup_steps={warmup}"]
+    return short + (
+        [f"optimizer.lr_decay_steps={max(1, recipe.optimizer.lr_decay_steps * steps // total)}"]
+        if recipe.optimizer.lr_decay_steps
+        else []
+    )
 
 
 def _text(shown: Any) -> str:

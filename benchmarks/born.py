@@ -70,7 +70,7 @@ def worker(rank: int, world: int, port: int, layers: int, precision: str) -> Non
     machine = Machine(zero=3, precision=precision)  # type: ignore[arg-type]  # argparse has checked it
     connect(machine)
     model, mesh = gpt(layers, 2_048, 16, 1_024), mesh_of(machine)
-    settle = settling(machine, deepspeed_config(machine, AdamW(peak=1e-4)), mesh)
+    settle = settling(machine, deepspeed_config(machine, AdamW(learning_rate=1e-4)), mesh)
     before, started = memory("VmRSS"), time.perf_counter()
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the high-water mark begins anew
     materialise(model, settle, peers_of(mesh))

@@ -98,7 +98,7 @@ def engine_of(model: Any, recipe: Any, sizes: Sizes, **more: Any) -> Any:
     os.environ |= {"MASTER_PORT": str(free_port()), "DS_ACCELERATOR": sizes.device}
     machine = Machine(device=sizes.device, precision=sizes.precision, **more)  # type: ignore[arg-type]
     connect(machine)
-    return DeepSpeedEngine(model, recipe.optim, machine)
+    return DeepSpeedEngine(model, recipe.optimizer, machine)
 
 
 def seconds_of(step: Callable[[], None], sizes: Sizes) -> float:

@@ -164,7 +164,7 @@ class Trainer:
             self.batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length))
         with torch.device("meta"):
             model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
-        self.engine = DeepSpeedEngine(model, recipe.optim, case.machine)
+        self.engine = DeepSpeedEngine(model, recipe.optimizer, case.machine)
         self.weights = {loss.kind: loss.weight for loss in recipe.losses}
 
     def pass_through(self) -> None:

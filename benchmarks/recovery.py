@@ -158,7 +158,7 @@ def main() -> None:
         folder = Path(name)
         corpus = mini_corpus(folder / "corpus")
         for what in given.what:
-            phases = (Phase(length=48, batch=given.batch, steps=given.steps or STEPS[what]),)
+            phases = (Phase(seq_length=48, global_batch_size=given.batch, steps=given.steps or STEPS[what]),)
             run = mini_run(corpus, folder, phases=phases, save_every=20, eval_every=0)
             found = []
             for seconds in kinds[what](run, folder, random.Random(given.seed), given.trials):

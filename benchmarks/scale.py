@@ -193,7 +193,10 @@ def prepared() -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="scale-") as room:
         os.environ["SCALE_ROOM"] = room
         common = ["gpt2", "--scale", "tiny", "--data", str(CORPUS), "--out", room]
-        common += [f"phases=[{{length: 128, batch: 24, steps: {TRAINED}}}]", "optim.warmup=10"]
+        common += [
+            f"phases=[{{seq_length: 128, global_batch_size: 24, steps: {TRAINED}}}]",
+            "optimizer.warmup_steps=10",
+        ]
         subprocess.run(sesame("corpus", *common), check=True, capture_output=True)
         rest = ["cluster.workers=1", "cluster.machine.micro_tokens=16384", f"cluster.log_every={LOG_EVERY}"]
         rest += [f"cluster.{key}_every={TRAINED}" for key in ("eval", "save")]
@@ -247,7 +250,7 @@ def bare(file: Path) -> dict[str, float]:
 
     run = stored_run(file.parent)
     connect(run.machine)
-    engine = DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optim, run.machine)
+    engine = DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optimizer, run.machine)
     loader, at = open_loader(run, engine.data_rank, engine.data_world), []
     for step in range(run.steps):
         if step in (LOG_EVERY, TRAINED - LOG_EVERY):
@@ -258,7 +261,7 @@ def bare(file: Path) -> dict[str, float]:
             scores = engine.forward(batch)
             terms = [loss.weight * scores[loss.kind].loss / counts[loss.kind] for loss in run.losses]
             engine.backward(torch.stack(terms).sum())
-        engine.step(rate_at(run.optim, run.phases, step))
+        engine.step(rate_at(run.optimizer, run.phases, step))
     wall, processor = (after - before for before, after in zip(*at, strict=True))
     steps = TRAINED - 2 * LOG_EVERY
     return {"wall": wall / steps, "worker": processor / steps}

@@ -108,7 +108,9 @@ def keys(
 
     found = find_keys(part) if part else list(parts())
     values: dict[str, Any] = {"parts": [dataclasses.asdict(each) for each in found]}
-    return print_answer(Answer((views.keys(found),), values, ("sesame check bert_base optim.peak=2e-4",)), as_json)
+    return print_answer(
+        Answer((views.keys(found),), values, ("sesame check bert_base optimizer.learning_rate=2e-4",)), as_json
+    )
 
 
 @app.command()
@@ -410,7 +412,7 @@ def everything(
         from orchestration.reports import score_rows, score_values
 
         wanted = request.Wanted(
-            tasks=request.asked_for(job.recipe.evals),
+            tasks=request.asked_for(job.recipe.eval_tasks),
             data=data_dir,
             seeds=seeds,
             labels=labelled_rows,
@@ -884,7 +886,7 @@ def _warn_of_few_rows(job: "Job") -> None:
     from orchestration.jobs import hold_out
 
     with waiting(hold_out.STAGE):
-        hold_out.tasks_without_text(job.plan.corpus, job.recipe.evals)
+        hold_out.tasks_without_text(job.plan.corpus, job.recipe.eval_tasks)
 
 
 def _empty_folder(words: Sequence[str]) -> str:

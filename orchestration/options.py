@@ -39,7 +39,7 @@ Part = Annotated[
     str,
     typer.Argument(
         metavar="[PART]",
-        help="As optim, optim.adamw, spans, data.tokenizer, optim.peak; none: all.",
+        help="As optim, optim.adamw, spans, data.tokenizer, optimizer.learning_rate; none: all.",
         autocompletion=complete.part,
     ),
 ]
@@ -82,7 +82,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="As optim.peak=2e-4; `sesame keys` lists the keys.",
+        help="As optimizer.learning_rate=2e-4; `sesame keys` lists the keys.",
         autocompletion=complete.override,
     ),
 ]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 TABLE: Final = Path(__file__).with_name("renames.tsv")
-SINCE: Final = "was renamed to {} in 0.2"
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,11 @@ def new_path(old: str, kind: str = "") -> str:
     return f"{new_path(parent)}.{last}" if dot else old
 
 
-def explain_key(place: str, key: str, value: Any, kind: str = "") -> list[str]:
+def explain_key(place: str, key: str, value: Any, kind: str = "", given: str = "") -> list[str]:
     """One line for a key that a part no longer has, or for each key inside of its value; [] where it never had it.
 
-    `place` is the path of the part as it is now, without numbers of lists; `kind` that of the part.
+    `place` is the path of the part as it is now, without numbers of lists; `kind` that of the part; `given` the whole
+    path as the user has it, with numbers.
 
     >>> explain_key("data.tokenizer", "size", 8_192)
     ['data.tokenizer.size was renamed to data.tokenizer.vocab_size in 0.2']
@@ -60,12 +60,25 @@ def explain_key(place: str, key: str, value: Any, kind: str = "") -> list[str]:
     old = _old_of(place, key)
     if not old:
         return []
-    given = f"{place}.{key}".strip(".")
+    given = given or f"{place}.{key}".strip(".")
     if isinstance(value, Mapping) and value:
         return list(dict.fromkeys(_inside(given, old, value)))
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
         return [line for number, one in enumerate(value) for line in _inside(f"{given}.{number}", old, one)]
-    return [f"{given} {SINCE.format(new_path(old, kind))}"]
+    return [answer(given, new_path(old, kind))]
+
+
+def answer(given: str, new: str) -> str:
+    """What to say of an old name. Numbers of lists in `given` stand at the same place in the new one.
+
+    >>> answer("objective.losses.0.asks", "losses.predict")
+    'objective.losses.0.asks was renamed to losses.0.predict in 0.2'
+    """
+    steps, now = given.partition("=")[0].split("."), new.split(".")
+    for behind, step in enumerate(reversed(steps)):
+        if step.isdecimal():
+            now.insert(len(now) - behind, step)
+    return f"{given} was renamed to {'.'.join(now)} in 0.2"
 
 
 def with_new_names(values: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -122,11 +135,11 @@ def _inside(given: str, old: str, values: Mapping[str, Any]) -> Iterator[str]:
             renamed = new_value(now.removesuffix(".kind") if what == "kind" else now, value, what)
             if path not in _keys() and key != "kind":  # the part was renamed; this key it never had
                 part = place.rpartition(".")[0]
-                yield f"{part} {SINCE.format(new_path(old))}"
+                yield answer(part, new_path(old))
             elif renamed:
-                yield f"{place}={value} {SINCE.format(f'{now}={renamed}')}"
+                yield answer(f"{place}={value}", f"{now}={renamed}")
             else:
-                yield f"{place} {SINCE.format(now)}"
+                yield answer(place, now)
 
 
 @cache

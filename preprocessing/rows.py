@@ -163,7 +163,7 @@ class Rows:
         if not each:
             raise BadInput(
                 f"{self.store.folder}: {rows} rows of {self.length} tokens in {self.store.split} cannot be shared by "
-                f"{streams} streams: give more text, or lower phases.batch"
+                f"{streams} streams: give more text, or lower phases.global_batch_size"
             )
         turn_N, stream_N = np.divmod(np.arange(start, stop), streams)
         epoch_N, place_N = np.divmod(turn_N, each)

@@ -73,15 +73,15 @@ def translations() -> ToyStore:
 
 def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
     """The batches of so many steps of a small recipe, of so many rows each, on made-up text."""
-    phase = Phase(length=one.phases[0].length, batch=rows, steps=steps)
+    phase = Phase(seq_length=one.phases[0].seq_length, global_batch_size=rows, steps=steps)
     text = translations() if one.data.packing.kind == "parallel" else store()
     made = Rows(
         text,  # type: ignore[arg-type]
         Words(),  # type: ignore[arg-type]
         one.sampling,
-        phase.length,
+        phase.seq_length,
     )
-    return Loader({phase.length: made}, [phase], Machine(), pad=0, rank=0, world=1)
+    return Loader({phase.seq_length: made}, [phase], Machine(), pad=0, rank=0, world=1)
 
 
 def model(one: Recipe) -> Model:

@@ -31,7 +31,7 @@ from orchestration.launch import ray_session
 from tests.family import RECIPES
 
 # few labels: a small text has not many, and with another version of Python it is another text
-EVAL = ["evals=[follows]", "--labels", "40", "--seeds", "1"]
+EVAL = ["eval_tasks=[follows]", "--labels", "40", "--seeds", "1"]
 HOLD_OUT = 0.2  # of a text that is not the demo: half of it for the tasks, as the demo has
 HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
 
@@ -77,8 +77,8 @@ class Setting:
         return [f"installed:{self.packages}", *parallel] if self.packages else []
 
     def overrides(self) -> list[str]:
-        phase = f"phases=[{{length: 64, batch: 32, steps: {self.steps}}}]"
-        return [phase, f"optim.warmup={max(1, self.steps // 6)}"] if self.steps else []
+        phase = f"phases=[{{seq_length: 64, global_batch_size: 32, steps: {self.steps}}}]"
+        return [phase, f"optimizer.warmup_steps={max(1, self.steps // 6)}"] if self.steps else []
 
     def command(self, verb: str, name: str) -> Outcome:
         """`sesame VERB NAME` in this process."""

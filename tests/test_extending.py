@@ -17,7 +17,7 @@ from tests.golden import text
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 FLOORS = ("orchestration", "pipeline", "preprocessing", "training")
-FEW_STEPS = {"phases": [{"length": 48, "batch": 16, "steps": 12}]}
+FEW_STEPS = {"phases": [{"seq_length": 48, "global_batch_size": 16, "steps": 12}]}
 PROGRAM = """
 import json, shlex, sys
 from orchestration import cli
@@ -26,7 +26,7 @@ from orchestration.config import recipe, scales
 def shrink(document, scale, root, shrunk=scales.shrink):  # a run of seconds
     shrunk(document, scale, root)
     document.update(json.loads(sys.argv[1]))
-    document["data"]["tokenizer"]["vocab_size"], document["optim"]["warmup"] = 600, 4
+    document["data"]["tokenizer"]["vocab_size"], document["optimizer"]["warmup_steps"] = 600, 4
 
 scales.shrink = shrink
 for line in sys.argv[2:]:

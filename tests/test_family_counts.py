@@ -20,13 +20,13 @@ POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as fam
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_the_parameters_that_it_says(name: str) -> None:
     """To the last digit, from BERT-tiny to 530 billion: the figures of reference/family.md, D4."""
-    assert net(recipe(name)).parameters == recipe(name).expected["parameters"]
+    assert net(recipe(name)).parameters == recipe(name).reported_results["parameters"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
     """By formulas, which a plan adds up without building the net."""
-    assert parameters(recipe(name)) == recipe(name).expected["parameters"]
+    assert parameters(recipe(name)) == recipe(name).reported_results["parameters"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
 @pytest.mark.parametrize("name", POOLER)
 def test_spanbert_is_the_published_one_but_for_the_pooler_that_no_loss_reads(name: str) -> None:
     width = recipe(name).model.hidden_size
-    assert recipe(name).expected["parameters"] + width * width + width == POOLER[name]
+    assert recipe(name).reported_results["parameters"] + width * width + width == POOLER[name]
     assert any(isinstance(loss, SpanBoundary) for loss in recipe(name).losses)
 
 
@@ -169,7 +169,7 @@ def in_closed_form(trunk: Decoder, vocabulary: int) -> int:
 @pytest.mark.parametrize("name", ["mt_nlg_530b", "turing_nlg", "grover_mega", "gpt3_175b", "gpt3_1_3b", "gpt3_13b"])
 def test_gpts_without_a_published_count_are_counted_in_closed_form(name: str) -> None:
     one = recipe(name)
-    assert one.expected["parameters"] == in_closed_form(one.model, table_rows(one.data.tokenizer))
+    assert one.reported_results["parameters"] == in_closed_form(one.model, table_rows(one.data.tokenizer))
 
 
 @pytest.mark.parametrize("name", ["pegasus_base", "pegasus_large"])
@@ -188,8 +188,8 @@ def test_pegasus_is_the_published_one_and_that_of_transformers_but_for_its_sinus
     tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # each once, whatever shares it
     positions = [tensors.pop(f"model.{side}.embed_positions.weight") for side in ("encoder", "decoder")]
     assert positions == [config.max_position_embeddings * trunk.hidden_size] * 2
-    assert one.expected["parameters"] == sum(tensors.values())
-    assert one.expected["parameters"] // 10**6 == {"pegasus_base": 223, "pegasus_large": 568}[name]
+    assert one.reported_results["parameters"] == sum(tensors.values())
+    assert one.reported_results["parameters"] // 10**6 == {"pegasus_base": 223, "pegasus_large": 568}[name]
 
 
 PADDED = {
@@ -225,6 +225,6 @@ def is_printed_as(parameters: int, printed: str) -> bool:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_size_in_print_is_that_of_the_net_or_it_is_said_why_not(name: str) -> None:
     """`expected.printed`: a number alone is the net's, rounded; another one has a reason behind it."""
-    printed, _, reason = recipe(name).expected.get("printed", "").partition(", ")
+    printed, _, reason = recipe(name).reported_results.get("printed", "").partition(", ")
     if printed:
-        assert is_printed_as(recipe(name).expected["parameters"], printed) == (not reason)
+        assert is_printed_as(recipe(name).reported_results["parameters"], printed) == (not reason)

@@ -13,7 +13,7 @@ import pytest
 from training.engines import ops
 
 ROOT = Path(__file__).parents[1]
-FLAGS = ("--scale", "tiny", "evals=[source]", "phases.0.steps=210")
+FLAGS = ("--scale", "tiny", "eval_tasks=[source]", "phases.0.steps=210")
 MOUNT = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 VERBS = {
     "doctor": "doctor",
@@ -21,7 +21,7 @@ VERBS = {
     "eval": "eval gpt2 --csv CSV:text,label --steps 5 --rates 1e-3 --batches 8 --seeds 1",
     "inspect": "inspect gpt2",
     "export": "export gpt2 TO",
-    "sample": "sample gpt2 The --set phases.0.steps=210 --set evals=[source]",
+    "sample": "sample gpt2 The --set phases.0.steps=210 --set eval_tasks=[source]",
     "register": "register gpt2 --as mine",
 }
 
@@ -74,7 +74,7 @@ def test_each_verb_works_in_an_installation_that_can_only_be_read(
     table.write_text("text,label\n" + "".join(f"text {number} is {number % 2},{number % 2}\n" for number in range(200)))
     words = VERBS[verb].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
     flags = ["--data", str(out.parent / "text.txt"), "--scale", "tiny"] if verb != "doctor" else []
-    overrides = [] if verb in ("doctor", "sample") else ["evals=[source]", "phases.0.steps=210"]
+    overrides = [] if verb in ("doctor", "sample") else ["eval_tasks=[source]", "phases.0.steps=210"]
     done = read_only(*words, *overrides, *flags, "--out", str(out), home=home)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

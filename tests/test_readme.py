@@ -44,8 +44,8 @@ def shrink_to_few_steps(
 ) -> None:
     """The scale, and runs of seconds."""
     shrink(document, scale, root)
-    document["data"]["tokenizer"]["vocab_size"], document["optim"]["warmup"] = 600, 4
-    document["phases"] = [{"length": 48, "batch": 16, "steps": 12}]
+    document["data"]["tokenizer"]["vocab_size"], document["optimizer"]["warmup_steps"] = 600, 4
+    document["phases"] = [{"seq_length": 48, "global_batch_size": 16, "steps": 12}]
 
 
 @pytest.fixture

@@ -37,7 +37,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_of(name: str, out: Path, steps: int) -> Run:
     """So many steps of a recipe at tiny scale, and one evaluation at their end; its corpus is made where it is not."""
-    overrides = [f"phases=[{{length: {LENGTH}, batch: 16, steps: {steps}}}]", f"optim.warmup={steps // 6}"]
+    overrides = [
+        f"phases=[{{seq_length: {LENGTH}, global_batch_size: 16, steps: {steps}}}]",
+        f"optimizer.warmup_steps={steps // 6}",
+    ]
     if not name.startswith("transformer_xl"):  # to whole words, too much would be unknown
         overrides.append("data.tokenizer.vocab_size=1024")
     flags = Flags(recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), out=out)
@@ -56,7 +59,7 @@ def asked(run: Run) -> Ints:
 
 def learned(run: Run) -> dict[str, float]:
     """What the evaluation at the end of a run says."""
-    return pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), lambda *_: None).state.evaluation
+    return pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), lambda *_: None).state.evaluation
 
 
 @dataclass(frozen=True)

@@ -279,8 +279,8 @@ def test_a_short_training_is_another_run_in_the_proportions_of_the_recipe(
     whole = bert.folder
     assert bert.train(steps=20) == {"step": 20}
     (job,) = trained
-    assert (job.recipe.num_steps, job.recipe.optim.warmup) == (20, bert.recipe.optim.warmup)
-    assert job.recipe.optim.warmup < 20
+    assert (job.recipe.num_steps, job.recipe.optimizer.warmup_steps) == (20, bert.recipe.optimizer.warmup_steps)
+    assert job.recipe.optimizer.warmup_steps < 20
     assert bert.folder == job.plan.run.folder != whole
     assert bert.train() == {"step": 20}
     assert trained[1].plan.run.folder == bert.folder
@@ -294,8 +294,8 @@ def test_each_phase_of_a_short_run_keeps_its_share(steps: int, counts: list[int]
 
     short = load("bert_base", sesame._shorter(load("bert_base"), steps))
     assert [phase.steps for phase in short.phases] == counts
-    assert [phase.length for phase in short.phases] == [128, 512][: len(counts)]
-    assert short.optim.warmup == max(1, steps // 100)  # of 10,000 in a million
+    assert [phase.seq_length for phase in short.phases] == [128, 512][: len(counts)]
+    assert short.optimizer.warmup_steps == max(1, steps // 100)  # of 10,000 in a million
 
 
 def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:

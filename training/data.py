@@ -42,17 +42,17 @@ class Loader:
     def at(self, step: int) -> list[Batch]:
         """This worker's micro-batches of a step, steps counted from 0 over all phases."""
         phase, first = self._place(step)
-        if phase.fill == "tokens":
-            whole = phase.batch * phase.length
-            start = first * phase.length
-            positions = self.rows_by_length[phase.length].rows_in_token_range(start, start + whole)
-            return self.batches(phase.length, positions)
-        positions = range(first, first + phase.batch)
+        if phase.batch_unit == "token":
+            whole = phase.global_batch_size * phase.seq_length
+            start = first * phase.seq_length
+            positions = self.rows_by_length[phase.seq_length].rows_in_token_range(start, start + whole)
+            return self.batches(phase.seq_length, positions)
+        positions = range(first, first + phase.global_batch_size)
         if not self._is_ordered:
-            return self.batches(phase.length, positions)
-        batches = self._stream_batches(phase.length, positions, phase.batch)
+            return self.batches(phase.seq_length, positions)
+        batches = self._stream_batches(phase.seq_length, positions, phase.global_batch_size)
         before = self.phase_of(step - 1) if step else phase
-        goes_on = (before.length, before.batch) == (phase.length, phase.batch)
+        goes_on = (before.seq_length, before.global_batch_size) == (phase.seq_length, phase.global_batch_size)
         for slot, batch in enumerate(batches):
             batch["slot"] = np.array(slot)
             batch["fresh"] |= not goes_on  # other rows were in its memory
@@ -102,7 +102,7 @@ class Loader:
 
     def _streams(self, length: int, num_rows: int) -> int:
         """Streams of an evaluation of so many rows."""
-        batch = next(phase.batch for phase in self.phases if phase.length == length)
+        batch = next(phase.global_batch_size for phase in self.phases if phase.seq_length == length)
         return max(1, min(batch, num_rows // _TURNS))
 
     @property
@@ -142,11 +142,11 @@ class Loader:
         """
         first_by_shape = dict[tuple[int, int, str], int]()
         for phase in self.phases:
-            shape = (phase.length, phase.batch if self._is_ordered else 0, phase.fill)
+            shape = (phase.seq_length, phase.global_batch_size if self._is_ordered else 0, phase.batch_unit)
             first = first_by_shape.get(shape, 0)
             if step < phase.steps:
-                return phase, first + step * phase.batch
-            first_by_shape[shape] = first + phase.steps * phase.batch
+                return phase, first + step * phase.global_batch_size
+            first_by_shape[shape] = first + phase.steps * phase.global_batch_size
             step -= phase.steps
         raise IndexError("there is no step after the last phase")
 
@@ -206,7 +206,7 @@ def _as_it_is(batches: list[Batch]) -> list[Batch]:
 
 def open_loader(run: Run, rank: int, world: int) -> Loader:
     """The training data of a run. BadInput where corpus, vocabulary, model and workers do not fit together."""
-    smallest = min(phase.batch for phase in run.phases)
+    smallest = min(phase.global_batch_size for phase in run.phases)
     if world > smallest:
         raise BadInput(
             f"phases: a batch of {smallest} rows cannot be shared by {world} workers; use at most {smallest} workers"
@@ -233,6 +233,6 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
             f"set data.tokenizer.vocab_size to {vocab.size} or more, or make the corpus with a smaller vocabulary"
         )
     rows_by_length = {
-        length: Rows(store, vocab, run.sampling, length) for length in {phase.length for phase in run.phases}
+        length: Rows(store, vocab, run.sampling, length) for length in {phase.seq_length for phase in run.phases}
     }
     return Loader(rows_by_length, run.phases, run.machine, vocab.pad or 0, rank, world)

@@ -178,7 +178,7 @@ def _pretrain(
                 continue
         state = remembering(run, state, update)
         if _due(state.step, run.log_every, run.steps):
-            metrics = _vitals(state, rate_at(run.optim, run.phases, step), update.result) | meter.report()
+            metrics = _vitals(state, rate_at(run.optimizer, run.phases, step), update.result) | meter.report()
             if sums := tally.added_to(state.sums):
                 metrics |= _metrics("train", run.losses, sums)
                 state = replace(state, sums={}, loss=metrics["train/loss"])
@@ -187,11 +187,12 @@ def _pretrain(
             saver.finish()
             raise Diverged(
                 f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
-                f"lower optim.peak (it is {run.optim.peak:g}) or raise optim.warmup (it is {run.optim.warmup})"
+                f"lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise "
+                f"optimizer.warmup_steps (it is {run.optimizer.warmup_steps})"
             )
         if validation and _due(state.step, run.eval_every, run.steps):
             doing(state.step, "evaluation")
-            state = replace(state, evaluation=evaluate(run, engine, validation, loader.phase_of(step).length))
+            state = replace(state, evaluation=evaluate(run, engine, validation, loader.phase_of(step).seq_length))
             log(state.step, state.evaluation)
             meter.skip()
         if _due(state.step, run.eval_every, run.steps):
@@ -279,7 +280,7 @@ class Learner:
             with within("backward"):
                 engine.backward(objective)
         with within("optimiser"):
-            result = engine.step(rate_at(run.optim, run.phases, step))
+            result = engine.step(rate_at(run.optimizer, run.phases, step))
         if result.skipped and watches:  # as if its rows had not been read
             net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)
         return Update(result, loss, sums)

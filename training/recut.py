@@ -36,9 +36,9 @@ class Layout:
         alone = all(topology.get(key) == 1 for key in ("sequence_parallel", "pipeline_parallel"))
         if not (alone and isinstance(workers, int) and isinstance(tensor, int) and isinstance(micro_tokens, int)):
             return None
-        if tensor < 1 or workers % tensor or not 0 < workers // tensor <= phase.batch:
+        if tensor < 1 or workers % tensor or not 0 < workers // tensor <= phase.global_batch_size:
             return None
-        return cls(phase.batch, max(1, micro_tokens // phase.length), workers // tensor, tensor)
+        return cls(phase.global_batch_size, max(1, micro_tokens // phase.seq_length), workers // tensor, tensor)
 
     def slots(self, number: int) -> list[range]:
         """The rows of each micro-batch of one of `world` workers."""

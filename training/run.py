@@ -29,14 +29,14 @@ class Run:
     # science: the recipe
     model: Trunk
     losses: tuple[Loss, ...]
-    optim: Optim
+    optimizer: Optim
     phases: tuple[Phase, ...]
     sampling: Sampling  # of the rows of all phases
     recipe_hash: str = ""
     # matter
     corpus: str  # folder of a finished corpus
     vocab_size: int  # rows of the token table, at least the pieces of the corpus' vocabulary
-    start: str = ""  # folder of weights to start from, ours or transformers'; empty: random initialisation
+    init_checkpoint: str = ""  # folder of weights to start from, ours or transformers'; empty: random initialisation
     # circumstance: the cluster and the command
     folder: str  # of the run: checkpoints/ is in it
     machine: Machine
@@ -71,7 +71,7 @@ class Run:
     def from_json(cls, text: str) -> "Run":
         """The run that `to_json` wrote."""
         value = parse_json(text)
-        made = {key: part(union, value[key]) for key, union in {"model": Trunk, "optim": Optim}.items()}
+        made = {key: part(union, value[key]) for key, union in {"model": Trunk, "optimizer": Optim}.items()}
         made["sampling"] = Sampling.of(value["sampling"])
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
@@ -110,7 +110,12 @@ def stored(folder: Path) -> dict[str, Any]:
     """
     path = folder / RUN
     try:
-        return _where_it_is(from_json(path.read_bytes()), folder.absolute())
+        value = from_json(path.read_bytes())
+        if isinstance(value, dict) and "trunk" in value:
+            raise BadInput(
+                f"{path}: is a run of Sesame 0.1; train it again, or start from its weights: init_checkpoint={folder}"
+            )
+        return _where_it_is(value, folder.absolute())
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; give the folder of a run") from None
     except ValueError as error:

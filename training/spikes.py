@@ -97,14 +97,15 @@ def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Seq
             file.writelines(f"{json.dumps(asdict(one) | {'skipped': list(batches)})}\n" for one in spikes)
     if stability.policy == "fail":
         raise Diverged(
-            f"{run.folder}: {lines}; lower optim.peak (it is {run.optim.peak:g}), or choose what is done about "
+            f"{run.folder}: {lines}; lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}), or choose "
+            f"what is done about "
             "it: cluster.stability.policy=skip or rollback"
         )
     ours = [step for step in skip_steps if step > state.step - stability.window and step not in run.skip_steps]
     if stability.policy != "warn" and len(ours) > stability.most:
         raise Diverged(
             f"{run.folder}: {lines}; more than {stability.most} of the last {stability.window} batches were skipped; "
-            f"lower optim.peak (it is {run.optim.peak:g}) or raise cluster.stability.most"
+            f"lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise cluster.stability.most"
         )
     return replace(state, skip_steps=skip_steps)
 

@@ -167,8 +167,8 @@ def _memory(recipe: Recipe) -> Iterator[str]:
     """A memory without rows that continue each other, or such rows without a memory; weights that a net begins with."""
     trunk, segment = recipe.model, recipe.data.packing
     streams = _kinds(Segment, "ordered", True)
-    if trunk.begins_trained and not recipe.start:
-        yield f"{trunk.begins_trained}: set start to the weights of an encoder of these sizes that fills in masks"
+    if trunk.begins_trained and not recipe.init_checkpoint:
+        yield f"{trunk.begins_trained}: set init_checkpoint to weights of an encoder of these sizes that fills in masks"
     if trunk.mem_len and not segment.ordered:
         yield (
             f"model.position_embedding.mem_len is {trunk.mem_len}, rows of packing {segment.kind} do not continue each "
@@ -228,24 +228,30 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     trunk, num_workers = recipe.model, cluster.num_workers(recipe)
     num_groups = num_workers // cluster.machine.workers_per_row  # those of a group read the same rows
     room = cluster.machine.micro_tokens
-    longest, shortest = (pick(phase.length for phase in recipe.phases) for pick in (max, min))
+    longest, shortest = (pick(phase.seq_length for phase in recipe.phases) for pick in (max, min))
     if cluster.address and not cluster.workers:
         yield "cluster.workers is 0, allowed with an address is a number from 1 up: it counts this machine alone"
     for number, phase in enumerate(recipe.phases):
         at = f"phases.{number}"
-        if phase.length > trunk.longest:
+        if phase.seq_length > trunk.longest:
             yield (
-                f"{at}.length is {phase.length}, model has {trunk.longest} positions; raise "
+                f"{at}.seq_length is {phase.seq_length}, model has {trunk.longest} positions; raise "
                 f"model.position_embedding.max_position_embeddings"
             )
-        if phase.batch < num_groups:
+        if phase.global_batch_size < num_groups:
             who = "workers" if num_groups == num_workers else "groups of workers"
-            yield f"{at}.batch is {phase.batch}, fewer rows than the {num_groups} {who}; lower cluster.workers"
-        if phase.fill == "tokens" and recipe.data.packing.ordered:
+            yield (
+                f"{at}.global_batch_size is {phase.global_batch_size}, fewer rows than the {num_groups} {who}; lower "
+                f"cluster.workers"
+            )
+        if phase.batch_unit == "token" and recipe.data.packing.ordered:
             kind = recipe.data.packing.kind
-            yield f"{at}.fill is tokens, packing {kind} has batches of so many rows; set fill rows"
-        if phase.length > room:
-            yield f"{at}.length is {phase.length}, cluster.machine.micro_tokens is {room}: less than one row; raise it"
+            yield f"{at}.batch_unit is token, packing {kind} has batches of so many rows; set batch_unit sequence"
+        if phase.seq_length > room:
+            yield (
+                f"{at}.seq_length is {phase.seq_length}, cluster.machine.micro_tokens is {room}: less than one row; "
+                f"raise it"
+            )
     if reason := trunk.attention_window.fits(longest):
         yield reason
     for place, tokens in (
@@ -265,13 +271,13 @@ def _room(recipe: Recipe) -> Iterator[str]:
     """Rows that the segment cannot make, or that can want more sentinels than there are, be it one in a million."""
     segment, choose, rewrite = recipe.data.packing, recipe.masking, recipe.objective
     for number, phase in enumerate(recipe.phases):
-        at, tokens = f"phases.{number}.length is {phase.length}", rewrite.raw_length(phase.length, choose)
+        at, tokens = f"phases.{number}.seq_length is {phase.seq_length}", rewrite.raw_length(phase.seq_length, choose)
         if tokens < segment.least:
-            more = phase.length + segment.least - tokens
+            more = phase.seq_length + segment.least - tokens
             yield f"{at}, rows of packing {segment.kind} have {segment.least} tokens at least; raise it to {more}"
         has, wanted = recipe.data.tokenizer.extra_ids, rewrite.most_sentinels(tokens, choose)
         if wanted > has > 0:
-            shorter_ones = range(LEAST_LENGTH, phase.length)
+            shorter_ones = range(LEAST_LENGTH, phase.seq_length)
             fits = LEAST_LENGTH - 1 + bisect_right(shorter_ones, has, key=lambda length: _sentinels_of(recipe, length))
             shorter = f", or the length to {fits}" if fits >= LEAST_LENGTH else ""
             yield (
@@ -291,9 +297,10 @@ def remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     """What is not wrong and still other than one may think, one line each."""
     precision, rewrite = cluster.machine.precision, recipe.objective
     found = [f"objective {rewrite.kind}: {rewrite.remark}"] if rewrite.remark else []
-    if rate_at(recipe.optim, recipe.phases, 0) == 0:
+    if rate_at(recipe.optimizer, recipe.phases, 0) == 0:
         found.append(
-            "optim.warmup: the first update has learning rate 0, as in the reference code: it changes no weight"
+            "optimizer.warmup_steps: the first update has learning rate 0, as in the reference code: it changes no "
+            "weight"
         )
     if precision != "fp32":
         found.append(
@@ -305,19 +312,28 @@ def remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
 
 def _schedules(recipe: Recipe) -> Iterator[str]:
     """Learning rates that never come to their peak, or of which two keys say different things."""
-    first, *others = cycles(recipe.optim, recipe.phases)
+    first, *others = cycles(recipe.optimizer, recipe.phases)
     whole = "the phases before the next peak have" if others else "the whole run has"
-    if recipe.phases[0].peak:
-        yield f"phases.0.peak is {recipe.phases[0].peak:g}, that of the first phase is optim.peak; leave it out"
-    elif first.warmup >= first.total:
-        yield f"optim.warmup is {first.warmup} steps, {whole} {first.total}; lower optim.warmup"
-    if others and recipe.optim.horizon:
-        yield f"optim.horizon is {recipe.optim.horizon}, schedules end before the next phase with a peak; set it to 0"
+    if recipe.phases[0].learning_rate:
+        yield (
+            f"phases.0.learning_rate is {recipe.phases[0].learning_rate:g}, that of the first phase is "
+            f"optimizer.learning_rate; leave it out"
+        )
+    elif first.warmup_steps >= first.total:
+        yield (
+            f"optimizer.warmup_steps is {first.warmup_steps} steps, {whole} {first.total}; lower optimizer.warmup_steps"
+        )
+    if others and recipe.optimizer.lr_decay_steps:
+        yield (
+            f"optimizer.lr_decay_steps is {recipe.optimizer.lr_decay_steps}, schedules end before the next phase "
+            f"with a peak; set it to 0"
+        )
     for cycle in others:
-        if cycle.warmup >= cycle.total > 0:
+        if cycle.warmup_steps >= cycle.total > 0:
             yield (
-                f"phases: the warm-up to {cycle.peak:g} has {cycle.warmup} steps, the phases from there on "
-                f"{cycle.total}; lower phases.warmup"
+                f"phases: the warm-up to {cycle.learning_rate:g} has {cycle.warmup_steps} steps, the phases from there "
+                f"on "
+                f"{cycle.total}; lower phases.warmup_steps_steps"
             )
 
 
@@ -334,9 +350,9 @@ def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     given = f"cluster.machine.tensor_parallel is {workers}"
     if reason := recipe.model.split_over(workers):
         yield f"{given}, {reason}; give another tensor_parallel, 1 where nothing is split"
-    if not recipe.optim.takes_slices:
+    if not recipe.optimizer.takes_slices:
         yield (
-            f"{given}, optim.kind {recipe.optim.kind} looks at whole tensors; set tensor_parallel 1, or use "
+            f"{given}, optimizer.kind {recipe.optimizer.kind} looks at whole tensors; set tensor_parallel 1, or use "
             f"{_kinds(Optim, 'takes_slices', True)}"
         )
     if (rows := table_rows(recipe.data.tokenizer)) < workers:

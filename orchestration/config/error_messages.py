@@ -107,8 +107,7 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
         match found["type"]:
             case "unexpected_keyword_argument" if old := _renamed_key(data, path):
                 lines += old
-                excused |= {line.partition(" to ")[2].split(".")[0].split(" ")[0] for line in old}
-                excused.add(old[0].rpartition(" to ")[2].removesuffix(" in 0.2"))
+                excused |= _made_by(old)
             case "unexpected_keyword_argument":
                 line, meant = _unknown_key(root, data, path)
                 lines.append(line)
@@ -117,7 +116,7 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
                 pass  # the key is there, with a slip in it, or by its old name
             case "union_tag_not_found" if old := _renamed_inside(data, path):
                 lines += old
-                excused |= {line.partition(" to ")[2].split(".")[0].split(" ")[0] for line in old}
+                excused |= _made_by(old)
             case "union_tag_not_found":
                 lines.append(_no_kind(root, data, path))
             case "union_tag_invalid":
@@ -135,8 +134,8 @@ def _say(dotted: str, found: Any) -> str:
     match found["type"]:
         case "missing":
             return f"{dotted} is missing"
-        case "literal_error" if now := renamed.new_value(re.sub(r"\.\d+(?=\.|$)", "", dotted), given):
-            return f"{dotted}={given} {renamed.SINCE.format(f'{dotted}={now}')}"
+        case "literal_error" if now := _new_value(dotted, given):
+            return renamed.answer(f"{dotted}={given}", f"{_unnumbered(dotted)}={now}")
         case "literal_error":
             return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
         case "value_error":
@@ -151,18 +150,33 @@ def _say(dotted: str, found: Any) -> str:
             return f"{dotted} is {given!r}: {found['msg'][0].lower()}{found['msg'][1:]}"
 
 
+def _made_by(lines: list[str]) -> set[str]:
+    """The paths that are there once what these lines say is done: those of the new names, and of the parts around."""
+    paths = (line.rpartition(" to ")[2].removesuffix(" in 0.2").partition("=")[0].split(".") for line in lines)
+    return {".".join(steps[:end]) for steps in paths for end in range(1, len(steps) + 1)}
+
+
 def _renamed_key(data: Any, path: Keys) -> list[str]:
     """A line for each key of 0.1 at a path, or inside of it; [] if there is none."""
     part = _value(data, path[:-1])
     kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
-    lines = renamed.explain_key(_plain(path[:-1]), str(path[-1]), _value(data, path), kind)
-    return [line.replace(_plain(path), _dotted(path), 1) for line in lines]
+    return renamed.explain_key(_plain(path[:-1]), str(path[-1]), _value(data, path), kind, _dotted(path))
 
 
 def _renamed_inside(data: Any, path: Keys) -> list[str]:
     """The same for a part without a `kind` whose keys are all of 0.1: `objective: {choose: ..., rewrite: ...}`."""
     part = _value(data, path)
     return [line for key in (part if isinstance(part, dict) else ()) for line in _renamed_key(data, (*path, key))]
+
+
+def _unnumbered(dotted: str) -> str:
+    """A dotted key without the numbers of lists."""
+    return re.sub(r"\.\d+(?=\.|$)", "", dotted)
+
+
+def _new_value(dotted: str, given: object) -> str:
+    """What a value of 0.1 is called now; "" if it is none."""
+    return renamed.new_value(_unnumbered(dotted), given)
 
 
 def _plain(path: Keys) -> str:
@@ -214,7 +228,7 @@ def _unknown_kind(root: type, data: Any, path: Keys) -> str:
     kinds = [kind_of(member) for member in members]
     where = f"{_dotted(path)}.kind"
     if (now := renamed.new_value(_plain(path), given, "kind")) in kinds:
-        return f"{where}={given} {renamed.SINCE.format(f'{where}={now}')}"
+        return renamed.answer(f"{where}={given}", f"{_plain(path)}.kind={now}")
     if forgotten := facts.unlisted(members, given):
         return f"{where} is {given!r}, but {forgotten}"
     meant = next((kind for kind in glossary.KINDS.get(given.lower(), ()) if kind in kinds), "")
@@ -239,6 +253,8 @@ def _at(dotted: str, message: str) -> str:
     said = re.fullmatch(r"(.+?) is (.*), allowed is (.*)", message)
     if not said or not dotted:
         return f"{dotted or 'the file'}: {message}" if not said else message
+    if now := _new_value(said[1], said[2].strip("'")):
+        return renamed.answer(f"{said[1]}={said[2].strip(chr(39))}", f"{said[1]}={now}")
     first, _, inside = said[1].partition(".")
     key = inside if first == dotted.split(".")[-1] else said[1].split(".")[-1]
     return f"{dotted}.{key} is {said[2]}, allowed is {said[3]}"

@@ -1,7 +1,7 @@
 """Recipe keys beside the names that `transformers` and Megatron-LM have for them.
 
-The loader answers those names ("optim.learning_rate is not a key; here it is optim.peak"), and the README's glossary is
-this table.
+The loader answers those names ("optim.learning_rate is not a key; here it is optimizer.learning_rate"), and the
+README's glossary is this table.
 """
 
 from collections.abc import Mapping
@@ -114,29 +114,47 @@ TERMS: Final = (
         "model.token_embedding.cutoffs", "clusters of an adaptive softmax", ("cutoffs",), ("adaptive_softmax_cutoff",)
     ),
     Term("model.token_embedding.div_val", "how much narrower each cluster is", ("div_val",)),
-    Term("optim", "optimizer", ("optimizer",), ()),
-    Term("optim.kind", "optimizer class", ("optim_type", "optimizer_type"), ("optimizer_name",)),
-    Term("optim.peak", "learning rate", ("learning_rate",), ("lr",)),
-    Term("optim.warmup", "warm-up steps", ("warmup_steps", "num_warmup_steps"), ("lr_warmup_iters", "warmup_updates")),
-    Term("optim.schedule", "learning rate schedule", ("lr_scheduler_type", "scheduler"), ("lr_decay_style",)),
-    Term("optim.floor", "lowest learning rate", ("min_lr_ratio", "min_lr_rate"), ("min_lr",), "as a share of the peak"),
-    Term("optim.horizon", "step at which the decay ends", ("num_training_steps",), ("lr_decay_iters",)),
-    Term("optim.decay", "weight decay", ("weight_decay",), ()),
-    Term("optim.clip", "gradient clipping by norm", ("max_grad_norm", "gradient_clipping"), ("clip_grad", "clip_norm")),
-    Term("optim.beta1", "Adam's beta 1", ("adam_beta1",), ()),
-    Term("optim.beta2", "Adam's beta 2", ("adam_beta2",), ()),
-    Term("optim.eps", "Adam's epsilon", ("adam_epsilon",), ("adam_eps",)),
+    Term("optimizer", "optimizer", ("optimizer",), ()),
+    Term("optimizer.kind", "optimizer class", ("optim_type", "optimizer_type"), ("optimizer_name",)),
+    Term("optimizer.learning_rate", "learning rate", ("learning_rate",), ("lr",)),
+    Term(
+        "optimizer.warmup_steps",
+        "warm-up steps",
+        ("warmup_steps", "num_warmup_steps"),
+        ("lr_warmup_iters", "warmup_updates"),
+    ),
+    Term("optimizer.lr_schedule", "learning rate schedule", ("lr_scheduler_type", "scheduler"), ("lr_decay_style",)),
+    Term(
+        "optimizer.min_lr_ratio",
+        "lowest learning rate",
+        ("min_lr_ratio", "min_lr_rate"),
+        ("min_lr",),
+        "as a share of the peak",
+    ),
+    Term("optimizer.lr_decay_steps", "step at which the decay ends", ("num_training_steps",), ("lr_decay_iters",)),
+    Term("optimizer.weight_decay", "weight decay", ("weight_decay",), ()),
+    Term(
+        "optimizer.max_grad_norm",
+        "gradient clipping by norm",
+        ("max_grad_norm", "gradient_clipping"),
+        ("clip_grad", "clip_norm"),
+    ),
+    Term("optimizer.beta1", "Adam's beta 1", ("adam_beta1",), ()),
+    Term("optimizer.beta2", "Adam's beta 2", ("adam_beta2",), ()),
+    Term("optimizer.eps", "Adam's epsilon", ("adam_epsilon",), ("adam_eps",)),
     Term("phases", "training length", ("num_train_epochs",), ("epochs",), "in steps, not epochs"),
     Term(
-        "phases.0.length",
+        "phases.0.seq_length",
         "sequence length",
         ("max_seq_length", "block_size", "max_length"),
         ("seq_length", "tokens_per_sample"),
     ),
-    Term("phases.0.batch", "global batch size", ("train_batch_size",), ("global_batch_size", "batch_size")),
+    Term("phases.0.global_batch_size", "global batch size", ("train_batch_size",), ("global_batch_size", "batch_size")),
     Term("phases.0.steps", "training steps", ("max_steps",), ("train_iters", "max_update")),
-    Term("start", "weights to begin with", ("model_name_or_path", "resume_from"), ("init_checkpoint", "load")),
-    Term("evals", "downstream tasks", ("eval_tasks", "task_name"), ("tasks",)),
+    Term(
+        "init_checkpoint", "weights to begin with", ("model_name_or_path", "resume_from"), ("init_checkpoint", "load")
+    ),
+    Term("eval_tasks", "downstream tasks", ("eval_tasks", "task_name"), ("tasks",)),
     Term(
         "cluster.machine.micro_tokens",
         "tokens of a micro-batch",
@@ -231,7 +249,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {  # what others call a part -> it
 }
 
 ABSENT: Final[Mapping[str, str]] = {  # names of others for which there is no key, and what to do
-    "warmup_ratio": "the warm-up is a number of steps here: optim.warmup",
+    "warmup_ratio": "the warm-up is a number of steps here: optimizer.warmup_steps",
 }
 
 
@@ -239,7 +257,7 @@ def key_of(name: str) -> str:
     """The key that others call so, or "".
 
     >>> key_of("lr"), key_of("n_embd"), key_of("colour")
-    ('optim.peak', 'model.hidden_size', '')
+    ('optimizer.learning_rate', 'model.hidden_size', '')
     """
     return BY_NAME[name].key if name in BY_NAME else ""
 

@@ -66,7 +66,8 @@ def parts() -> tuple[Part, ...]:
 
 
 def find_keys(asked: str) -> list[Part]:
-    """The parts that someone means: `optim` and what is inside of it, `optim.adamw`, `adamw`, one key `optim.peak`.
+    """The parts that someone means: `optim` and what is inside of it, `optim.adamw`, `adamw`, one key
+    `optimizer.learning_rate`.
 
     The beginning of a path may be left out (`choose.spans`). BadInput where there is no such part or key.
     """

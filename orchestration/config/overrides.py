@@ -1,4 +1,6 @@
-"""Dotted keys, as `optim.peak` or `phases.0.steps`: list those of a document, set one, read one from a command line."""
+"""Dotted keys, as `optimizer.learning_rate` or `phases.0.steps`: list those of a document, set one, read one from a
+command line.
+"""
 
 import dataclasses
 import re
@@ -15,8 +17,8 @@ CLUSTER = "cluster."  # what an override of the cluster begins with
 def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and plain values of nested mappings and sequences.
 
-    >>> dict(flat({"optim": {"peak": 1e-4}, "phases": [{"steps": 5}]}))
-    {'optim.peak': 0.0001, 'phases.0.steps': 5}
+    >>> dict(flat({"optimizer": {"learning_rate": 1e-4}, "phases": [{"steps": 5}]}))
+    {'optimizer.learning_rate': 0.0001, 'phases.0.steps': 5}
     """
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else None
     if items is None or not value:
@@ -29,21 +31,22 @@ def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Those of the recipe, and those of the cluster.
 
-    >>> split_overrides(["optim.peak=1e-3", "cluster.machine.zero=3"])
-    (['optim.peak=1e-3'], ['cluster.machine.zero=3'])
+    >>> split_overrides(["optimizer.learning_rate=1e-3", "cluster.machine.zero=3"])
+    (['optimizer.learning_rate=1e-3'], ['cluster.machine.zero=3'])
     """
     of_cluster = [given for given in overrides if given.startswith(CLUSTER)]
     return [given for given in overrides if given not in of_cluster], of_cluster
 
 
 def override(document: dict[str, Any], given: str, root: type) -> None:
-    """Set what an override as people write it says: `optim.peak=2e-4`, `cluster.workers=2`; the value is YAML.
+    """Set what an override as people write it says: `optimizer.learning_rate=2e-4`, `cluster.workers=2`; the value is
+    YAML.
 
     `root` is what the document is to be read as.
     """
     key, equals, value = given.removeprefix(CLUSTER).partition("=")
     if not equals or not key:
-        raise BadInput(f"{shown(given)!r} is not an override; write key=value, as in optim.peak=2e-4")
+        raise BadInput(f"{shown(given)!r} is not an override; write key=value, as in optimizer.learning_rate=2e-4")
     said = shown(given)
     if "[" in key:
         raise BadInput(f"override {said}: numbers of a list stand between dots; write {_dotted(said)}")
@@ -54,8 +57,8 @@ def override(document: dict[str, Any], given: str, root: type) -> None:
 def shown(given: str) -> str:
     """An override as a message has it: without what may be a credential.
 
-    >>> shown("cluster.env.HF_TOKEN=hf_123"), shown("optim.peak=1")
-    ('cluster.env.HF_TOKEN=...', 'optim.peak=1')
+    >>> shown("cluster.env.HF_TOKEN=hf_123"), shown("optimizer.learning_rate=1")
+    ('cluster.env.HF_TOKEN=...', 'optimizer.learning_rate=1')
     """
     key, equals, value = given.partition("=")
     part = key.removeprefix(CLUSTER).split(".")[0]

@@ -42,7 +42,7 @@ from training.tasks import EACH, TASKS, TEXT, Split, TaskFile, text_form
 HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
 SPLITS_OF_FIGURES: Final = ("dev", "test")
-LABELS = ("name", "paper", "evals", "expected")  # keys of a recipe that change nothing of what is learned
+LABELS = ("name", "paper", "eval_tasks", "reported_results")  # keys of a recipe that change nothing of what is learned
 T = TypeVar("T")
 A = TypeVar("A", TaskFile, TaskFile | str)
 UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
@@ -78,19 +78,21 @@ class Recipe:
     objective: Annotated[Rewrite, BY_KIND]
     losses: tuple[Annotated[Loss, BY_KIND], ...]
     model: Annotated[Trunk, BY_KIND]
-    optim: Annotated[Optim, BY_KIND]
+    optimizer: Annotated[Optim, BY_KIND]
     phases: tuple[Phase, ...]
-    evals: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
-    start: str = ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
+    eval_tasks: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
+    init_checkpoint: str = (
+        ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
+    )
     seed: int = 0  # of rows, first weights and dropout
     # Figures as a paper prints them, their `source` (which tables), `of` what training they are, and their `split`:
     # dev, test, or one for each figure that has one. `printed`: the size that the paper prints, and why it is another
     # one than `parameters` where it is. `also`: figures of other trainings or splits, by what they are of
-    expected: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reported_results: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     shrinks: ClassVar[Shrinks] = {
-        "tiny": {"phases": [{"length": 64, "batch": 32, "steps": 4_000}]},
-        "small": {"phases": [{"length": 128, "batch": 64, "steps": 2_000}]},
+        "tiny": {"phases": [{"seq_length": 64, "global_batch_size": 32, "steps": 4_000}]},
+        "small": {"phases": [{"seq_length": 128, "global_batch_size": 64, "steps": 2_000}]},
     }
 
     def __post_init__(self) -> None:
@@ -99,25 +101,44 @@ class Recipe:
         kinds = [loss.kind for loss in self.losses]
         require(len(set(kinds)) == len(kinds), "losses", kinds, "each kind at most once")
         require(len(self.phases) > 0, "phases", [], "one phase or more")
-        count = self.expected.get("parameters", 1)
-        require(type(count) is int and count > 0, "expected.parameters", count, "a whole number from 1 up")
-        for key in ("source", "of"):
-            said = self.expected.get(key, "not said")
-            require(isinstance(said, str) and said.strip() != "", f"expected.{key}", said, "some text, or no such key")
-        printed = self.expected.get("printed", "not said")
-        require(isinstance(printed, str) and printed != "", "expected.printed", printed, "a size as text, 110M")
-        others = self.expected.get("also", {})
+        count = self.reported_results.get("parameters", 1)
+        require(type(count) is int and count > 0, "reported_results.parameters", count, "a whole number from 1 up")
+        for key in ("citation", "setting"):
+            said = self.reported_results.get(key, "not said")
+            require(
+                isinstance(said, str) and said.strip() != "",
+                f"reported_results.{key}",
+                said,
+                "some text, or no such key",
+            )
+        printed = self.reported_results.get("printed", "not said")
+        require(isinstance(printed, str) and printed != "", "reported_results.printed", printed, "a size as text, 110M")
+        others = self.reported_results.get("also", {})
         of_each = isinstance(others, Mapping) and all(isinstance(one, Mapping) for one in others.values())
-        require(of_each, "expected.also", others, "for each training or split, in words, its source and figures")
+        require(
+            of_each, "reported_results.also", others, "for each training or split, in words, its source and figures"
+        )
         for of, one in others.items():
-            require(isinstance(one.get("source"), str), f"expected.also.{of}.source", one.get("source"), "some text")
-        splits = self.expected.get("split", "test")
+            require(
+                isinstance(one.get("citation"), str),
+                f"reported_results.also.{of}.citation",
+                one.get("citation"),
+                "some text",
+            )
+        splits = self.reported_results.get("split", "test")
         for figure, split in splits.items() if isinstance(splits, Mapping) else [("", splits)]:
-            require(not figure or figure in self.expected, "expected.split", figure, "figures that are in `expected`")
-            require(split in SPLITS_OF_FIGURES, "expected.split", split, " or ".join(SPLITS_OF_FIGURES))
+            require(
+                not figure or figure in self.reported_results,
+                "reported_results.split",
+                figure,
+                "figures that are in `reported_results`",
+            )
+            require(split in SPLITS_OF_FIGURES, "reported_results.split", split, " or ".join(SPLITS_OF_FIGURES))
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up, below 2**63")
-        for number, task in enumerate(self.evals):
-            require(is_shipped_task(task), f"evals.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists")
+        for number, task in enumerate(self.eval_tasks):
+            require(
+                is_shipped_task(task), f"eval_tasks.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists"
+            )
 
     @property
     def sampling(self) -> Sampling:
@@ -137,7 +158,7 @@ class Recipe:
     @property
     def num_tokens(self) -> int:
         """Tokens that the whole run asks for, special tokens and the room of short rows included."""
-        return sum(phase.steps * phase.batch * phase.length for phase in self.phases)
+        return sum(phase.steps * phase.global_batch_size * phase.seq_length for phase in self.phases)
 
     @property
     def science(self) -> dict[str, Any]:
@@ -233,7 +254,7 @@ class Cluster:
     def workers_in(self, room: int, recipe: Recipe) -> int:
         """As many as there is room for, in multiples of `machine.workers_unit`; no more groups that share rows than a
         batch has rows, and one unit at least."""
-        unit, rows = self.machine.workers_unit, min(phase.batch for phase in recipe.phases)
+        unit, rows = self.machine.workers_unit, min(phase.global_batch_size for phase in recipe.phases)
         return unit * max(1, min(room, rows * self.machine.workers_per_row) // unit)
 
     @property
@@ -292,11 +313,11 @@ def task_groups() -> frozenset[str]:
 
 
 def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
-    """The recipe of this name or file, shrunk to `scale`, with dotted overrides (`optim.peak=2e-4`) on top.
+    """The recipe of this name or file, shrunk to `scale`, with dotted overrides (`optimizer.peak=2e-4`) on top.
 
     What its paper says to expect goes with the recipe as it is written, not with a changed one.
 
-    >>> load("bert_base", ["optim.peak=2e-4"], scale="tiny").optim.peak
+    >>> load("bert_base", ["optimizer.learning_rate=2e-4"], scale="tiny").optimizer.learning_rate
     0.0002
     """
     check_facts()
@@ -306,7 +327,7 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
             said = dotted.shown(given)
             raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}{said}")
     if scale or overrides:
-        document.pop("expected", None)
+        document.pop("reported_results", None)
     if scale:
         document["name"] = f"{document.get('name', name_or_path)}_{scale}"
         scales.shrink(document, scale, Recipe)
@@ -492,7 +513,7 @@ def _validated(root: type[T], document: dict[str, Any], where: str, overrides: S
 
     def origin(line: str) -> str:
         """The override that a complaint is about, else the file."""
-        said = re.split("[ :]", line)[0] + "."
+        said = re.split("[ :=]", line)[0] + "."
         keys = {given: given.removeprefix(dotted.CLUSTER).partition("=")[0] + "." for given in overrides}
         return next(
             (

@@ -20,9 +20,9 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
     """Put a scale over a document that is to be read as `root`; BadInput where there is no such scale.
 
     >>> from orchestration.config.recipe import Recipe
-    >>> document = {"model": {"kind": "decoder", "num_hidden_layers": 96}, "optim": {"kind": "lamb"}}
+    >>> document = {"model": {"kind": "decoder", "num_hidden_layers": 96}, "optimizer": {"kind": "lamb"}}
     >>> shrink(document, "tiny", Recipe)
-    >>> document["model"]["num_hidden_layers"], "bias_correction" in document["optim"]
+    >>> document["model"]["num_hidden_layers"], "bias_correction" in document["optimizer"]
     (2, False)
     """
     if scale not in SCALES:

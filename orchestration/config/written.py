@@ -11,8 +11,8 @@ def not_default(part: Any) -> dict[str, Any]:
     """The values of a part, and of parts inside of it, that are not its defaults, and the kinds of these parts.
 
     >>> from orchestration.config.recipe import load
-    >>> not_default(load("bert_base").optim)
-    {'peak': 0.0001, 'warmup': 10000, 'kind': 'adamw', 'bias_correction': False}
+    >>> not_default(load("bert_base").optimizer)
+    {'learning_rate': 0.0001, 'warmup_steps': 10000, 'kind': 'adamw', 'bias_correction': False}
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(part):

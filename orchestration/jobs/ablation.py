@@ -144,7 +144,7 @@ def flops(recipe: Recipe) -> float:
     chosen = recipe.masking.predicted
     projected = 0.0
     for phase in recipe.phases:
-        tokens = phase.batch * phase.length
+        tokens = phase.global_batch_size * phase.seq_length
         batch = {"lengths": np.array([tokens]), "targets": np.empty(round(chosen * tokens), bool)}
         projected += phase.steps * sum(loss.count(batch) for loss in others)
     return training_flops(recipe) + 6 * table * projected
@@ -255,8 +255,8 @@ def _summary(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -
         "text": sorted({cell.job.corpus.name for cell in plan.cells}),
         "facts": {row: {fact: FACTS[fact](one) for fact in plan.table.facts} for row, one in of_row.items()},
         "steps": [recipe.num_steps for recipe in of_row.values()],
-        "rows_of_a_step": phases[-1].batch,
-        "tokens_of_a_row": max(phase.length for phase in phases),
+        "rows_of_a_step": phases[-1].global_batch_size,
+        "tokens_of_a_row": max(phase.seq_length for phase in phases),
         "recipes": sorted({cell.job.recipe.name for cell in plan.cells}),
     }
 

@@ -100,10 +100,10 @@ class Job:
 
         Its documents are counted by a sample, before they are cleaned and it is known which of them are the same.
         """
-        if self.plan.corpus.state == "done" or not hold_out.held_out_tasks(self.recipe.evals):
+        if self.plan.corpus.state == "done" or not hold_out.held_out_tasks(self.recipe.eval_tasks):
             return []
         num = about_how_many(self.corpus.sources, self.corpus.clean.min_chars, self.corpus.clean.max_chars)
-        return hold_out.foreseen(self.corpus, num, self.recipe.evals, self.own_text)
+        return hold_out.foreseen(self.corpus, num, self.recipe.eval_tasks, self.own_text)
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -111,13 +111,13 @@ class Job:
         return Run(
             model=recipe.model,
             losses=recipe.losses,
-            optim=recipe.optim,
+            optimizer=recipe.optimizer,
             phases=recipe.phases,
             sampling=recipe.sampling,
             recipe_hash=recipe.hash,
             corpus=str(self.plan.corpus.folder.absolute()),
             vocab_size=table_rows(recipe.data.tokenizer),
-            start=recipe.start,
+            init_checkpoint=recipe.init_checkpoint,
             folder=str(self.plan.run.folder.absolute()),
             machine=self.cluster.machine,
             resume=resume,
@@ -175,12 +175,14 @@ def open_job(flags: Flags) -> Job:
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
     notes = (f"mixture: none, so the weights of {default.name} do not count{_of_each_group(default.mixture)}",)
-    if recipe.start and not any((Path(recipe.start) / name).is_file() for name in WEIGHTS):
-        is_folder = Path(recipe.start).is_dir()
+    if recipe.init_checkpoint and not any((Path(recipe.init_checkpoint) / name).is_file() for name in WEIGHTS):
+        is_folder = Path(recipe.init_checkpoint).is_dir()
         why = f"has none of {', '.join(WEIGHTS)}" if is_folder else "no such folder"
-        raise BadInput(f"start is {recipe.start}: {why}; give one that `sesame export` or transformers made")
-    start = str(Path(recipe.start).absolute()) if recipe.start else ""
-    recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), start=start)
+        raise BadInput(
+            f"init_checkpoint is {recipe.init_checkpoint}: {why}; give one that `sesame export` or transformers made"
+        )
+    start = str(Path(recipe.init_checkpoint).absolute()) if recipe.init_checkpoint else ""
+    recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), init_checkpoint=start)
     if corpus.clean.whitespace == "keep" and not _keeps_whitespace(recipe.data.tokenizer):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.tokenizer.kind)}")
     if problems := check(recipe, cluster):

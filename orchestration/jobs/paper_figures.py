@@ -10,7 +10,7 @@ def paper_figures(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, floa
     """The figures of the task that the recipe quotes, as printed, by their name with their split where that is known.
 
     >>> from orchestration.config import load, load_task
-    >>> paper_figures(load_task("rte"), load("bert_base").expected)
+    >>> paper_figures(load_task("rte"), load("bert_base").reported_results)
     {'glue.rte (test)': 66.4}
     """
     found: dict[str, float] = {}

@@ -82,7 +82,7 @@ def train_held(
         corpus = _made_corpus(job)
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
-        write_atomic(stage.folder / EVALS, json.dumps(recipe.evals or list(TASKS)).encode())
+        write_atomic(stage.folder / EVALS, json.dumps(recipe.eval_tasks or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.changed_code())}
         metadata = _metadata(job, tags | dict(more_tags or {}))
         with told_what_would_fit(recipe, cluster), environment.held(cluster.env) as env:
@@ -165,7 +165,8 @@ def _note(job: Job) -> str:
         f"`{recipe.name}`" + (f" ({recipe.paper})" if recipe.paper else "") + f" on the corpus `{job.corpus.name}`",
         *(f"{name}: {about[name]}" for name in ("packing", "masking", "objective", "architecture")),
         f"parameters: {about['parameters']:,}",
-        f"steps: {recipe.num_steps:,} of {', '.join(f'{p.batch:,} x {p.length:,} tokens' for p in recipe.phases)}",
+        f"steps: {recipe.num_steps:,} of "
+        f"{', '.join(f'{p.global_batch_size:,} x {p.seq_length:,} tokens' for p in recipe.phases)}",
         f"workers: {workers:,} on the cluster `{cluster.name}`, {cluster.machine.precision}",
         f"folder: `{job.plan.run.folder.absolute()}`",
     ]
@@ -205,7 +206,7 @@ def evals_of(flags: Flags) -> list[str]:
     if folder := _named(flags):
         kept = folder / EVALS
         return _names_in(kept, "delete it, and all tasks are meant") if kept.is_file() else list(TASKS)
-    return list(open_job(flags).recipe.evals) or list(TASKS)
+    return list(open_job(flags).recipe.eval_tasks) or list(TASKS)
 
 
 def _names_in(path: Path, remedy: str) -> list[str]:

@@ -136,7 +136,7 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     if not weights:
         del spec["mixture"]
     of_text, of_vocab = part_code.digests(corpus), part_code.digests(recipe.data.tokenizer)
-    of_run = part_code.digests(recipe.sampling, recipe.losses, recipe.model, recipe.optim)
+    of_run = part_code.digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
     text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
     label, causes = f"{recipe.data.tokenizer.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
     if recipe.data.tokenizer.path:  # another file may come to lie at the same path
@@ -159,7 +159,7 @@ def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
     code = part_code.digests(recipe.sampling)
     return {
         length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)
-        for length in sorted({phase.length for phase in recipe.phases})
+        for length in sorted({phase.seq_length for phase in recipe.phases})
     }
 
 

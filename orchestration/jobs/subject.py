@@ -103,26 +103,26 @@ def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
     if name not in names("recipes"):
         return False
     trunk, mine = load(name).model, run.get("model", {})
-    return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "layers", "width"))
+    return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "num_hidden_layers", "hidden_size"))
 
 
 def _longest_row(run: Mapping[str, Any]) -> int:
     """Tokens of the longest row of a run whose net has positions behind it that no row reached; 0 where it has none, or
     where that is not known, as after weights that the run began with.
 
-    >>> phases = [{"length": 32, "steps": 9}, {"length": 128, "steps": 1}]
+    >>> phases = [{"seq_length": 32, "steps": 9}, {"seq_length": 128, "steps": 1}]
     >>> table = lambda most: {"kind": "learned", "max_position_embeddings": most}
     >>> of = lambda most: {"model": {"position_embedding": table(most)}, "phases": phases}
-    >>> _longest_row(of(512)), _longest_row(of(128)), _longest_row(of(512) | {"start": "bert"})
+    >>> _longest_row(of(512)), _longest_row(of(128)), _longest_row(of(512) | {"init_checkpoint": "bert"})
     (128, 0, 0)
     """
     positions = run.get("model", {}).get("position_embedding", {})
-    row = max((phase["length"] for phase in run.get("phases", ())), default=0)
+    row = max((phase["seq_length"] for phase in run.get("phases", ())), default=0)
     has_more = (
         positions.get("kind") == "learned"
         and positions.get("max_position_embeddings", 0) - positions.get("offset", 0) > row
     )
-    return row if has_more and not run.get("start") else 0
+    return row if has_more and not run.get("init_checkpoint") else 0
 
 
 def at_steps(subject: Subject, every: int) -> list[Subject]:
@@ -148,4 +148,4 @@ def _expected(name: str) -> dict[str, Any]:
     """
     for scale in SCALES:
         name = name.removesuffix(f"_{scale}") if name not in names("recipes") else name
-    return dict(load(name).expected) if name in names("recipes") else {}
+    return dict(load(name).reported_results) if name in names("recipes") else {}

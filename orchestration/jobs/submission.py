@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # what Ray says of a job that has
-PATHS = ("start", "data.tokenizer.path", "data.corpus")  # keys of a recipe that name a file or a folder
+PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # keys of a recipe that name a file or a folder
 LEFT = ".environment"  # a folder of --out: values on their way to a job, a file each, for their sender alone
 
 
@@ -150,7 +150,7 @@ def _file(given: str) -> str:
 def _with_whole_paths(flags: Flags) -> list[str]:
     """The overrides, with one for each path of the recipe, or of them, that begins in the folder of this process."""
     read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale)
-    values = (read.start, getattr(read.data.tokenizer, "path", ""), read.data.corpus)
+    values = (read.init_checkpoint, getattr(read.data.tokenizer, "path", ""), read.data.corpus)
     known = names("corpora")
     whole = {
         key: os.path.abspath(path)

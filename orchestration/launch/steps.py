@@ -88,7 +88,7 @@ def _tokens_left(run: Run, done: int) -> int:
     tokens = 0
     for phase in run.phases:
         skipped = min(done, phase.steps)
-        tokens += (phase.steps - skipped) * phase.batch * phase.length
+        tokens += (phase.steps - skipped) * phase.global_batch_size * phase.seq_length
         done -= skipped
     return tokens
 

@@ -166,7 +166,7 @@ class Worker:
         self._report("building the net")
         mesh = mesh_of(run.machine)
         model = describe_model(run, mesh.share, mesh.line.stage)
-        engine = DeepSpeedEngine(model, run.optim, run.machine)
+        engine = DeepSpeedEngine(model, run.optimizer, run.machine)
         self.own.of(engine.model, run.machine.device)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None

@@ -233,7 +233,7 @@ def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) 
     """
     demand = demand_of(recipe)
     own, cuda, more = _own_layout(recipe, cluster, demand), cluster.machine.device == "cuda", "cluster.machine."
-    length = demand.longest.length
+    length = demand.longest.seq_length
     row = demand.row_tokens(length)
 
     def planned(rows: int) -> float:
@@ -306,7 +306,9 @@ def devices_of(
 
 def _own_layout(recipe: Recipe, cluster: Cluster, demand: Demand) -> Layout:
     longest = demand.longest
-    return layout_of(cluster.machine, cluster.num_workers(recipe), demand.row_tokens(longest.length), longest.batch)
+    return layout_of(
+        cluster.machine, cluster.num_workers(recipe), demand.row_tokens(longest.seq_length), longest.global_batch_size
+    )
 
 
 def _costed(demand: Demand, choice: Choice, device: Device) -> Costed:

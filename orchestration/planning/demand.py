@@ -29,7 +29,7 @@ class Demand:
     @property
     def longest(self) -> Phase:
         """The phase with the longest rows."""
-        return max(self.recipe.phases, key=lambda phase: phase.length)
+        return max(self.recipe.phases, key=lambda phase: phase.seq_length)
 
     def row_tokens(self, length: int) -> int:
         """Tokens that the loader counts for a row of this length: two texts where an encoder reads one of them."""
@@ -37,7 +37,7 @@ class Demand:
 
     def micro_rows(self, micro_tokens: int, phase: Phase, replicas: int) -> int:
         """Rows of a micro-batch of a phase, at most, where so many replicas share its batch."""
-        return max(1, min(micro_tokens // self.row_tokens(phase.length), -(-phase.batch // replicas)))
+        return max(1, min(micro_tokens // self.row_tokens(phase.seq_length), -(-phase.global_batch_size // replicas)))
 
     def work(self, rows: float, length: int) -> Work:
         """The work of so many rows, each of them full."""
@@ -75,7 +75,7 @@ class Demand:
     @property
     def training_flops(self) -> float:
         """Of the whole run."""
-        return sum(phase.steps * self.flops(phase.batch, phase.length) for phase in self.recipe.phases)
+        return sum(phase.steps * self.flops(phase.global_batch_size, phase.seq_length) for phase in self.recipe.phases)
 
     def blocks(self, rows: float, length: int) -> tuple[Blocks, ...]:
         """The stacks that so many rows go through."""

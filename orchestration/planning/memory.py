@@ -136,7 +136,7 @@ def moments(demand: Demand, layout: Layout, length: int, stage: End = "first") -
 
     Linears of heads and tables of positions count as if they were never factored: a little too much.
     """
-    optim, trunk = demand.recipe.optim, demand.recipe.model
+    optim, trunk = demand.recipe.optimizer, demand.recipe.model
     own, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
     has_table = stage == "first" or layout.pipeline == 1
     table = demand.weights.tables / layout.tensor if has_table else 0.0
@@ -176,7 +176,7 @@ def _gradients(demand: Demand, layout: Layout, weights: float) -> float:
         owned = weights / layout.replicas
         if layout.zero == 2 and not layout.mixed:
             table = demand.weights.tables / layout.tensor
-            held = weights if demand.recipe.optim.is_one_by_one else owned * (table // owned + 1)
+            held = weights if demand.recipe.optimizer.is_one_by_one else owned * (table // owned + 1)
             owned = min(weights, held)
         return 4 * owned
     return 4 * weights + (layout.bytes_per_weight * weights if layout.sums_in_place else 0.0)

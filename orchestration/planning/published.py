@@ -41,11 +41,12 @@ def _data(workers: int, rows: int, **more: Any) -> Layout:
 
 
 def _steps(length: int, batch: int, steps: int) -> str:
-    return f'phases=[{{"length": {length}, "batch": {batch}, "steps": {steps}}}]'
+    return f'phases=[{{"seq_length": {length}, "global_batch_size": {batch}, "steps": {steps}}}]'
 
 
 _TWO_LENGTHS: Final = (
-    'phases=[{"length": 128, "batch": 256, "steps": 900000}, {"length": 512, "batch": 256, "steps": 100000}]'
+    "phases=[{seq_length: 128, global_batch_size: 256, steps: 900000}, "
+    "{seq_length: 512, global_batch_size: 256, steps: 100000}]"
 )
 _GIANT: Final[dict[str, Any]] = {"zero": 1, "rows": 1, "checkpointing": "full"}
 RUNS: Final[Sequence[Published]] = (
@@ -66,18 +67,18 @@ RUNS: Final[Sequence[Published]] = (
     Published("BERT large, V100", "bert_large", "v100", _data(256, 1), 24, "decks: 280 V100, one day (256 counted)"),
     Published(
         *("ALBERT large", "albert_large", "v100", _data(256, 1), 24 / 1.7, "arXiv:1909.11942, table 2, and decks"),
-        overrides=(_TWO_LENGTHS, "optim.horizon=0", "optim.warmup=10000"),
+        overrides=(_TWO_LENGTHS, "optimizer.lr_decay_steps=0", "optimizer.warmup_steps=10000"),
         note="published: 1.7 times the speed of BERT large, of the row above, which mostly sums gradients with "
         "one row a device; ALBERT has few to sum, and the 1.7 were measured with larger batches",
     ),
     Published(
         *("RoBERTa large", "roberta_large", "v100", _data(1024, 8), 24, "arXiv:1907.11692, 5: 1,024 V100, about a day"),
-        overrides=(_steps(512, 8_192, 100_000), "optim.warmup=1000"),
+        overrides=(_steps(512, 8_192, 100_000), "optimizer.warmup_steps=1000"),
         note="the first 100,000 steps; a twelfth of the peak, where the rest went is not published",
     ),
     Published(
         *("DistilBERT", "bert_base", "v100_16gb", _data(8, 32), 90, "arXiv:1910.01108, 3: 8 V100 of 16 GB, 90 hours"),
-        overrides=("model.num_hidden_layers=6", _steps(512, 4_096, 6_300), "optim.warmup=100"),
+        overrides=("model.num_hidden_layers=6", _steps(512, 4_096, 6_300), "optimizer.warmup_steps=100"),
         note="three epochs of 4.4e9 tokens, as its code has it; not counted is the teacher, two thirds of the "
         "student's work; precision not said",
     ),
@@ -87,24 +88,24 @@ RUNS: Final[Sequence[Published]] = (
     ),
     Published(
         *("BERT base, Composer", "bert_base", "a100", _data(8, 256), 11.5, "mosaicml/examples, README: 8 A100"),
-        overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optim.warmup=1000"),
+        overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optimizer.warmup_steps=1000"),
         note="the net of transformers, unfused, and its head on all tokens, not on masked ones alone",
     ),
     Published(
         *("MosaicBERT base", "bert_base", "a100", _data(8, 256), 11.5 / 3, "the same: roughly a third of the time"),
-        overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optim.warmup=1000"),
+        overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optimizer.warmup_steps=1000"),
         scores_in_memory=False,
         note="a net with linear biases and gated units, and rows without padding; counted as BERT base",
     ),
     Published(
         *("GPT-2 124M, llm.c", "gpt2", "a100", _data(8, 64), 1.5, "llm.c: 10e9 tokens, 8 A100, 90 minutes"),
-        overrides=(_steps(1_024, 512, 19_073), "optim.warmup=700"),
+        overrides=(_steps(1_024, 512, 19_073), "optimizer.warmup_steps=700"),
         usd=20,
         scores_in_memory=False,
     ),
     Published(
         *("GPT-2 1.5B, llm.c", "gpt2_xl", "h100", _data(8, 16), 24, "llm.c: 33.6e9 tokens, 8 H100, 24 hours, $672"),
-        overrides=(_steps(1_024, 1_024, 32_000), "optim.warmup=700"),
+        overrides=(_steps(1_024, 1_024, 32_000), "optimizer.warmup_steps=700"),
         usd=672,
         scores_in_memory=False,
     ),
@@ -117,7 +118,7 @@ RUNS: Final[Sequence[Published]] = (
                 "model.num_attention_heads=13",
                 "model.position_embedding.max_position_embeddings=2048",
             ),
-            *(_steps(2_048, 256, 13_350), "optim.warmup=100"),
+            *(_steps(2_048, 256, 13_350), "optimizer.warmup_steps=100"),
         ),
         usd=73,
         scores_in_memory=False,
@@ -132,7 +133,7 @@ RUNS: Final[Sequence[Published]] = (
     Published(
         *("GPT-3 175B", "gpt3_175b", "a100", Layout(data=16, tensor=8, pipeline=8, **_GIANT)),
         *(34 * 24, "arXiv:2104.04473, 5.1: 300e9 tokens on 1,024 A100"),
-        overrides=(_steps(2_048, 1_536, 95_367), "optim.horizon=79346"),
+        overrides=(_steps(2_048, 1_536, 95_367), "optimizer.lr_decay_steps=79346"),
     ),
     *(
         Published(
@@ -207,10 +208,16 @@ def compared(runs: Sequence[Published] = RUNS) -> Iterator[Compared]:
         for phase in recipe.phases:
             layout = in_phase(run.layout, demand, phase)
             of_step = seconds(
-                demand, layout, device, phase.length, phase.batch, scores_in_memory=run.scores_in_memory, code=ROOFLINE
+                demand,
+                layout,
+                device,
+                phase.seq_length,
+                phase.global_batch_size,
+                scores_in_memory=run.scores_in_memory,
+                code=ROOFLINE,
             )
             total += of_step.total * (1 if run.of_step else phase.steps)
-            flops += demand.flops(phase.batch, phase.length) * (1 if run.of_step else phase.steps)
+            flops += demand.flops(phase.global_batch_size, phase.seq_length) * (1 if run.of_step else phase.steps)
         yield Compared(
             run,
             demand.parameters,

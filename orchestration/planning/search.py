@@ -38,7 +38,7 @@ def chosen(demand: Demand, layout: Layout, device: Device) -> Choice:
     """A layout, costed, in all phases."""
     phases = demand.recipe.phases
     largest, needed = needs(demand, layout, cuda=device.kind != "cpu")
-    each = [(in_phase(layout, demand, phase), phase.length, phase.batch) for phase in phases]
+    each = [(in_phase(layout, demand, phase), phase.seq_length, phase.global_batch_size) for phase in phases]
     return Choice(
         largest,
         needed,
@@ -50,15 +50,15 @@ def chosen(demand: Demand, layout: Layout, device: Device) -> Choice:
 
 def needs(demand: Demand, layout: Layout, *, cuda: bool) -> tuple[Layout, Memory]:
     """What a layout needs in the phase that needs most, and the layout with the rows of that phase."""
-    shapes = {(phase.length, phase.batch): phase for phase in demand.recipe.phases}
-    each = [(in_phase(layout, demand, phase), phase.length) for phase in shapes.values()]
+    shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
+    each = [(in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
     found = [(one, memory(demand, one, length, cuda=cuda)) for one, length in each]
     return max(found, key=lambda one: one[1].peak)
 
 
 def in_phase(layout: Layout, demand: Demand, phase: Phase) -> Layout:
     """The same with as many rows of a phase as the tokens of a micro-batch hold."""
-    tokens = layout.micro_tokens or layout.rows * demand.row_tokens(demand.longest.length)
+    tokens = layout.micro_tokens or layout.rows * demand.row_tokens(demand.longest.seq_length)
     return replace(layout, micro_tokens=tokens, rows=demand.micro_rows(tokens, phase, layout.data))
 
 
@@ -73,12 +73,14 @@ def fits(needed: Memory, device: Device) -> bool:
 
 def legal(layout: Layout, demand: Demand) -> str:
     """Why a layout cannot be, in words; "" where it can."""
-    trunk, batch = demand.recipe.model, min(phase.batch for phase in demand.recipe.phases)
+    trunk, batch = demand.recipe.model, min(phase.global_batch_size for phase in demand.recipe.phases)
     if layout.tensor > 1:
         if reason := trunk.split_over(layout.tensor):
             return f"tensor_parallel is {layout.tensor}, {reason}"
-        if not demand.recipe.optim.takes_slices:
-            return f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optim.kind} looks at whole tensors"
+        if not demand.recipe.optimizer.takes_slices:
+            return (
+                f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optimizer.kind} looks at whole tensors"
+            )
         if demand.vocab_size < layout.tensor:
             return f"tensor_parallel is {layout.tensor}, the token table has {demand.vocab_size} rows"
     if layout.pipeline > 1:
@@ -98,7 +100,7 @@ def layouts(demand: Demand, device: Device, devices: int, like: Layout) -> Itera
     wait. A CPU has nothing to offload to.
     """
     batch, layers, gpu = (
-        min(phase.batch for phase in demand.recipe.phases),
+        min(phase.global_batch_size for phase in demand.recipe.phases),
         demand.recipe.model.num_hidden_layers,
         _is_gpu(device),
     )
@@ -136,8 +138,10 @@ def _is_gpu(device: Device) -> bool:
 
 def _micro_tokens(demand: Demand, replicas: int, most: int) -> Iterator[int]:
     """Tokens of one of the longest rows, of two, four and so on, until a replica's share of each batch is at once."""
-    one = demand.row_tokens(demand.longest.length)
-    whole = max(-(-phase.batch // replicas) * demand.row_tokens(phase.length) for phase in demand.recipe.phases)
+    one = demand.row_tokens(demand.longest.seq_length)
+    whole = max(
+        -(-phase.global_batch_size // replicas) * demand.row_tokens(phase.seq_length) for phase in demand.recipe.phases
+    )
     for power in range(most + 1):
         yield one << power
         if one << power >= whole:

@@ -198,7 +198,7 @@ def seconds(
     disk = DISK / min(device.per_node, layout.devices)
     if layout.offload_parameters:
         gathering += micro * size * owned / (disk if layout.parameters_on_disk else HOST_BANDWIDTH)
-    states = (16 + 8 * demand.recipe.optim.states) * owned
+    states = (16 + 8 * demand.recipe.optimizer.states) * owned
     working, passed = one * (1 + again) + heads + tensors * code.tensor_micro_s, 0.0
     if layout.pipeline > 1:  # states go down, gradients up; a stage waits for both
         far = device.link if layout.devices <= device.per_node else device.network
@@ -209,7 +209,7 @@ def seconds(
     if layout.offload:
         update = spread + (4 + size) * owned / HOST_BANDWIDTH + states / HOST_UPDATE
     if layout.offload and layout.optimiser_on_disk:  # master weights and moments, read and written
-        update += 2 * 4 * (1 + demand.recipe.optim.states) * owned / disk
+        update += 2 * 4 * (1 + demand.recipe.optimizer.states) * owned / disk
     if layout.parameters_on_disk:
         update += size * owned / disk
     return Seconds(

@@ -10,9 +10,17 @@ from orchestration.reports import describe
 from training.optim import cycles
 
 # What the sentences below cover by themselves; of a part they cover what its own words depend on (_in_words).
-COVERED: Final = ("name", "paper", "expected", "phases", "optim.peak", "optim.warmup", "data.corpus")
+COVERED: Final = (
+    "name",
+    "paper",
+    "reported_results",
+    "phases",
+    "optimizer.learning_rate",
+    "optimizer.warmup_steps",
+    "data.corpus",
+)
 COVERED_PARTS: Final = ("losses", "data.static_masks")
-PARTS: Final = ("data.tokenizer", "data.packing", "masking", "objective", "model", "optim")
+PARTS: Final = ("data.tokenizer", "data.packing", "masking", "objective", "model", "optimizer")
 
 
 def abstract(ours: Recipe, theirs: Recipe) -> list[str]:
@@ -111,7 +119,7 @@ def _objective_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
 
 def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     (rows, length, peak), (rows_before, length_before, peak_before) = (
-        (max(phase.batch for phase in recipe.phases), _mean_length(recipe), recipe.optim.peak)
+        (max(phase.global_batch_size for phase in recipe.phases), _mean_length(recipe), recipe.optimizer.learning_rate)
         for recipe in (theirs, ours)
     )
     if rows != rows_before:
@@ -126,20 +134,22 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
             f"trains {longer}: {describe.brief(theirs.num_tokens)} tokens in {theirs.num_steps:,} steps, "
             f"instead of {describe.brief(ours.num_tokens)} in {ours.num_steps:,}"
         )
-    yield from _instead("optimises with", ours.optim.describe(), theirs.optim.describe())
-    if (peak, theirs.optim.warmup) != (peak_before, ours.optim.warmup):
+    yield from _instead("optimises with", ours.optimizer.describe(), theirs.optimizer.describe())
+    if (peak, theirs.optimizer.warmup_steps) != (peak_before, ours.optimizer.warmup_steps):
         yield (
-            f"has a peak learning rate of {peak:g} after {theirs.optim.warmup:,} steps of warm-up, "
-            f"instead of {peak_before:g} after {ours.optim.warmup:,}"
+            f"has a peak learning rate of {peak:g} after {theirs.optimizer.warmup_steps:,} steps of warm-up, "
+            f"instead of {peak_before:g} after {ours.optimizer.warmup_steps:,}"
         )
     yield from _instead("warms up", _warm_ups(ours), _warm_ups(theirs))
-    yield from _instead("learning rate:", ours.optim.describe_schedule(), theirs.optim.describe_schedule())
+    yield from _instead("learning rate:", ours.optimizer.describe_schedule(), theirs.optimizer.describe_schedule())
 
 
 def _warm_ups(recipe: Recipe) -> str:
     """When the learning rate rises: once, or with some phases again."""
-    others = cycles(recipe.optim, recipe.phases)[1:]
-    again = [f"again at step {cycle.begin:,}, to {cycle.peak:g} in {cycle.warmup:,} steps" for cycle in others]
+    others = cycles(recipe.optimizer, recipe.phases)[1:]
+    again = [
+        f"again at step {cycle.begin:,}, to {cycle.learning_rate:g} in {cycle.warmup_steps:,} steps" for cycle in others
+    ]
     return ", and ".join(["at the start", *again]) if again else "once"
 
 
@@ -166,16 +176,16 @@ def _than(after: float, before: float, more: str, less: str) -> str:
 
 
 def _mean_length(recipe: Recipe) -> float:
-    return sum(phase.length * phase.steps for phase in recipe.phases) / recipe.num_steps
+    return sum(phase.seq_length * phase.steps for phase in recipe.phases) / recipe.num_steps
 
 
 def _lengths(recipe: Recipe) -> str:
     """The lengths of the phases in words: '512 tokens throughout', '128 tokens for 90% of the steps, then 512'."""
     first, *rest = recipe.phases
-    if all(phase.length == first.length for phase in rest):
-        return f"{first.length:,} tokens throughout"
-    return f"{first.length:,} tokens for {first.steps / recipe.num_steps:.0%} of the steps" + "".join(
-        f", then {phase.length:,}" for phase in rest
+    if all(phase.seq_length == first.seq_length for phase in rest):
+        return f"{first.seq_length:,} tokens throughout"
+    return f"{first.seq_length:,} tokens for {first.steps / recipe.num_steps:.0%} of the steps" + "".join(
+        f", then {phase.seq_length:,}" for phase in rest
     )
 
 

@@ -160,7 +160,7 @@ def row(recipe: Recipe) -> dict[str, Any]:
         "objective": " + ".join(describe.losses(recipe)),
         "architecture": recipe.model.describe(),
         "parameters": parameters(recipe),
-        "printed": recipe.expected.get("printed", ""),
+        "printed": recipe.reported_results.get("printed", ""),
     }
 
 

@@ -70,7 +70,7 @@ def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     except BadInput:
         return []
     written = dataclasses.asdict(found) | {"cluster": dataclasses.asdict(load_cluster("local"))}
-    del written["expected"]  # what the paper says goes with the recipe as it is
+    del written["reported_results"]  # what the paper says goes with the recipe as it is
     del written["cluster"]["samples"]  # texts with blanks
     values = {key: _typed(value) for key, value in flat(written)}
     keys = _beginning(incomplete.partition("=")[0], values)

@@ -63,25 +63,29 @@ def recipe(one: Recipe) -> Tree:
         _add_node(below, part, depth=2)
     training = tree.add("training")
     for phase in one.phases:
-        rows = f"{phase.batch:,} rows of at most {phase.length:,} tokens"
-        if phase.fill == "tokens":
-            rows = f"as many rows as have {phase.batch * phase.length:,} tokens, none more than {phase.length:,}"
+        rows = f"{phase.global_batch_size:,} rows of at most {phase.seq_length:,} tokens"
+        if phase.batch_unit == "token":
+            rows = (
+                f"as many rows as have {phase.global_batch_size * phase.seq_length:,} tokens, none more than "
+                f"{phase.seq_length:,}"
+            )
         training.add(f"{phase.steps:,} steps of {rows}")
     training.add(
         f"{reports.brief(one.num_tokens)} tokens, "
         f"{reports.brief(reports.training_flops(one))} floating point operations"
     )
-    optim = one.optim
+    optim = one.optimizer
     training.add(
-        f"{optim.describe()}: learning rate {optim.peak:g} after {optim.warmup:,} steps of warm-up, "
-        f"then {optim.describe_schedule()}; weight decay {optim.decay:g}"
+        f"{optim.describe()}: learning rate {optim.learning_rate:g} after {optim.warmup_steps:,} steps of warm-up, "
+        f"then {optim.describe_schedule()}; weight decay {optim.weight_decay:g}"
     )
     for cycle in cycles(optim, one.phases)[1:]:
         training.add(
-            f"from step {cycle.begin:,} on anew: learning rate {cycle.peak:g} after {cycle.warmup:,} steps of warm-up"
+            f"from step {cycle.begin:,} on anew: learning rate {cycle.learning_rate:g} after {cycle.warmup_steps:,} "
+            f"steps of warm-up"
         )
-    if one.expected:
-        _add_figures(tree.add("expected"), one.expected)
+    if one.reported_results:
+        _add_figures(tree.add("reported results"), one.reported_results)
     return tree
 
 

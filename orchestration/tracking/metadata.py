@@ -134,8 +134,8 @@ KINDS: Final = frozenset(_log)
 def flattened(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested values as dotted keys.
 
-    >>> flattened({"optim": {"peak": 0.1}, "phases": [{"steps": 2}]})
-    {'optim.peak': '0.1', 'phases.0.steps': '2'}
+    >>> flattened({"optimizer": {"learning_rate": 0.1}, "phases": [{"steps": 2}]})
+    {'optimizer.learning_rate': '0.1', 'phases.0.steps': '2'}
 
     Of two that would be the same key both stay.
 

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json, parse_json, write_atomic
+from preprocessing.renamed import new_value
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
 from preprocessing.vocab.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, parts, together
@@ -383,7 +384,8 @@ class Vocab:
         about = parse_json(files[_ABOUT])
         roles = {role: about[role] for role in ROLES}
         more = {"sentinels": about.get("sentinels", 0), "unread": tuple(about.get("unread", ()))}
-        return cls(about["kind"], about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more)
+        kind = new_value("data.tokenizer", about["kind"], "kind") or about["kind"]  # of version 0.1
+        return cls(kind, about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more)
 
 
 def _counted(placed: _Placed, sentences: Sequence[str]) -> _Counted:

@@ -26,9 +26,9 @@ RECIPE: Final = (  # two layers that are narrow but deep inside: a checkpoint ta
         "tiny",
         "data.tokenizer.vocab_size=400",
         "model.intermediate_size=8192",
-        "optim.warmup=4",
+        "optimizer.warmup_steps=4",
     ),
-    f"phases=[{{length: 32, batch: 8, steps: {STEPS}}}]",
+    f"phases=[{{seq_length: 32, global_batch_size: 8, steps: {STEPS}}}]",
 )
 CLUSTER: Final = (
     *("cluster.workers=2", f"cluster.save_every={SAVE_EVERY}", "cluster.log_every=2", "cluster.eval_every=16"),

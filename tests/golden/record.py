@@ -33,8 +33,8 @@ FAMILY = "family"  # the file with all of them
 STEPS = 20
 SHRUNK = (
     "data.tokenizer.vocab_size=600",
-    "optim.warmup=5",
-    'phases=[{"length": 48, "batch": 16, "steps": 20}]',
+    "optimizer.warmup_steps=5",
+    'phases=[{"seq_length": 48, "global_batch_size": 16, "steps": 20}]',
 )
 CORPUS = "{name: text, sources: [{kind: jsonl, path: text.jsonl}], validation: 0.02, test: 0.1}\n"
 
@@ -52,7 +52,7 @@ def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
 def losses(run: Run) -> list[float]:
     """Of twenty steps in one plain process in float32; call it in the process of process.py."""
     torch.set_num_threads(1)
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
     found: dict[int, float] = {}
     quiet = dataclasses.replace(run, log_every=1, save_every=0, eval_every=0)
     loop.pretrain(quiet, engine, lambda step, metrics: found.update({step: metrics["train/loss"]}))
@@ -80,9 +80,9 @@ def batch_of(name: str) -> str:
 
 def losses_of(name: str) -> list[float]:
     """The same of a tiny recipe on made-up text, each loss with its weight."""
-    one = load(name, ["optim.warmup=5"], scale="tiny")
+    one = load(name, ["optimizer.warmup_steps=5"], scale="tiny")
     torch.set_num_threads(1)
-    engine, loader = LocalEngine(family.model(one), one.optim, Machine()), family.loader(one, STEPS)
+    engine, loader = LocalEngine(family.model(one), one.optimizer, Machine()), family.loader(one, STEPS)
     found = []
     for step in range(STEPS):
         torch.manual_seed(step)  # ELECTRA samples
@@ -93,7 +93,7 @@ def losses_of(name: str) -> list[float]:
             for loss in one.losses
         )
         engine.backward(total)
-        engine.step(schedule.rate(one.optim, step, STEPS))
+        engine.step(schedule.rate(one.optimizer, step, STEPS))
         found.append(float(total.detach()))
     return found
 

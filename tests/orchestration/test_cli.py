@@ -66,12 +66,13 @@ BAD = {
     "check bert_bse": f"bert_bse {NO_RECIPE}; did you mean bert_base?",
     "eval no_such_run": f"no_such_run {NO_RECIPE}",
     "check no/such.yaml": "no/such.yaml: cannot be read (No such file or directory)",
-    "check gpt2 optim.peek=1": "override optim.peek=1: optim.peek is not a key of optim; did you mean optim.peak?",
+    "check gpt2 optimizer.learnig_rate=1": "override optimizer.learnig_rate=1: "
+    "optimizer.learnig_rate is not a key of optimizer; did you mean optimizer.learning_rate?",
     "check gpt2 cluster.wokers=1": "override cluster.wokers=1: wokers is not a key of the file; did you mean workers?",
     "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, "
     "dataflow, flink, local, one_gpu, portable, spark) and not a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
-    "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optim.peak=VALUE",
+    "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optimizer.learning_rate=VALUE",
     "check gpt2 --quux red": "No such option: --quux",
     "eval gpt2 --seeds 0": "Invalid value for '--seeds': allowed is a number from 1 up",
     "eval gpt2 --steps 1.5": "Invalid value for '--steps': allowed is a whole number",
@@ -106,9 +107,11 @@ BAD = {
     "check gpt2.yaml": "gpt2.yaml: no such file; did you mean gpt2, of the recipes that Sesame has?",
     "check gpt2 --on 8xh100.yaml": "8xh100.yaml: no such file; did you mean 8xh100, of the clusters that Sesame has?",
     "check gpt2 --data=": "--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus",
-    "check gpt2 start=docs": "start is docs: has none of config.json, spec.json, manifest.json; give one that `sesame "
+    "check gpt2 init_checkpoint=docs": "init_checkpoint is docs: "
+    "has none of config.json, spec.json, manifest.json; give one that `sesame "
     "export` or transformers made",
-    "check gpt2 start=nowhere": "start is nowhere: no such folder; give one that `sesame export` or transformers made",
+    "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
+    "no such folder; give one that `sesame export` or transformers made",
     "check gpt2 --on cpu_cluster cluster.address=http://head:8265": "override cluster.address=http://head:8265: "
     "address is 'http://head:8265', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
     "check gpt2 --on cpu_cluster cluster.address=head:99999": "override cluster.address=head:99999: "
@@ -139,7 +142,9 @@ def test_what_was_typed_wrong_is_said_in_one_line_with_exit_code_2(capsys, words
     assert refused(capsys, *words.split()) == (2, BAD[words])
 
 
-@pytest.mark.parametrize("given", ["optim.peak=" + "x" * 1_000_000, "model.num_hidden_layers=[" + "1," * 10_000 + "]"])
+@pytest.mark.parametrize(
+    "given", ["optimizer.learning_rate=" + "x" * 1_000_000, "model.num_hidden_layers=[" + "1," * 10_000 + "]"]
+)
 def test_a_line_is_short_however_much_was_given(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Five megabytes of a name were repeated whole."""
     code, line = refused(capsys, "check", "bert_base", given)
@@ -203,7 +208,7 @@ def test_a_password_in_an_address_of_text_is_not_shown(capsys) -> None:
 
 def test_a_run_of_two_steps_is_allowed(capsys) -> None:
     """It was said to have too few steps for a profile that nobody had asked for."""
-    assert main(["check", "bert_tiny", "phases.0.steps=2", "optim.warmup=1"]) == 0
+    assert main(["check", "bert_tiny", "phases.0.steps=2", "optimizer.warmup_steps=1"]) == 0
 
 
 def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_path: Path, text: Path) -> None:
@@ -537,16 +542,16 @@ def test_what_takes_longer_than_a_moment_is_said(capsys, monkeypatch):
 
 
 def test_keys_answers_people_and_programs(capsys):
-    values = answer(capsys, "keys", "optim.adamw")
+    values = answer(capsys, "keys", "optimizer.adamw")
     (part,) = values["parts"]
-    assert part["keys"][0] == {"name": "peak", "type": "number", "default": "", "means": "learning rate"}
+    assert part["keys"][0] == {"name": "learning_rate", "type": "number", "default": "", "means": "learning rate"}
     assert main(["keys", "phases.0.steps"]) == 0
     assert "training steps" in capsys.readouterr().out
     assert main(["keys", "masking.none"]) == 0
     assert "no keys" in capsys.readouterr().out
     assert main(["keys"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 140
-    assert refused(capsys, "keys", "optm") == (2, "optm is no part and no key; did you mean optim?")
+    assert refused(capsys, "keys", "optimzer") == (2, "optimzer is no part and no key; did you mean optimizer?")
 
 
 @pytest.mark.parametrize("words", ["-h", "check -h", "run --help"])
@@ -585,8 +590,8 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     job_flags += [
         "data.tokenizer.vocab_size=200",
         "phases.0.steps=6",
-        "phases.0.batch=8",
-        "optim.warmup=2",
+        "phases.0.global_batch_size=8",
+        "optimizer.warmup_steps=2",
         "cluster.workers=1",
     ]
     small = ["--seeds", "1", "--labels", "8", "--progress", "none"]
@@ -630,7 +635,7 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
         monkeypatch.setattr(pretrain, name, trained)
     monkeypatch.setattr(ray_stages.evaluate, "evaluate", evaluated)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
-    words = [*made, "evals=[sst2,glue,squad2,cnndm,wikitext2]", "--progress", "none", "--json"]
+    words = [*made, "eval_tasks=[sst2,glue,squad2,cnndm,wikitext2]", "--progress", "none", "--json"]
     assert main(["run", *words, "--data-dir", str(reviews(tmp_path / "data")), "--labels", "8"]) == 0
     (score,) = json.loads(capsys.readouterr().out)["scores"]
     assert (scored, score["task"], score["random"]) == (["sst2"], "sst2", [0.5, 0.75])
@@ -646,7 +651,7 @@ def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, m
     for name in ("train", "train_held"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: finished_run(job.plan.run.folder) and TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
-    assert main(["run", *made, "evals=[glue,squad2]", "--progress", "none", "--json"]) == 0
+    assert main(["run", *made, "eval_tasks=[glue,squad2]", "--progress", "none", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"] == []
     assert "left out: glue, squad2: name the folder that has their files with --data-dir DIR" in caplog.messages
 
@@ -657,7 +662,7 @@ def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb
     for name in ("train", "train_held"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
-    words = [] if verb == "train" else ["evals=[]"]
+    words = [] if verb == "train" else ["eval_tasks=[]"]
     assert main([verb, *made, *words, "--log-every", "3", "--eval-every", "20", "--save-every", "40"]) == 0
     assert main([verb, *made, *words]) == 0
     often, seldom = (job.pretraining() for job in asked)
@@ -688,7 +693,7 @@ def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -
     asked = []
     for name in ("train", "train_held"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
-    assert main(["train", *made, "--on", "local", "evals=[follows]"]) == 0
+    assert main(["train", *made, "--on", "local", "eval_tasks=[follows]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
     main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
     assert cli._flags("bert_base", ()).command_line == "sesame check bert_base --data 'no://***@host/text'"
@@ -734,11 +739,11 @@ def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> 
 
 def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_path):
     (tmp_path / "config.json").touch()
-    job = open_job(Flags(recipe="bert_base", overrides=[f"start={tmp_path}"], scale="tiny", out=tmp_path))
-    assert job.pretraining().start == str(tmp_path)
-    assert refused(capsys, "check", "bert_base", "start=/nowhere") == (
+    job = open_job(Flags(recipe="bert_base", overrides=[f"init_checkpoint={tmp_path}"], scale="tiny", out=tmp_path))
+    assert job.pretraining().init_checkpoint == str(tmp_path)
+    assert refused(capsys, "check", "bert_base", "init_checkpoint=/nowhere") == (
         2,
-        "start is /nowhere: no such folder; give one that `sesame export` or transformers made",
+        "init_checkpoint is /nowhere: no such folder; give one that `sesame export` or transformers made",
     )
 
 

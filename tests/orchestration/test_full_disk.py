@@ -14,7 +14,7 @@ from preprocessing.files import whole_folder
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = "The small river runs behind the old mill. Nobody knows who built it. A boat waits there.\n\n"
-FLAGS = ("--scale", "tiny", "evals=[]", "phases.0.steps=210")
+FLAGS = ("--scale", "tiny", "eval_tasks=[]", "phases.0.steps=210")
 UNFINISHED = (".tmp-*", ".*.unfinished", ".mlflow-*")
 KB = 1024
 VERBS = {  # the words of each, with TO for a folder to write to

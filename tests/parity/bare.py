@@ -107,7 +107,7 @@ def config_of(cell: Cell, run: Run, accumulation: int) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": 3,
         "gradient_accumulation_steps": accumulation,
-        "gradient_clipping": run.optim.clip or 0.0,
+        "gradient_clipping": run.optimizer.max_grad_norm or 0.0,
         "optimizer": OPTIMISERS[cell.optimiser],
         "zero_optimization": zero,
         "zero_force_ds_cpu_optimizer": False,
@@ -125,7 +125,7 @@ def losses(run: Run, cell: Cell) -> list[float]:
     rank = distributed.get_rank() // cell.tensor
     loader = open_loader(run, rank, cell.data)
     model = Averaged(build_model(run), run.losses)
-    groups = parameter_groups(model.model, run.optim.decay, run.optim.decays)
+    groups = parameter_groups(model.model, run.optimizer.weight_decay, run.optimizer.weight_decay_params)
     for group in groups:
         for weight, is_hidden in zip(group["params"], group["hidden"], strict=True):
             weight.use_muon = is_hidden
@@ -146,7 +146,7 @@ def _step(run: Run, engine: Any, optimizer: Any, batches: list[Any], step: int, 
     sums = torch.zeros(len(run.losses), 2, dtype=torch.float64)
     torch.manual_seed(_noise_seed(run.seed, step, rank))
     for group in optimizer.param_groups:
-        group["lr"] = rate_at(run.optim, run.phases, step)
+        group["lr"] = rate_at(run.optimizer, run.phases, step)
     for batch in batches:
         loss = engine(**to_tensors(batch, engine.device))
         for number, each in enumerate(run.losses):

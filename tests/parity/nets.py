@@ -16,7 +16,9 @@ from training.specs import Phase
 
 STEPS: Final = 20
 ROWS: Final = 467  # of the token table, an odd number: one worker has a row more
-PHASES: Final = (Phase(length=48, batch=9, steps=STEPS),)  # nine ragged rows: workers have different numbers of them
+PHASES: Final = (
+    Phase(seq_length=48, global_batch_size=9, steps=STEPS),
+)  # nine ragged rows: workers have different numbers of them
 MICRO_TOKENS: Final = 144  # three rows at a time
 SAMPLED: Final = ("ELECTRA",)  # what they read depends on the worker that draws it
 RECIPES: Final = {
@@ -38,11 +40,11 @@ OVERRIDES: Final = {
     "ELECTRA": ["model.embedding_size=16", "model.generator_size_ratio=0.5", "model.num_attention_heads=8"],
 }
 OPTIMISERS: Final[dict[str, Optim]] = {
-    "AdamW": AdamW(peak=1e-2, warmup=2),
-    "LAMB": Lamb(peak=1e-2, warmup=1),
-    "Adafactor": Adafactor(peak=0.03, warmup=2),
-    "Muon": Muon(peak=1e-2, warmup=2),
-    "Lion": Lion(peak=1e-3, warmup=2),
+    "AdamW": AdamW(learning_rate=1e-2, warmup_steps=2),
+    "LAMB": Lamb(learning_rate=1e-2, warmup_steps=1),
+    "Adafactor": Adafactor(learning_rate=0.03, warmup_steps=2),
+    "Muon": Muon(learning_rate=1e-2, warmup_steps=2),
+    "Lion": Lion(learning_rate=1e-3, warmup_steps=2),
 }
 
 
@@ -52,7 +54,7 @@ def recipe(net: str, optimiser: str) -> Recipe:
     width, inner = (128, 160) if optimiser == "Adafactor" else (32, 128)
     sizes = f"layers=2 width={width} heads=4 inner={inner} dropout=0 attention_dropout=0 init_std=0.1".split()
     found = load(RECIPES[net], [*(f"trunk.{size}" for size in sizes), *OVERRIDES.get(net, [])], scale="tiny")
-    return replace(found, optim=OPTIMISERS[optimiser], phases=PHASES)
+    return replace(found, optimizer=OPTIMISERS[optimiser], phases=PHASES)
 
 
 @cache
@@ -85,7 +87,7 @@ def run(cell: Cell, corpus: Path, folder: Path) -> Run:
         folder / cell.name,
         trunk=wanted.model,
         losses=wanted.losses,
-        optim=wanted.optim,
+        optim=wanted.optimizer,
         phases=wanted.phases,
         sampling=wanted.sampling,
         vocab_size=ROWS,

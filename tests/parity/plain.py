@@ -33,6 +33,6 @@ def plain_losses(run: Run, engine: Engine[Model], data: int) -> list[float]:
                 objective = torch.stack(parts).sum()
                 mean += float(objective.detach().double())
                 engine.backward(objective)
-        engine.step(rate_at(run.optim, run.phases, step))
+        engine.step(rate_at(run.optimizer, run.phases, step))
         found.append(mean)
     return found

@@ -35,7 +35,7 @@ def losses(job: dict[str, Any]) -> list[float]:
         return [metrics["train/loss"] for metrics in seen["steps"].values()]
     if run.machine.precision == "fp32":
         plain = replace(run, machine=Machine(micro_tokens=run.machine.micro_tokens))
-        return plain_losses(plain, LocalEngine(build_model(plain), plain.optim, plain.machine), job["data"])
+        return plain_losses(plain, LocalEngine(build_model(plain), plain.optimizer, plain.machine), job["data"])
     return plain_losses(run, engine_of(run), job["data"])
 
 

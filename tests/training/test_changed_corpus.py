@@ -62,7 +62,7 @@ def other_manifest(corpus: Path) -> None:
 
 def train(run: Run, at: int, change: Callable[[], Any]) -> Any:
     """Train; after so many updates something happens to the corpus."""
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
 
     def doing(done: int, doing: str) -> None:
         if done == at and not doing:
@@ -131,7 +131,9 @@ def test_ids_that_no_vocabulary_has_are_the_corpus_fault(run: Run) -> None:
         train(run, 7, lambda: out_of_range(Path(run.corpus)))
 
 
-@pytest.mark.parametrize("error", [IndexError("bug"), Diverged("lower optim.peak"), MiscountedLoss("mend `count`")])
+@pytest.mark.parametrize(
+    "error", [IndexError("bug"), Diverged("lower optimizer.learning_rate"), MiscountedLoss("mend `count`")]
+)
 def test_what_was_read_is_looked_at_before_an_error_is_called_a_bug(
     run: Run, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,21 +89,21 @@ def test_padded_and_unpadded_batches_ask_the_same(run: Run) -> None:
 
 
 def test_a_phase_of_the_same_length_goes_on_and_one_of_another_starts_its_own_order(run: Run) -> None:
-    whole = open_loader(replace(run, phases=(Phase(length=48, batch=3, steps=6),)), 0, 1)
+    whole = open_loader(replace(run, phases=(Phase(seq_length=48, global_batch_size=3, steps=6),)), 0, 1)
     phases = (
-        Phase(length=48, batch=3, steps=2),
-        Phase(length=24, batch=5, steps=2),
-        Phase(length=48, batch=6, steps=2),
+        Phase(seq_length=48, global_batch_size=3, steps=2),
+        Phase(seq_length=24, global_batch_size=5, steps=2),
+        Phase(seq_length=48, global_batch_size=6, steps=2),
     )
     loader = open_loader(replace(run, phases=phases), 0, 1)
     assert rows(loader.at(0)) + rows(loader.at(1)) == rows(whole.at(0)) + rows(whole.at(1))
     assert rows(loader.at(4)) + rows(loader.at(5)) == [row for step in range(2, 6) for row in rows(whole.at(step))]
-    assert [loader.phase_of(step).batch for step in range(6)] == [3, 3, 5, 5, 6, 6]
+    assert [loader.phase_of(step).global_batch_size for step in range(6)] == [3, 3, 5, 5, 6, 6]
     assert max(len(row) for row in rows(loader.at(2))) <= 24
 
 
 def test_tokens_fill_a_batch_and_no_row_is_lost_or_read_twice(run: Run) -> None:
-    filled = replace(run, phases=(Phase(length=48, batch=4, steps=400, fill="tokens"),))
+    filled = replace(run, phases=(Phase(seq_length=48, global_batch_size=4, steps=400, batch_unit="token"),))
     loader, order = open_loader(filled, 0, 1), open_loader(run, 0, 1).rows_by_length[48]
     read = [rows(loader.at(step)) for step in range(400)]
     num_rows = sum(len(batch) for batch in read)
@@ -118,7 +118,7 @@ def test_tokens_fill_a_batch_and_no_row_is_lost_or_read_twice(run: Run) -> None:
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_workers_share_a_batch_that_tokens_fill(run: Run, world: int) -> None:
-    filled = replace(run, phases=(Phase(length=48, batch=4, steps=9, fill="tokens"),))
+    filled = replace(run, phases=(Phase(seq_length=48, global_batch_size=4, steps=9, batch_unit="token"),))
     parts = [open_loader(filled, rank, world).at(7) for rank in range(world)]
     assert [row for part in parts for row in rows(part)] == rows(open_loader(filled, 0, 1).at(7))
 
@@ -171,7 +171,7 @@ def test_a_run_without_evaluation_opens_no_validation_split(run: Run) -> None:
 
 @pytest.fixture
 def streaming(run: Run) -> Run:
-    return replace(resampled(gpt(run), packing=Stream()), phases=(Phase(length=16, batch=6, steps=12),))
+    return replace(resampled(gpt(run), packing=Stream()), phases=(Phase(seq_length=16, global_batch_size=6, steps=12),))
 
 
 def ragged(batch: Batch) -> list[list[int]]:
@@ -203,11 +203,11 @@ def test_the_workers_together_have_the_streams_of_one(streaming: Run, world: int
 
 
 def test_a_phase_of_another_batch_begins_with_an_empty_memory_and_one_of_the_same_goes_on(streaming: Run) -> None:
-    phases = tuple(Phase(length=16, batch=batch, steps=2) for batch in (3, 3, 6, 3))
+    phases = tuple(Phase(seq_length=16, global_batch_size=batch, steps=2) for batch in (3, 3, 6, 3))
     loader = open_loader(replace(streaming, phases=phases), 0, 1)
     fresh = [bool(loader.at(step)[0]["fresh"].all()) for step in range(8)]
     assert fresh == [True, False, False, False, True, False, True, False]
-    whole = open_loader(replace(streaming, phases=(Phase(length=16, batch=3, steps=6),)), 0, 1)
+    whole = open_loader(replace(streaming, phases=(Phase(seq_length=16, global_batch_size=3, steps=6),)), 0, 1)
     assert [rows(loader.at(step)) for step in (0, 1, 2, 3, 6, 7)] == [rows(whole.at(step)) for step in range(6)]
 
 

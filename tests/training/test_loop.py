@@ -35,7 +35,7 @@ class Spy(LocalEngine):
     """A local engine with faults: gradients that are not finite before some updates, a death before one."""
 
     def __init__(self, run: Run, poison: Sequence[int] = (), die_at: int = -1) -> None:
-        super().__init__(build_model(run), run.optim, run.machine)
+        super().__init__(build_model(run), run.optimizer, run.machine)
         self.poison, self.die_at, self.done = poison, die_at, 0
 
     def backward(self, loss: Tensor) -> None:
@@ -66,7 +66,13 @@ def losses(logged: Metrics) -> list[float]:
 
 def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
     result, logged = train(
-        replace(run, phases=(Phase(length=48, batch=16, steps=60), Phase(length=24, batch=8, steps=20)))
+        replace(
+            run,
+            phases=(
+                Phase(seq_length=48, global_batch_size=16, steps=60),
+                Phase(seq_length=24, global_batch_size=8, steps=20),
+            ),
+        )
     )
     assert (result.finished, result.state.step) == (True, 80)
     assert list(logged) == list(range(1, 81))
@@ -259,7 +265,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(run: Run) -> None:
 
 
 def test_ten_skipped_steps_in_a_row_are_a_divergence_and_never_a_checkpoint(run: Run) -> None:
-    with pytest.raises(Diverged, match=r"the last 10 of 14 updates had no finite gradient; lower optim.peak"):
+    with pytest.raises(
+        Diverged, match=r"the last 10 of 14 updates had no finite gradient; lower optimizer.learning_rate"
+    ):
         train(replace(run, save_every=2), poison=range(4, 20))
     resumed, _ = train(replace(run, save_every=2))
     assert resumed.finished
@@ -273,7 +281,7 @@ def test_a_corpus_that_is_not_there_is_one_line(run: Run) -> None:
 
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 def test_a_run_travels_as_json(run: Run, make) -> None:
-    run = replace(make(run), optim=AdamW(peak=1e-4, schedule="cosine", bias_correction=False))
+    run = replace(make(run), optimizer=AdamW(learning_rate=1e-4, lr_schedule="cosine", bias_correction=False))
     assert Run.from_json(run.to_json()) == run
 
 
@@ -319,7 +327,7 @@ def with_loss(kind: str, run: Run) -> Run:
 
 def train_half(run: Run, kind: str) -> None:
     """Train until a step is logged, with a head that scores half of its targets."""
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
     name = next(loss.head_name for loss in run.losses if loss.kind == kind)
     engine.model.heads[name].register_forward_hook(
         lambda module, given, score: score._replace(loss=score.loss / 2, count=score.count // 2)
@@ -367,7 +375,7 @@ def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -
 
 def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_it_begins(run: Run) -> None:
     told: list[tuple[int, str]] = []
-    run = replace(run, phases=(Phase(length=48, batch=8, steps=4),), eval_every=2, save_every=3)
+    run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=4),), eval_every=2, save_every=3)
     engine = Spy(run)
     pretrain(run, engine, lambda step, metrics: None, doing=lambda done, what: told.append((done, what)))
     evaluation, checkpoint = "evaluation", "checkpoint"
@@ -383,7 +391,7 @@ def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_
 def test_whoever_looks_on_is_told_of_all_that_takes_longer_than_a_step(run: Run) -> None:
     """Samples, kept weights and a profile's export were steps that hung."""
     told, did = list[tuple[int, str]](), list[tuple[int, str]]()
-    run = replace(run, phases=(Phase(length=48, batch=8, steps=7),), eval_every=4, weights_every=5)
+    run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=7),), eval_every=4, weights_every=5)
     run = replace(run, samples=("",), profile=2)
 
     def look(step: int) -> None:

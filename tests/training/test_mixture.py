@@ -10,7 +10,11 @@ from tests.preprocessing.toy import ToyVocab
 from training.data import Loader
 from training.specs import Machine, Phase
 
-PHASES = (Phase(length=32, batch=12, steps=5), Phase(length=64, batch=6, steps=4), Phase(length=32, batch=12, steps=6))
+PHASES = (
+    Phase(seq_length=32, global_batch_size=12, steps=5),
+    Phase(seq_length=64, global_batch_size=6, steps=4),
+    Phase(seq_length=32, global_batch_size=12, steps=6),
+)
 
 
 def loader(parts, rank: int = 0, world: int = 1) -> Loader:

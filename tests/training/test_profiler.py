@@ -24,7 +24,7 @@ def profiled(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ru
 
 
 def trained(run: Run) -> dict[str, torch.Tensor]:
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
     pretrain(run, engine, lambda step, metrics: None)
     return engine.full_state()
 
@@ -75,6 +75,6 @@ def test_a_run_that_ends_before_says_so(corpus: Path, tmp_path: Path, caplog: py
 def test_a_step_that_was_not_made_is_not_counted(corpus: Path, tmp_path: Path) -> None:
     """A run that was asked to stop had begun one, and its means were of one step too many."""
     run, asked = mini_run(corpus, tmp_path / "stopped", profile=9), iter([*6 * [False], True])
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
     assert pretrain(run, engine, lambda step, metrics: None, lambda: next(asked)).state.step == 6
     assert "Means of 3 steps" in (Path(run.folder) / "profile" / "table.txt").read_text()

@@ -97,13 +97,13 @@ def test_no_thread_process_or_file_outlives_a_training(
     run: Run, end: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
     pretrain(replace(run, folder=str(tmp_path / "warm")), engine, ignore)  # libraries open what they keep
     run = ENDS[end](monkeypatch, run)
     caught: list[BaseException] = []  # its traceback holds what the frames have
     with outliving(("/dev/", "pipe", run.corpus)) as left:  # pipes and mapped shards go with the traceback
         try:
-            pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), ignore)
+            pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
         except BaseException as error:
             caught.append(error)
     assert (left.threads, left.processes, left.files) == ([], [], [])
@@ -126,7 +126,7 @@ def test_the_checkpoint_that_is_being_written_at_an_error_is_finished(
 
     monkeypatch.setattr(loop.Learner, "learn", learned)
     with pytest.raises(type(error)):
-        pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), ignore)
+        pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
     assert names(Path(run.folder) / CHECKPOINTS) == [checkpoint.name(4)]
     assert checkpoint.find_fault(Path(run.folder) / CHECKPOINTS / checkpoint.name(4)) is None
 
@@ -145,7 +145,7 @@ def test_a_checkpoint_that_cannot_be_finished_at_an_error_is_a_warning(
     finish = Saver.finish_alone
     monkeypatch.setattr(Saver, "finish_alone", lambda self: go_on.set() or finish(self))
     with pytest.raises(Fault), caplog.at_level(logging.WARNING):
-        pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), ignore)
+        pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
     assert "the checkpoint of step 4 is not whole: [Errno 28] No space left on device" in caplog.text
     assert names(Path(run.folder) / CHECKPOINTS) == []
 
@@ -283,5 +283,5 @@ def test_another_thread_finishes_what_a_training_that_waits_cannot(tmp_path: Pat
 
 def test_a_refused_start_leaves_no_thread(run: Run) -> None:
     with outliving() as left, pytest.raises(BadInput):
-        pretrain(replace(run, resume="must"), LocalEngine(build_model(run), run.optim, run.machine), ignore)
+        pretrain(replace(run, resume="must"), LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
     assert left.threads == []

@@ -38,7 +38,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 def short(run: Run, policy: str = "off", **keys: Any) -> Run:
     stability = Stability(policy=policy, window=8, **keys)  # type: ignore[arg-type]
-    phases = (Phase(length=48, batch=9, steps=STEPS),)
+    phases = (Phase(seq_length=48, global_batch_size=9, steps=STEPS),)
     trunk = replace(run.model, hidden_dropout=0.1)
     return replace(run, model=trunk, phases=phases, save_every=4, keep=2, stability=stability)
 
@@ -47,7 +47,7 @@ class Faulty(LocalEngine):
     """An engine in which some batches, wherever they come, have losses and gradients fifty times too large, or NaN."""
 
     def __init__(self, run: Run, bad: Iterable[int] = (), factor: float = 50.0) -> None:
-        super().__init__(build_model(run), run.optim, run.machine)
+        super().__init__(build_model(run), run.optimizer, run.machine)
         self.bad = {batch["ids"].tobytes() for step in bad for batch in open_loader(run, 0, 1).at(step - 1)}
         self.factor, self.updates = factor, 0
 
@@ -124,7 +124,7 @@ def test_a_spike_is_said_with_its_step_and_value(run: Run, caplog: pytest.LogCap
 
 def test_a_spike_ends_a_run_whose_policy_is_to_fail(run: Run) -> None:
     with pytest.raises(
-        Diverged, match=rf"step {BAD}: loss .* is a spike, .*; lower optim.peak .*policy=skip or rollback"
+        Diverged, match=rf"step {BAD}: loss .* is a spike, .*; lower optimizer.learning_rate .*policy=skip or rollback"
     ):
         train(short(run, "fail", sigmas=20.0), [BAD])
     with pytest.raises(Diverged, match="step 3: loss nan is not finite"):
@@ -290,7 +290,9 @@ def test_a_rollback_without_a_checkpoint_is_one_line(run: Run) -> None:
 
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
 def test_too_many_skipped_batches_end_the_run(run: Run, policy: str) -> None:
-    with pytest.raises(Diverged, match=r"more than 2 of the last 8 batches were skipped; lower optim.peak"):
+    with pytest.raises(
+        Diverged, match=r"more than 2 of the last 8 batches were skipped; lower optimizer.learning_rate"
+    ):
         train(short(run, policy, sigmas=20.0, most=2, before=0), [BAD, BAD + 1, BAD + 2])
 
 
@@ -315,7 +317,7 @@ def test_a_run_that_resumes_knows_its_window(run: Run, policy: str) -> None:
 
 
 def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
-    train(replace(run, phases=(Phase(length=48, batch=9, steps=8),)))
+    train(replace(run, phases=(Phase(seq_length=48, global_batch_size=9, steps=8),)))
     with pytest.raises(BadInput, match=r"skip_steps names step 5, from which the checkpoint after step 8 has learned;"):
         train(replace(run, skip_steps=(5,)))
     result, *_ = train(replace(run, skip_steps=(15,)))

@@ -51,7 +51,7 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
 def engine_of(run: Run) -> zero.DeepSpeedEngine[Model]:
     """This worker's engine, with its share of the net."""
     mesh = mesh_of(run.machine)
-    return zero.DeepSpeedEngine(describe_model(run, mesh.share, mesh.line.stage), run.optim, run.machine)
+    return zero.DeepSpeedEngine(describe_model(run, mesh.share, mesh.line.stage), run.optimizer, run.machine)
 
 
 def train(run: Run, fault: Fault) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "managed_gradient_accumulation": False,
         "gradient_allreduce_op": "mean",
         # DeepSpeed's own default has been 1.0 since June 2026; on stage 0 the engine below clips
-        "gradient_clipping": spec.clip if machine.zero else 0.0,
+        "gradient_clipping": spec.max_grad_norm if machine.zero else 0.0,
         "zero_allow_untested_optimizer": True,  # optim.py knows of the pieces
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
@@ -185,7 +185,7 @@ class DeepSpeedEngine(Generic[M]):
         for name, weight in model.named_parameters():
             # the others count once in the norm of the gradient
             weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own
-        groups = groups or parameter_groups(model, spec.decay, spec.decays)
+        groups = groups or parameter_groups(model, spec.weight_decay, spec.weight_decay_params)
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
             self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
                 model=model,
@@ -205,7 +205,7 @@ class DeepSpeedEngine(Generic[M]):
         if self._scaler():  # else DeepSpeed ends with a traceback: the loop counts what is skipped, and ends in words
             self.optimizer.loss_scaler.raise_error_at_min_scale = False
         if machine.zero == 0:
-            self._guard(spec.clip)
+            self._guard(spec.max_grad_norm)
         elif self.mesh.divides and hasattr(self.optimizer, "scaled_global_norm"):  # stages 1 and 2
             self._sum_norms_once()
 

@@ -31,12 +31,12 @@ class LocalEngine(Generic[M]):
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
             materialise(model, lambda value: nn.Parameter(value.to(self.device)))
-        self.model, self.clip = model.to(self.device), spec.clip
+        self.model, self.clip = model.to(self.device), spec.max_grad_norm
         set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = self.data_rank, self.data_world = 0, 1
         self.counts = True
         self.zero: int | str = "none"
-        self.optimizer = spec.build(groups or parameter_groups(model, spec.decay, spec.decays))
+        self.optimizer = spec.build(groups or parameter_groups(model, spec.weight_decay, spec.weight_decay_params))
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.model(to_tensors(batch, self.device))

@@ -64,7 +64,7 @@ def held_out(run: Run) -> Rows:
     store = Store.open(run.corpus, split)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
     sampling = replace(run.sampling, seed=0, static_masks=0)
-    return Rows(store, vocab, sampling, max(phase.length for phase in run.phases))
+    return Rows(store, vocab, sampling, max(phase.seq_length for phase in run.phases))
 
 
 @torch.no_grad()

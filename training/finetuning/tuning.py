@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from training.finetuning.targets import Target
 
 Optimizer = Literal["adamw", "adafactor"]
-Schedule = Literal["linear_from_peak", "constant", "slanted_triangle"]
+Schedule = Literal["linear_after_warmup", "constant", "slanted_triangular"]
 Features = Literal["none", "last", "last_four", "mix"]
 """What heads read of a frozen trunk: its last states, those of its last four layers, a learned mix of all; or none: the
 trunk learns too."""
@@ -32,7 +32,7 @@ class Tuning:
     epochs: float = 3.0
     steps: int = 0  # in place of epochs, where it is not 0
     warmup: float = 0.1  # share of the steps
-    schedule: Schedule = "linear_from_peak"
+    schedule: Schedule = "linear_after_warmup"
     floor: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
     decay: float = 0.01
     beta2: float = 0.999  # of AdamW, as are the next two
@@ -107,12 +107,12 @@ class Tuning:
     def optim(self, steps: int) -> AdamW | Adafactor:
         """The optimiser of a fine-tuning of so many updates. The rates of Adafactor are relative to the weights."""
         common: dict[str, Any] = {
-            "peak": self.peak,
-            "warmup": int(self.warmup * steps),
-            "schedule": self.schedule,
-            "floor": self.floor,
-            "decay": self.decay,
-            "clip": self.clip,
+            "learning_rate": self.peak,
+            "warmup_steps": int(self.warmup * steps),
+            "lr_schedule": self.schedule,
+            "min_lr_ratio": self.floor,
+            "weight_decay": self.decay,
+            "max_grad_norm": self.clip,
         }
         if self.optimizer == "adafactor":
             return Adafactor(**common)

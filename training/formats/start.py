@@ -31,8 +31,8 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
     Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
     """
     model = Model(run.model, run.losses, run.vocab_size, run.seed, share)
-    if run.start:
-        take_over(model, Path(run.start))
+    if run.init_checkpoint:
+        take_over(model, Path(run.init_checkpoint))
     return _compiled(run, model)
 
 
@@ -48,8 +48,8 @@ def describe_model(run: Run, share: Share = WHOLE, stage: Stage = ONLY) -> Model
         model = Model(run.model, run.losses, run.vocab_size, run.seed, share, stage)
     goes_on = workers.rank == 0 and checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume)
     model.replaced = any(workers.reduce_sums([goes_on]))
-    if run.start and not model.replaced:
-        model.given = dict(_taken(model, Path(run.start), workers))
+    if run.init_checkpoint and not model.replaced:
+        model.given = dict(_taken(model, Path(run.init_checkpoint), workers))
     return _compiled(run, model)
 
 

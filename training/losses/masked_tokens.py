@@ -31,7 +31,10 @@ class MaskedTokens:
     shrinks: ClassVar[Shrinks] = {}
     # short rows first: which tokens are neighbours is learned in a quarter of the steps that rows of 128 take
     phases: ClassVar[ScaledPhases] = {
-        "small": ({"length": 32, "batch": 64, "steps": 5_000}, {"length": 128, "batch": 16, "steps": 7_000})
+        "small": (
+            {"seq_length": 32, "global_batch_size": 64, "steps": 5_000},
+            {"seq_length": 128, "global_batch_size": 16, "steps": 7_000},
+        )
     }
 
     def describe(self, context: LossContext) -> str:

@@ -30,7 +30,7 @@ class NextToken:
     not_exported: ClassVar[str] = ""
     shrinks: ClassVar[Shrinks] = {}
     # each token is a target, and most of the work is the vocabulary
-    phases: ClassVar[ScaledPhases] = {"small": ({"length": 128, "batch": 16, "steps": 3_600},)}
+    phases: ClassVar[ScaledPhases] = {"small": ({"seq_length": 128, "global_batch_size": 16, "steps": 3_600},)}
 
     def describe(self, context: LossContext) -> str:
         return weighted(self.weight, context.target or "next token")

@@ -34,7 +34,10 @@ class Replaced:
     shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
     # fewer than those of masked tokens: an update takes three times as long
     phases: ClassVar[ScaledPhases] = {
-        "small": ({"length": 32, "batch": 64, "steps": 3_000}, {"length": 128, "batch": 16, "steps": 4_500})
+        "small": (
+            {"seq_length": 32, "global_batch_size": 64, "steps": 3_000},
+            {"seq_length": 128, "global_batch_size": 16, "steps": 4_500},
+        )
     }
 
     @property

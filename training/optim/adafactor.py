@@ -16,13 +16,13 @@ class Adafactor(Updates):
     (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000)). Grover's rates are not relative."""
 
     kind: Literal["adafactor"] = "adafactor"
-    peak: float = 0.01
-    warmup: int = 10_000
-    schedule: str = "rsqrt"
-    decay: float = 0.0
-    clip: float = 0.0
-    relative: bool = True  # rates are relative to the size of the weights
-    square_decay: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
+    learning_rate: float = 0.01
+    warmup_steps: int = 10_000
+    lr_schedule: str = "constant_then_inverse_sqrt"
+    weight_decay: float = 0.0
+    max_grad_norm: float = 0.0
+    scale_parameter: bool = True  # rates are relative to the size of the weights
+    beta2: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
     states: ClassVar[float] = 0.0
     other_states: ClassVar[float] = 1.0  # squares of what is no large matrix
     factored_from: ClassVar[int] = 128  # of T5 (mesh_tensorflow/optimize.py)
@@ -31,12 +31,16 @@ class Adafactor(Updates):
     is_one_by_one: ClassVar[bool] = True
     # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
     shrinks: ClassVar[Shrinks] = shrunk(
-        Updates.shrinks, {"tiny": {"peak": 3e-2, "relative": True}, "small": {"peak": 2e-2, "relative": True}}
+        Updates.shrinks,
+        {
+            "tiny": {"learning_rate": 3e-2, "scale_parameter": True},
+            "small": {"learning_rate": 2e-2, "scale_parameter": True},
+        },
     )
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)
-        require(0 <= self.square_decay < 1, "optim.square_decay", self.square_decay, "a number from 0 up to 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 up to 1")
 
     def describe(self) -> str:
         return "Adafactor"
@@ -45,4 +49,6 @@ class Adafactor(Updates):
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
         from training.optim.steps import FactoredUpdates, one_by_one
 
-        return FactoredUpdates(one_by_one(groups), self.peak, self.relative, self.square_decay, self.factored_from)
+        return FactoredUpdates(
+            one_by_one(groups), self.learning_rate, self.scale_parameter, self.beta2, self.factored_from
+        )

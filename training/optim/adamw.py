@@ -24,7 +24,10 @@ class AdamW(Moments):
     # without bias correction the first rates are several times the peak
     shrinks: ClassVar[Shrinks] = shrunk(
         Moments.shrinks,
-        {"tiny": {"peak": 3e-3, "bias_correction": True}, "small": {"peak": 1e-3, "bias_correction": True}},
+        {
+            "tiny": {"learning_rate": 3e-3, "bias_correction": True},
+            "small": {"learning_rate": 1e-3, "bias_correction": True},
+        },
     )
 
     def describe(self) -> str:
@@ -38,5 +41,5 @@ class AdamW(Moments):
 
         if self.bias_correction:
             betas = (self.beta1, self.beta2)
-            return TorchAdamW(list(groups), lr=self.peak, betas=betas, eps=self.eps, fused=True)
-        return UncorrectedAdamW(list(groups), lr=self.peak, betas=(self.beta1, self.beta2), eps=self.eps)
+            return TorchAdamW(list(groups), lr=self.learning_rate, betas=betas, eps=self.eps, fused=True)
+        return UncorrectedAdamW(list(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)

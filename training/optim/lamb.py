@@ -22,7 +22,9 @@ class Lamb(Moments):
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
     # relative to the weights; a third and three times as much learn more slowly
-    shrinks: ClassVar[Shrinks] = shrunk(Moments.shrinks, {"tiny": {"peak": 1e-2}, "small": {"peak": 1e-2}})
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Moments.shrinks, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 1e-2}}
+    )
 
     def describe(self) -> str:
         return "LAMB"
@@ -31,4 +33,4 @@ class Lamb(Moments):
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
         from training.optim.steps import ScaledAdamW, one_by_one
 
-        return ScaledAdamW(one_by_one(groups), lr=self.peak, betas=(self.beta1, self.beta2), eps=self.eps)
+        return ScaledAdamW(one_by_one(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)

@@ -24,12 +24,14 @@ class Lion(Updates):
     other_states: ClassVar[float] = 1.0
 
     # a third of AdamW's, as in the paper
-    shrinks: ClassVar[Shrinks] = shrunk(Updates.shrinks, {"tiny": {"peak": 1e-3}, "small": {"peak": 3e-4}})
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Updates.shrinks, {"tiny": {"learning_rate": 1e-3}, "small": {"learning_rate": 3e-4}}
+    )
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)
-        require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "a number from 0 up to 1")
-        require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "a number from 0 up to 1")
+        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 up to 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 up to 1")
 
     def describe(self) -> str:
         return "Lion"
@@ -38,4 +40,4 @@ class Lion(Updates):
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
         from training.optim.steps import SignUpdates
 
-        return SignUpdates(list(groups), lr=self.peak, betas=(self.beta1, self.beta2))
+        return SignUpdates(list(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2))

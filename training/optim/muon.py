@@ -15,16 +15,20 @@ class Muon(Moments):
     """Momentum whose singular values are all made about 1, for the matrices of the layers; AdamW for tables, heads,
     norms and biases (Keller Jordan, "Muon", 2024).
 
-    `scaling: rms` (arXiv:2502.16982, 2.2) makes updates as large as AdamW's, .2 sqrt(larger side), so that its rates
-    and weight decay fit. `shape` is the author's, sqrt(rows / columns) where a matrix has more rows; his rates are .02
-    for matrices and about a fiftieth of it for the rest (`adam_scale`).
+    `adjust_lr_fn: match_rms_adamw` (arXiv:2502.16982, 2.2) makes updates as large as AdamW's, .2 sqrt(larger side), so
+    that its rates and weight decay fit. `shape` is the author's, sqrt(rows / columns) where a matrix has more rows; his
+    rates are .02 for matrices and about a fiftieth of it for the rest (`adamw_lr_ratio`).
     """
 
     kind: Literal["muon"] = "muon"
     momentum: float = 0.95  # share of the running mean of a matrix' gradients that is kept; Nesterov's
-    scaling: Literal["rms", "shape"] = "rms"  # of the update of a matrix: by its larger side, or by rows / columns
-    adam_scale: float = 1.0  # learning rate of what AdamW updates, as a share of that of matrices
-    newton_schulz: Literal["fp32", "bf16"] = "fp32"  # numbers of the iteration; bf16 is the author's, faster on a GPU
+    adjust_lr_fn: Literal["match_rms_adamw", "original"] = (
+        "match_rms_adamw"  # of the update of a matrix: by its larger side, or by rows / columns
+    )
+    adamw_lr_ratio: float = 1.0  # learning rate of what AdamW updates, as a share of that of matrices
+    newton_schulz_dtype: Literal["fp32", "bf16"] = (
+        "fp32"  # numbers of the iteration; bf16 is the author's, faster on a GPU
+    )
     eps: float = 1e-8  # of AdamW
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
@@ -32,12 +36,14 @@ class Muon(Moments):
     other_states: ClassVar[float] = 2.0
 
     # three times AdamW's: on made-up text, 400 steps, both a third and three times as much learn more slowly (BERT)
-    shrinks: ClassVar[Shrinks] = shrunk(Moments.shrinks, {"tiny": {"peak": 1e-2}, "small": {"peak": 3e-3}})
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Moments.shrinks, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 3e-3}}
+    )
 
     def __post_init__(self) -> None:
         Moments.__post_init__(self)
-        require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "a number from 0 up to 1")
-        require(self.adam_scale > 0, "optim.adam_scale", self.adam_scale, "a share above 0")
+        require(0 <= self.momentum < 1, "optimizer.momentum", self.momentum, "a number from 0 up to 1")
+        require(self.adamw_lr_ratio > 0, "optimizer.adamw_lr_ratio", self.adamw_lr_ratio, "a share above 0")
 
     def describe(self) -> str:
         return "Muon"
@@ -49,6 +55,8 @@ class Muon(Moments):
         single = one_by_one(groups)
         for group in single:
             if not group["is_hidden"]:
-                group["scale"] = self.adam_scale * group.get("scale", 1.0)
-        own = {"momentum": self.momentum, "scaling": self.scaling, "newton_schulz": self.newton_schulz}
-        return OrthogonalUpdates(single, self.peak, {"betas": (self.beta1, self.beta2), "eps": self.eps, **own})
+                group["scale"] = self.adamw_lr_ratio * group.get("scale", 1.0)
+        own = {"momentum": self.momentum, "scaling": self.adjust_lr_fn, "newton_schulz": self.newton_schulz_dtype}
+        return OrthogonalUpdates(
+            single, self.learning_rate, {"betas": (self.beta1, self.beta2), "eps": self.eps, **own}
+        )

@@ -35,15 +35,15 @@ class OptimPart(Rates, Protocol):
         """Its name in a recipe."""
 
     @property
-    def decay(self) -> float:
+    def weight_decay(self) -> float:
         """Weight decay."""
 
     @property
-    def decays(self) -> Decays:
+    def weight_decay_params(self) -> Decays:
         """What decays: matrices and tables, or norms and biases too."""
 
     @property
-    def clip(self) -> float:
+    def max_grad_norm(self) -> float:
         """Global norm of the raw gradient above which it is scaled down; 0: no clipping."""
 
     def describe(self) -> str:

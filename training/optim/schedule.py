@@ -15,23 +15,23 @@ class Rates(Protocol):
     """What the learning rate takes from an optimiser."""
 
     @property
-    def peak(self) -> float:
+    def learning_rate(self) -> float:
         """Highest learning rate."""
 
     @property
-    def warmup(self) -> int:
+    def warmup_steps(self) -> int:
         """Steps."""
 
     @property
-    def schedule(self) -> str:
+    def lr_schedule(self) -> str:
         """A name in SCHEDULES."""
 
     @property
-    def floor(self) -> float:
+    def min_lr_ratio(self) -> float:
         """Lowest learning rate after the warm-up, as a share of the peak."""
 
     @property
-    def horizon(self) -> int:
+    def lr_decay_steps(self) -> int:
         """Step at which the decay ends; 0: with the run."""
 
 
@@ -43,11 +43,11 @@ class Stretch(Protocol):
         """Its updates."""
 
     @property
-    def peak(self) -> float:
+    def learning_rate(self) -> float:
         """Highest learning rate of a schedule that begins with it; 0: the one before goes on."""
 
     @property
-    def warmup(self) -> int:
+    def warmup_steps(self) -> int:
         """Steps, of that schedule."""
 
 
@@ -57,11 +57,11 @@ class Cycle:
 
     begin: int  # updates of the run before it
     total: int  # updates
-    peak: float
-    warmup: int
-    schedule: str
-    floor: float
-    horizon: int = 0
+    learning_rate: float
+    warmup_steps: int
+    lr_schedule: str
+    min_lr_ratio: float
+    lr_decay_steps: int = 0
 
 
 Decay = Callable[[int, int, int], float]
@@ -113,8 +113,8 @@ class Shape:
     """A decay, and what happens to it in the steps of the warm-up.
 
     The warm-up rises linearly from 0 to the peak, or from the floor. It stands in place of the decay, multiplies it, or
-    there is none: the rate is the peak for `warmup` steps. The decay ends at the floor, or goes to 0 and stops where it
-    meets the floor.
+    there is none: the rate is the peak for `warmup_steps` steps. The decay ends at the floor, or goes to 0 and stops
+    where it meets the floor.
     """
 
     decay: Decay
@@ -124,21 +124,25 @@ class Shape:
 
 
 SCHEDULES: Final[Mapping[str, Shape]] = {
-    "linear": Shape(linear, "linear decay from step 0"),
+    "linear_from_start": Shape(linear, "linear decay from step 0"),
     # ELECTRA (google-research/electra, optimization.py)
-    "linear_product": Shape(linear, "linear decay from step 0, times the warm-up", "multiplies"),
-    "linear_from_peak": Shape(linear_from_peak, "linear decay from the peak"),
+    "linear_times_warmup": Shape(linear, "linear decay from step 0, times the warm-up", "multiplies"),
+    "linear_after_warmup": Shape(linear_from_peak, "linear decay from the peak"),
     # ULMFiT (arXiv:1801.06146, 3.2): its ratio is 1 / floor
-    "slanted_triangle": Shape(linear_from_peak, "linear decay from the peak, to where the warm-up began", "from_floor"),
+    "slanted_triangular": Shape(
+        linear_from_peak, "linear decay from the peak, to where the warm-up began", "from_floor"
+    ),
     "polynomial": Shape(polynomial, "polynomial decay of power 3"),
     "cosine": Shape(cosine, "cosine decay"),
     "cosine_from_start": Shape(cosine_from_start, "cosine decay from step 0"),
     # Megatron-LM (arXiv:1909.08053, 4.2; learning_rates.py of 2019)
-    "cosine_stopped": Shape(cosine, "cosine decay, stopped", stops=True),
+    "cosine_truncated": Shape(cosine, "cosine decay, stopped", stops=True),
     "constant": Shape(constant, "no decay"),
     "inverse_sqrt": Shape(inverse_sqrt, "decay with one over the root of the step"),
     # T5 (arXiv:1910.10683, 3.1.2)
-    "rsqrt": Shape(inverse_sqrt, "decay with one over the root of the step, from a constant rate", "none"),
+    "constant_then_inverse_sqrt": Shape(
+        inverse_sqrt, "decay with one over the root of the step, from a constant rate", "none"
+    ),
 }
 
 
@@ -146,10 +150,12 @@ def describe(optim: Rates) -> str:
     """What becomes of the learning rate after the warm-up, in words.
 
     >>> from training.optim import AdamW
-    >>> describe(AdamW(peak=1e-4, schedule="cosine", floor=0.1))
+    >>> describe(AdamW(learning_rate=1e-4, lr_schedule="cosine", min_lr_ratio=0.1))
     'cosine decay to 10% of the peak'
     """
-    return SCHEDULES[optim.schedule].describes + (f" to {optim.floor:.0%} of the peak" if optim.floor else "")
+    return SCHEDULES[optim.lr_schedule].describes + (
+        f" to {optim.min_lr_ratio:.0%} of the peak" if optim.min_lr_ratio else ""
+    )
 
 
 def rate(optim: Rates, step: int, total: int) -> float:
@@ -158,21 +164,21 @@ def rate(optim: Rates, step: int, total: int) -> float:
     The rate of the very first update of a run with warm-up is 0, as in the reference implementation of BERT.
 
     >>> from training.optim import AdamW
-    >>> bert = AdamW(peak=1e-4, warmup=10_000)
+    >>> bert = AdamW(learning_rate=1e-4, warmup_steps=10_000)
     >>> [round(rate(bert, step, 1_000_000), 9) for step in (0, 5_000, 10_000, 500_000, 1_000_000)]
     [0.0, 5e-05, 9.9e-05, 5e-05, 0.0]
     """
-    total = optim.horizon or total
-    shape, risen = SCHEDULES[optim.schedule], 1.0
-    if step < optim.warmup and shape.warm_up != "none":
-        risen = step / optim.warmup
+    total = optim.lr_decay_steps or total
+    shape, risen = SCHEDULES[optim.lr_schedule], 1.0
+    if step < optim.warmup_steps and shape.warm_up != "none":
+        risen = step / optim.warmup_steps
         if shape.warm_up == "replaces":
-            return optim.peak * risen
+            return optim.learning_rate * risen
         if shape.warm_up == "from_floor":
-            return optim.peak * (optim.floor + (1 - optim.floor) * risen)
-    left = shape.decay(min(step, total), optim.warmup, total)
-    share = max(optim.floor, left) if shape.stops else optim.floor + (1 - optim.floor) * left
-    return optim.peak * risen * share
+            return optim.learning_rate * (optim.min_lr_ratio + (1 - optim.min_lr_ratio) * risen)
+    left = shape.decay(min(step, total), optim.warmup_steps, total)
+    share = max(optim.min_lr_ratio, left) if shape.stops else optim.min_lr_ratio + (1 - optim.min_lr_ratio) * left
+    return optim.learning_rate * risen * share
 
 
 def cycles(optim: Rates, phases: Sequence[Stretch]) -> list[Cycle]:
@@ -180,16 +186,22 @@ def cycles(optim: Rates, phases: Sequence[Stretch]) -> list[Cycle]:
 
     >>> from training.optim import Lamb
     >>> from training.specs import Phase
-    >>> phases = [Phase(length=128, batch=8, steps=70), Phase(length=512, batch=4, steps=20, peak=0.004, warmup=5)]
-    >>> [(cycle.begin, cycle.total, cycle.peak, cycle.warmup) for cycle in cycles(Lamb(peak=0.006, warmup=9), phases)]
+    >>> second = Phase(seq_length=512, global_batch_size=4, steps=20, learning_rate=0.004, warmup_steps=5)
+    >>> phases = [Phase(seq_length=128, global_batch_size=8, steps=70), second]
+    >>> found = cycles(Lamb(learning_rate=0.006, warmup_steps=9), phases)
+    >>> [(cycle.begin, cycle.total, cycle.learning_rate, cycle.warmup_steps) for cycle in found]
     [(0, 70, 0.006, 9), (70, 20, 0.004, 5)]
     """
     begins = [0, *accumulate(phase.steps for phase in phases)]
-    own = [(0, optim.peak, optim.warmup)]
-    own += [(at, phase.peak, phase.warmup) for at, phase in zip(begins, phases, strict=False) if phase.peak]
+    own = [(0, optim.learning_rate, optim.warmup_steps)]
+    own += [
+        (at, phase.learning_rate, phase.warmup_steps)
+        for at, phase in zip(begins, phases, strict=False)
+        if phase.learning_rate
+    ]
     ends = [*(at for at, _, _ in own[1:]), begins[-1]]
     return [
-        Cycle(begin, end - begin, peak, warmup, optim.schedule, optim.floor, optim.horizon)
+        Cycle(begin, end - begin, peak, warmup, optim.lr_schedule, optim.min_lr_ratio, optim.lr_decay_steps)
         for (begin, peak, warmup), end in zip(own, ends, strict=True)
     ]
 

@@ -15,30 +15,47 @@ ActivationCheckpointing = Literal["none", "full", "selective"]
 
 @spec
 class Phase:
-    """A stretch of training: `steps` batches of `batch` rows of at most `length` tokens (BERT A.2: 128, then 512).
+    """A stretch of training: `steps` batches of `global_batch_size` rows of at most `seq_length` tokens (BERT A.2: 128,
+    then 512).
 
-    `fill` tokens: as many rows as it takes to have the text of so many full ones (RoBERTa 4.2, DOC-SENTENCES). With a
-    `peak` the learning rate begins anew with the phase: it rises for `warmup` steps, then follows the optimiser's
-    schedule, which ends before the next phase with a peak, or with the run (arXiv:1904.00962, 4.1: re-warm-up).
+    `batch_unit` tokens: as many rows as it takes to have the text of so many full ones (RoBERTa 4.2, DOC-SENTENCES).
+    With a `learning_rate` the learning rate begins anew with the phase: it rises for `warmup_steps` steps, then follows
+    the optimiser's schedule, which ends before the next phase with a peak, or with the run (arXiv:1904.00962, 4.1:
+    re-warm-up).
     """
 
-    length: int  # tokens, special tokens included
-    batch: int  # rows in a global batch, over all workers and micro-batches
+    seq_length: int  # tokens, special tokens included
+    global_batch_size: int  # rows in a global batch, over all workers and micro-batches
     steps: int
-    fill: Literal["rows", "tokens"] = "rows"
-    peak: float = 0.0  # learning rate of a schedule that begins with the phase; 0: that of the run goes on
-    warmup: int = 0  # steps of the warm-up to it
+    batch_unit: Literal["sequence", "token"] = "sequence"
+    learning_rate: float = 0.0  # learning rate of a schedule that begins with the phase; 0: that of the run goes on
+    warmup_steps: int = 0  # steps of the warm-up to it
 
     shrinks: ClassVar[Shrinks] = {}
 
     def __post_init__(self) -> None:
-        require(self.length >= 8, "phases.length", self.length, "a number of tokens from 8 up")
-        require(self.batch >= 1, "phases.batch", self.batch, "a number of rows from 1 up")
+        require(self.seq_length >= 8, "phases.seq_length", self.seq_length, "a number of tokens from 8 up")
+        require(
+            self.global_batch_size >= 1,
+            "phases.global_batch_size",
+            self.global_batch_size,
+            "a number of rows from 1 up",
+        )
         require(self.steps >= 1, "phases.steps", self.steps, "a number of steps from 1 up")
-        require(0 <= self.peak < 100, "phases.peak", self.peak, "0 (the schedule goes on) or a learning rate below 100")
-        require(self.warmup >= 0, "phases.warmup", self.warmup, "a number of steps from 0 up")
-        alone = self.warmup > 0 and not self.peak
-        require(not alone, "phases.warmup", self.warmup, "0 where the phase has no peak: give phases.peak too")
+        require(
+            0 <= self.learning_rate < 100,
+            "phases.learning_rate",
+            self.learning_rate,
+            "0 (the schedule goes on) or a learning rate below 100",
+        )
+        require(self.warmup_steps >= 0, "phases.warmup_steps", self.warmup_steps, "a number of steps from 0 up")
+        alone = self.warmup_steps > 0 and not self.learning_rate
+        require(
+            not alone,
+            "phases.warmup_steps",
+            self.warmup_steps,
+            "0 where the phase has no peak: give phases.learning_rate too",
+        )
 
 
 @spec

@@ -25,7 +25,7 @@ class Grid:
     epochs: tuple[float, ...] = ()
     steps: int = 0  # in place of epochs
     warmup: float = 0.1  # share of the steps; from 1 up a number of steps, where `steps` is given
-    schedule: Literal["linear_from_peak", "constant", "slanted_triangle"] = "linear_from_peak"
+    schedule: Literal["linear_after_warmup", "constant", "slanted_triangular"] = "linear_after_warmup"
     floor: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     decay: float = 0.01

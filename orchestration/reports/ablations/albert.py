@@ -39,7 +39,7 @@ ALBERT_SP: Final = Table(
     ),
     varies=("data.packing.negatives", "losses"),
     vocab=_WORDS,
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 3_000}]",)},
+    budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 3_000}]",)},
 )
 
 _SHARED: Final = {"all-shared": "all", "shared-attention": "attention", "shared-FFN": "feed_forward"}
@@ -107,7 +107,7 @@ ALBERT_SHARING: Final = Table(
     varies=("model.embedding_size", "model.parameter_sharing"),
     vocab=_WORDS,
     budget={  # two layers have little to share
-        "tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "model.num_hidden_layers=4"),
+        "tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]", "model.num_hidden_layers=4"),
         "small": ("model.num_hidden_layers=4",),
     },
     facts=("parameters",),

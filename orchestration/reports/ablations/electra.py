@@ -16,7 +16,7 @@ _MLM_LIKE_ELECTRA: Final = (  # BERT with all of ELECTRA's recipe but its second
     "data.packing={kind: segment_pair, negatives: none, short_seq_prob: 0.05, single_segment_prob: 0.1}",
     "losses=[{kind: masked_tokens}]",
     "data.static_masks=0",
-    "optim.schedule=linear_product",
+    "optimizer.lr_schedule=linear_times_warmup",
 )
 _ORDER: Final = "data.packing={kind: segment_pair, negatives: swapped, short_seq_prob: 0.05}"
 
@@ -69,7 +69,7 @@ ELECTRA_COMPUTE: Final = Table(
     ),
     varies=("losses", "objective", "model", "phases.0.steps"),
     vocab="data.tokenizer={kind: wordpiece, vocab_size: 800}",  # each word is a piece
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "optim.warmup=100")},
+    budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]", "optimizer.warmup_steps=100")},
     equal_to=_at_most_compute(_MLM),
     facts=("FLOPs",),
     axis="FLOPs",

@@ -41,7 +41,13 @@ SIZE_LADDER: Final = Table(
     varies=("model.num_hidden_layers", "model.hidden_size", "model.num_attention_heads"),
     text="demo",
     # at the rate of the scale, 3e-3, the two wider nets stay at the frequencies of words
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]", "optim.peak=1e-3", "model.init_std=0.05")},
+    budget={
+        "tiny": (
+            "phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]",
+            "optimizer.learning_rate=1e-3",
+            "model.init_std=0.05",
+        )
+    },
     facts=("parameters",),
     axis="parameters",
     theirs="GLUE (test)",

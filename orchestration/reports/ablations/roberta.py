@@ -6,7 +6,7 @@ from orchestration.reports.ablations.table import Apart, Below, Measure, Row, Ta
 
 _PAPER: Final = "RoBERTa, Liu et al. 2019, arXiv:1907.11692"
 _PAIRS: Final = ("SEGMENT-PAIR", "SENTENCE-PAIR")
-_BY_TOKENS: Final = ("phases.0.fill=tokens",)  # short rows make larger batches, section 4.2
+_BY_TOKENS: Final = ("phases.0.batch_unit=token",)  # short rows make larger batches, section 4.2
 
 ROBERTA_FORMATS: Final = Table(
     name="roberta-formats",
@@ -48,9 +48,9 @@ ROBERTA_FORMATS: Final = Table(
         *(Below(column, ("SEGMENT-PAIR",), ("FULL-SENTENCES", "DOC-SENTENCES")) for column in ("MLM", "follows")),
         *(Below(column, ("FULL-SENTENCES",), ("DOC-SENTENCES",)) for column in ("MLM", "follows")),
     ),
-    varies=("data.packing", "losses", "model.type_vocab_size", "phases.0.fill"),
+    varies=("data.packing", "losses", "model.type_vocab_size", "phases.0.batch_unit"),
     vocab="data.tokenizer.vocab_size=1_000",  # each word is a piece
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 2_000}]",)},
+    budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]",)},
     note="Pairs come with next sentence prediction, as in the paper. The task here, whether a sentence follows another "
     "one, is what that objective trains; the paper's five tasks are not.",
 )
@@ -69,7 +69,9 @@ ADAM_EPS: Final = Table(
     paper=f"{_PAPER}, section 3.1, which prints no figures; table 9 has what it chose: 1e-6 and 0.98",
     stub="epsilon / beta2",
     rows={
-        _label(epsilon, beta2): Row(recipe="roberta_base", overrides=(f"optim.eps={epsilon}", f"optim.beta2={beta2}"))
+        _label(epsilon, beta2): Row(
+            recipe="roberta_base", overrides=(f"optimizer.eps={epsilon}", f"optimizer.beta2={beta2}")
+        )
         for beta2 in _BETAS
         for epsilon in _EPSILONS
     },
@@ -81,9 +83,9 @@ ADAM_EPS: Final = Table(
         *(Apart("loss", 0.1, tuple(_label(epsilon, beta2) for epsilon in _EPSILONS)) for beta2 in _BETAS),
         *(Below("rise", (_label(epsilon, "0.98"),), (_label(epsilon, "0.999"),)) for epsilon in ("1e-8", "1e-6")),
     ),
-    varies=("optim.eps", "optim.beta2"),
+    varies=("optimizer.eps", "optimizer.beta2"),
     text="demo",
-    budget={"tiny": ("phases=[{length: 64, batch: 32, steps: 1_500}]",)},
+    budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)},
     note="The paper says that training is very sensitive to epsilon, read here as losses that differ by more than 0.1 "
     "nats, and that beta2 = 0.98 makes large batches more stable, read here as a loss that rises less. Our batches are "
     "small ones.",

@@ -7,7 +7,7 @@ from orchestration.reports.ablations.table import Below, Measure, Row, Table
 _PAPER: Final = "SpanBERT, Joshi et al. 2019, arXiv:1907.10529"
 _FOLLOWS: Final = Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?")
 _WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word is 1.3 pieces
-_BUDGET: Final = {"tiny": ("phases=[{length: 64, batch: 32, steps: 1_500}]",)}
+_BUDGET: Final = {"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)}
 
 SPANBERT_MASKING: Final = Table(
     name="spanbert-masking",

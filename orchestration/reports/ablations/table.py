@@ -15,7 +15,9 @@ Unit = Literal["accuracy", "nats"]
 Fact = Literal["parameters", "FLOPs"]
 Text = Literal["made up", "demo"]
 
-ONE_PHASE: Final[Mapping[str, tuple[str, ...]]] = {"small": ("phases=[{length: 128, batch: 64, steps: 2_000}]",)}
+ONE_PHASE: Final[Mapping[str, tuple[str, ...]]] = {
+    "small": ("phases=[{seq_length: 128, global_batch_size: 64, steps: 2_000}]",)
+}
 
 UNITS: Final[Mapping[Kind, Unit]] = {
     "masked": "accuracy",

@@ -64,7 +64,7 @@ def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
     masking = f"{recipe.masking.describe()} ({recipe.objective.describe()})"
     said = f"{recipe.data.packing.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
     try:
-        rows = Rows(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].length))
+        rows = Rows(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].seq_length))
         found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
     except BadInput:
         return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")

@@ -160,13 +160,15 @@ def _mixture(store: Store, vocab: Vocab, recipe: Recipe) -> Iterator[MixedGroup]
     """The groups of the training split, where it has any, and what the whole run reads of them."""
     if not store.groups:
         return
-    positions = dict.fromkeys((phase.length for phase in recipe.phases), 0)  # rows of a length are read on and on
+    positions = dict.fromkeys((phase.seq_length for phase in recipe.phases), 0)  # rows of a length are read on and on
     rows = {length: Rows(store, vocab, recipe.sampling, length) for length in positions}
     for phase in recipe.phases:
-        tokens = phase.steps * phase.batch * phase.length
-        by_tokens = phase.fill == "tokens"
-        positions[phase.length] += (
-            len(rows[phase.length].rows_in_token_range(0, tokens)) if by_tokens else phase.steps * phase.batch
+        tokens = phase.steps * phase.global_batch_size * phase.seq_length
+        by_tokens = phase.batch_unit == "token"
+        positions[phase.seq_length] += (
+            len(rows[phase.seq_length].rows_in_token_range(0, tokens))
+            if by_tokens
+            else phase.steps * phase.global_batch_size
         )
     realised = [rows[length].realised(stop) for length, stop in positions.items()]
     for number, name in enumerate(sorted(store.manifest.mixture)):

@@ -114,7 +114,7 @@ def _indexed(score: TaskScore) -> dict[str, Any]:
 def _about(run: Run, net: _Net | None, manifest: Manifest | None) -> str:
     text = f"the corpus {manifest.name}" if manifest else "a corpus that is no longer beside the run"
     size = f" with {net.parameters:,} parameters" if net else ""
-    start = ", beginning with the weights of another net" if run.start else ""
+    start = ", beginning with the weights of another net" if run.init_checkpoint else ""
     return f"{_first_up(run.model.describe())}{size}, pretrained with Sesame on {text}{start}."
 
 
@@ -151,12 +151,14 @@ def _recipe(run: Run, name: str) -> str:
         "masking": masked,
         "objective": " + ".join(loss.describe(context) for loss in losses),
         "architecture": run.model.describe(),
-        "training": "; ".join(f"{one.steps:,} steps of {one.batch:,} x {one.length:,} tokens" for one in run.phases),
+        "training": "; ".join(
+            f"{one.steps:,} steps of {one.global_batch_size:,} x {one.seq_length:,} tokens" for one in run.phases
+        ),
         "precision": run.machine.precision,
         "seed": run.seed,
         "recipe hash": run.recipe_hash[:16],
     }
-    settings = {"optim": asdict(run.optim), "model": asdict(run.model)}
+    settings = {"optimizer": asdict(run.optimizer), "model": asdict(run.model)}
     exact = _table(("key", "value"), [(f"`{key}`", _said(value)) for key, value in flat(settings)])
     return f"{_table(('', ''), words.items())}\n\n<details>\n<summary>All values</summary>\n\n{exact}\n\n</details>"
 

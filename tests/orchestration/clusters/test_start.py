@@ -360,7 +360,13 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
     """Two Rays on this machine, one cluster: the training has a worker on each, and no process is left."""
     text.write(tmp_path / "text.jsonl", num_documents=300)
     (tmp_path / "two.yaml").write_text("name: two\naddress: auto\nworkers: 2\nsamples: []\n")
-    words = ["run", "gpt2", 'phases=[{"length":32,"batch":8,"steps":6}]', "optim.warmup=2", "evals=[]"]
+    words = [
+        "run",
+        "gpt2",
+        'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]',
+        "optimizer.warmup_steps=2",
+        "eval_tasks=[]",
+    ]
     place = ["--scale", "tiny", "--on", str(tmp_path / "two.yaml"), "--data", str(tmp_path / "text.jsonl")]
     command = ["bash", str(START / "slurm.sh"), *words, *place, "--out", str(tmp_path / "out"), "--json"]
     job = subprocess.Popen(

@@ -13,22 +13,22 @@ CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
 @pytest.mark.parametrize(
     ("recipe", "overrides", "said"),
     [
-        ("t5_iid", ["phases.0.length=1024"], "a row can have 154 spans"),
-        ("t5_iid", ["phases.0.length=700"], "or the length to 667"),  # 3 rows in 10,000 have more than 100
+        ("t5_iid", ["phases.0.seq_length=1024"], "a row can have 154 spans"),
+        ("t5_iid", ["phases.0.seq_length=700"], "or the length to 667"),  # 3 rows in 10,000 have more than 100
         ("t5_iid", ["masking.rounding=independent"], "a row can have 256 spans"),
         ("t5_iid", ["masking={kind: whole_word, rate: 0.3}"], "raise that to 154"),
         ("t5_iid", ["masking={kind: span, rate: 0.3}"], "data.tokenizer.extra_ids is 100"),
-        ("t5_base", ["phases.0.length=2048"], "or the length to 1809"),  # each row has 114
+        ("t5_base", ["phases.0.seq_length=2048"], "or the length to 1809"),  # each row has 114
         ("t5_base", ["data.tokenizer.extra_ids=20"], "raise that to 28"),
         (
             "xlnet_base",
-            ["phases.0.length=260"],
+            ["phases.0.seq_length=260"],
             "rows of packing stream_pair have 261 tokens at least; raise it to 261",
         ),
     ],
 )
 def test_a_length_that_the_objective_cannot_have_is_refused(recipe: str, overrides: list[str], said: str) -> None:
-    (line,) = [line for line in check(load(recipe, overrides), GPU) if "phases.0.length" in line]
+    (line,) = [line for line in check(load(recipe, overrides), GPU) if "phases.0.seq_length" in line]
     assert said in line
 
 
@@ -36,12 +36,12 @@ def test_a_length_that_the_objective_cannot_have_is_refused(recipe: str, overrid
     ("recipe", "overrides"),
     [
         ("t5_iid", []),
-        ("t5_iid", ["phases.0.length=667"]),
-        ("t5_iid", ["phases.0.length=1024", "data.tokenizer.extra_ids=154"]),
-        ("t5_base", ["phases.0.length=1809"]),
-        ("t5_bert_style", ["phases.0.length=2048"]),  # one sentinel for all
-        ("t5_drop", ["phases.0.length=2048"]),  # none
-        ("xlnet_base", ["phases.0.length=261", "objective.perm_size=8"]),
+        ("t5_iid", ["phases.0.seq_length=667"]),
+        ("t5_iid", ["phases.0.seq_length=1024", "data.tokenizer.extra_ids=154"]),
+        ("t5_base", ["phases.0.seq_length=1809"]),
+        ("t5_bert_style", ["phases.0.seq_length=2048"]),  # one sentinel for all
+        ("t5_drop", ["phases.0.seq_length=2048"]),  # none
+        ("xlnet_base", ["phases.0.seq_length=261", "objective.perm_size=8"]),
     ],
 )
 def test_a_length_that_it_can_have_is_not(recipe: str, overrides: list[str]) -> None:
@@ -86,7 +86,7 @@ def test_no_row_has_more_runs_than_its_choice_says(choose: Choose) -> None:
         ("bert_base", [], CPU, "the first update has learning rate 0"),
         ("gpt2", [], GPU, "the first weights are rounded to bf16 once"),
         ("pegasus_base", [], CPU, "a row of one sentence is predicted from [MASK] alone"),
-        ("bert_base", ["optim.warmup=0"], CPU, ""),
+        ("bert_base", ["optimizer.warmup_steps=0"], CPU, ""),
         ("t5_base", [], CPU, ""),  # its rate begins at the peak
     ],
 )

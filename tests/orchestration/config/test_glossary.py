@@ -57,20 +57,26 @@ def test_no_name_stands_for_two_keys() -> None:
 @pytest.mark.parametrize(
     ("given", "answer"),
     [
-        ("optim.learning_rate=1e-4", "optim.learning_rate is not a key; here it is optim.peak"),
+        ("optimizer.lr=1e-4", "optimizer.lr is not a key; here it is optimizer.learning_rate"),
         ("model.n_embd=768", "model.n_embd is not a key; here it is model.hidden_size"),
-        ("optim.min_lr=0", "optim.min_lr is not a key; here it is optim.floor, as a share of the peak"),
-        ("phases.1.max_seq_length=3", "phases.1.max_seq_length is not a key; here it is phases.1.length"),
+        (
+            "optimizer.min_lr=0",
+            "optimizer.min_lr is not a key; here it is optimizer.min_lr_ratio, as a share of the peak",
+        ),
+        ("phases.1.max_seq_length=3", "phases.1.max_seq_length is not a key; here it is phases.1.seq_length"),
         ("mlm_probability=0.3", "mlm_probability is not a key; here it is masking.rate"),
         (
             "model.max_positions=7",
             "model.max_positions is not a key; here it is model.position_embedding.max_position_embeddings",
         ),
         ("zero_stage=3", "zero_stage is not a key; here it is cluster.machine.zero"),
-        ("optim.weight_decya=0", "optim.weight_decya is not a key; did you mean weight_decay? Here it is optim.decay"),
         (
-            "optim.warmup_ratio=0.1",
-            "optim.warmup_ratio is not a key; the warm-up is a number of steps here: optim.warmup",
+            "optimizer.weight_decya=0",
+            "optimizer.weight_decya is not a key of optimizer; did you mean optimizer.weight_decay?",
+        ),
+        (
+            "optimizer.warmup_ratio=0.1",
+            "optimizer.warmup_ratio is not a key; the warm-up is a number of steps here: optimizer.warmup_steps",
         ),
         ("masking={kind: wwm}", "masking.kind is 'wwm', allowed are .*; here it is whole_word"),
         (
@@ -78,8 +84,8 @@ def test_no_name_stands_for_two_keys() -> None:
             "losses.0.kind is 'MLM', allowed are .*; here it is masked_tokens",
         ),
         (
-            "optim={kind: adam, peak: 1}",
-            "optim.kind is 'adam', allowed are adamw, lamb, adafactor, lion, muon; here it is adamw",
+            "optimizer={kind: adam, learning_rate: 1}",
+            "optimizer.kind is 'adam', allowed are adamw, lamb, adafactor, lion, muon; here it is adamw",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_the_keys_at_the_top_are_the_fields_of_the_file(path: str, root: type) -
 
 def test_there_are_parts_of_every_kind() -> None:
     assert len(EVERY) > 250
-    assert {"optim.lamb", "model.generator_discriminator", "masking.span", "losses.sentence_pair"} <= set(
+    assert {"optimizer.lamb", "model.generator_discriminator", "masking.span", "losses.sentence_pair"} <= set(
         keys.key_names()
     )
     assert {"data.tokenizer.byte_level_bpe", "corpus.sources.warc", "cluster.machine", "phases"} <= set(
@@ -47,9 +47,9 @@ def test_there_are_parts_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ("optim", ["optim.adamw", "optim.lamb", "optim.adafactor", "optim.lion", "optim.muon"]),
-        ("optim.adamw", ["optim.adamw"]),
-        ("adamw", ["optim.adamw"]),
+        ("optimizer", ["optimizer.adamw", "optimizer.lamb", "optimizer.adafactor", "optimizer.lion", "optimizer.muon"]),
+        ("optimizer.adamw", ["optimizer.adamw"]),
+        ("adamw", ["optimizer.adamw"]),
         ("masking.span", ["masking.span"]),
         ("span", ["masking.span"]),
         ("cluster", ["cluster", "cluster.machine", "cluster.stability", "cluster.beam"]),
@@ -63,9 +63,15 @@ def test_a_part_is_found_by_its_path_its_end_or_its_kind(asked: str, found: list
 
 
 def test_one_key_is_found_in_each_kind_that_has_it() -> None:
-    found = keys.find_keys("optim.peak")
-    assert [part.name for part in found] == ["optim.adamw", "optim.lamb", "optim.adafactor", "optim.lion", "optim.muon"]
-    assert {key.name for part in found for key in part.keys} == {"peak"}
+    found = keys.find_keys("optimizer.learning_rate")
+    assert [part.name for part in found] == [
+        "optimizer.adamw",
+        "optimizer.lamb",
+        "optimizer.adafactor",
+        "optimizer.lion",
+        "optimizer.muon",
+    ]
+    assert {key.name for part in found for key in part.keys} == {"learning_rate"}
 
 
 def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
@@ -80,9 +86,9 @@ def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        ("optm", "optm is no part and no key; did you mean optim?"),
+        ("optimzer", "optimzer is no part and no key; did you mean optimizer?"),
         ("masking.spans", "masking.spans is no part and no key; did you mean masking.span?"),
-        ("lr", "lr is no part and no key; here it is optim.peak"),
+        ("lr", "lr is no part and no key; here it is optimizer.learning_rate"),
         ("qqqq", "qqqq is no part and no key; `sesame keys` lists them all"),
     ],
 )
@@ -93,12 +99,14 @@ def test_what_is_not_there_is_answered_with_what_is_like_it(asked: str, answer: 
 
 
 def test_types_defaults_and_meanings_are_those_of_the_source() -> None:
-    (adamw,) = keys.find_keys("optim.adamw")
+    (adamw,) = keys.find_keys("optimizer.adamw")
     by_name = {key.name: key for key in adamw.keys}
-    assert by_name["peak"] == keys.Key("peak", "number", "", "learning rate")
-    assert by_name["decay"] == keys.Key("decay", "number", "0.01", "weight decay, of what `decays` says")
+    assert by_name["learning_rate"] == keys.Key("learning_rate", "number", "", "learning rate")
+    assert by_name["weight_decay"] == keys.Key(
+        "weight_decay", "number", "0.01", "weight decay, of what `weight_decay_params` says"
+    )
     assert by_name["bias_correction"].default == "true"
-    assert "cosine" in by_name["schedule"].means  # a name in a table: which ones there are
+    assert "cosine" in by_name["lr_schedule"].means  # a name in a table: which ones there are
     (spans,) = keys.find_keys("masking.span")
     assert "`max_span_length` words" in {key.name: key for key in spans.keys}["max_span_length"].means
 

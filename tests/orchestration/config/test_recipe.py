@@ -43,7 +43,7 @@ UNIONS = {  # of the parts of a recipe, at their places
     "objective": Rewrite,
     "losses.0": Loss,
     "model": Trunk,
-    "optim": Optim,
+    "optimizer": Optim,
 }
 NEEDED = {
     "unit": "token",
@@ -51,7 +51,7 @@ NEEDED = {
     "num_hidden_layers": 1,
     "hidden_size": 8,
     "num_attention_heads": 1,
-    "peak": 1e-3,
+    "learning_rate": 1e-3,
 }  # without a default
 NEEDED_INSIDE = {"max_position_embeddings": 9, "size": 2, "cutoffs": (3,)}
 SOURCES = (readers.Text(path="a"), readers.Jsonl(path="a"), readers.WikiExtractor(path="a"), readers.Installed())
@@ -82,7 +82,7 @@ def keys(value, prefix=""):
 
 
 def all_recipe_documents():
-    bert = plain(load("bert_base")) | {"expected": {}}  # whose keys are free
+    bert = plain(load("bert_base")) | {"reported_results": {}}  # whose keys are free
     yield bert
     for place, union in UNIONS.items():
         for part in get_args(union):
@@ -162,34 +162,34 @@ def refusal(*overrides, recipe="bert_base", scale=""):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("optim.peek=1", "optim.peek is not a key of optim; did you mean optim.peak?"),
-        ("peak=1", "peak is not a key of the file; did you mean optim.peak?"),
-        ("optim.zzzz=1", "optim.zzzz is not a key of optim; its keys are peak, warmup, schedule, floor, horizon"),
+        ("optimizer.peek=1", "optimizer.peek is not a key of optimizer; its keys are learning_rate"),
+        ("learning_rate=1", "learning_rate is not a key of the file; did you mean optimizer.learning_rate?"),
+        ("optimizer.zzzz=1", "optimizer.zzzz is not a key of optimizer; its keys are"),
         ("model.kind=encodr", "model.kind is 'encodr', allowed are encoder, decoder, encoder_decoder, two_stream"),
         ("masking={rate: 0.2}", "masking.kind is missing, allowed are none, token, whole_word, ent"),
         ("model={knid: encoder}", "model.knid is not a key of model; did you mean model.kind?"),
-        ("optim.schedule=cosin", "optim.schedule is 'cosin', allowed is linear, linear_product, linear_from_peak"),
-        ("optim.peak=-1", "optim.peak is -1.0, allowed is a learning rate above 0 and below 100"),
-        ("optim.peak=.nan", "optim.peak is nan, allowed is a learning rate"),
-        ("optim.peak=0", "optim.peak is 0.0, allowed is a learning rate"),
-        ("optim.warmup=soon", "optim.warmup is 'soon', allowed is a whole number"),
-        ("optim.warmup=", "optim.warmup is None, allowed is a whole number"),
+        ("optimizer.lr_schedule=cosin", "optimizer.lr_schedule is 'cosin', allowed is linear_from_start"),
+        ("optimizer.learning_rate=-1", "optimizer.learning_rate is -1.0, allowed is a learning rate above 0 and"),
+        ("optimizer.learning_rate=.nan", "optimizer.learning_rate is nan, allowed is a learning rate"),
+        ("optimizer.learning_rate=0", "optimizer.learning_rate is 0.0, allowed is a learning rate"),
+        ("optimizer.warmup_steps=soon", "optimizer.warmup_steps is 'soon', allowed is a whole number"),
+        ("optimizer.warmup_steps=", "optimizer.warmup_steps is None, allowed is a whole number"),
         ("phases.0.steps=1.5", "phases.0.steps is 1.5, allowed is a whole number"),
         ("phases.1.steps=0", "phases.1.steps is 0, allowed is a number of steps from 1 up"),
-        ("phases.1.peak=-1", "phases.1.peak is -1.0, allowed is 0 (the schedule goes on) or a learning rate below 100"),
-        ("phases.1.warmup=5", "phases.1.warmup is 5, allowed is 0 where the phase has no peak: give phases.peak too"),
-        ("phases.1.lenght=8", "phases.1.lenght is not a key of phases.1; did you mean phases.1.length?"),
+        ("phases.1.learning_rate=-1", "phases.1.learning_rate is -1.0, allowed is 0 (the schedule goes on) or a"),
+        ("phases.1.warmup_steps=5", "phases.1.warmup_steps is 5, allowed is 0 where the phase has no"),
+        ("phases.1.lenght=8", "phases.1.lenght is not a key of phases.1; did you mean phases.1.seq_length?"),
         ("phases=[]", "phases is [], allowed is one phase or more"),
         ("phases=3", "phases is 3, allowed is a list"),
         ("model=3", "model is 3, allowed is a mapping of keys"),
-        ("optim=[1]", "optim is [1], allowed is a mapping of keys"),
+        ("optimizer=[1]", "optimizer is [1], allowed is a mapping of keys"),
         ("model.num_attention_heads=7", "model.num_attention_heads is 7, allowed is a divisor of width 768"),
         ("data.tokenizer.lowercase=yes", "data.tokenizer.lowercase is 'yes', allowed is true or false"),
         ("name=7", "name is 7, allowed is a word: put it in quotes"),
         ("objective.mask_replace_prob=0.95", "objective.mask_replace_prob + random_replace_prob is 1.05, allowed is"),
         ("masking.rate=0", "masking.rate is 0.0, allowed is a share above 0, at most 1"),
         ("losses=[]", "losses is [], allowed is one loss or more"),
-        ("evals=[gleu]", "evals.0 is 'gleu', allowed is source, follows, cloze, or what `sesame tasks` lists"),
+        ("eval_tasks=[gleu]", "eval_tasks.0 is 'gleu', allowed is source, follows, cloze, or"),
         ("seed=-1", "seed is -1, allowed is a whole number from 0 up"),
         ("model.type_vocab_size=2.0", "model.type_vocab_size is 2.0, allowed is a whole number"),
         ("model.position_embedding=learned", "model.position_embedding is 'learned', allowed is a mapping of keys"),
@@ -237,20 +237,20 @@ def test_what_relative_positions_do_not_go_with_is_refused(override, said):
 
 
 def test_all_errors_are_reported_at_once_one_line_each():
-    lines = refusal("optim.peek=1", "model.num_attention_heads=7", "phases.0.steps=0").splitlines()
+    lines = refusal("optimizer.peek=1", "model.num_attention_heads=7", "phases.0.steps=0").splitlines()
     assert [line.split(": ")[1].split()[0] for line in lines] == [
         "model.num_attention_heads",
-        "optim.peek",
+        "optimizer.peek",
         "phases.0.steps",
     ]
 
 
 def test_a_missing_key_is_named(tmp_path: Path):
     document = plain(load("bert_base"))
-    del document["optim"]["peak"], document["model"]["num_hidden_layers"]
+    del document["optimizer"]["learning_rate"], document["model"]["num_hidden_layers"]
     (tmp_path / "x.yaml").write_text(json.dumps(document))
     with pytest.raises(
-        BadInput, match=r"x\.yaml: model\.num_hidden_layers is missing\n.*x\.yaml: optim\.peak is missing"
+        BadInput, match=r"x\.yaml: model\.num_hidden_layers is missing\n.*x\.yaml: optimizer\.learning_rate is missing"
     ):
         load(str(tmp_path / "x.yaml"))
 
@@ -258,12 +258,21 @@ def test_a_missing_key_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("optim.peak", "'optim.peak' is not an override; write key=value, as in optim.peak=2e-4"),
-        ("=3", "'=3' is not an override; write key=value, as in optim.peak=2e-4"),
+        (
+            "optimizer.learning_rate",
+            "'optimizer.learning_rate' is not an override; write key=value, as in optimizer.learning_rate=2e-4",
+        ),
+        ("=3", "'=3' is not an override; write key=value, as in optimizer.learning_rate=2e-4"),
         ("phases.7.steps=1", "override phases.7.steps=1: there is no 7 to set phases.7.steps in"),
         ("phases.7={}", "override phases.7={}: phases.7 is not in a list of 2, counted from 0"),
-        ("optim.peak.x=1", "override optim.peak.x=1: optim.peak.x cannot be set inside the value 0.0001"),
-        ("optim.peak=[1", "override optim.peak, line 1: expected ',' or ']', but got '<stream end>'"),
+        (
+            "optimizer.learning_rate.x=1",
+            "override optimizer.learning_rate.x=1: optimizer.learning_rate.x cannot be set inside the value 0.0001",
+        ),
+        (
+            "optimizer.learning_rate=[1",
+            "override optimizer.learning_rate, line 1: expected ',' or ']', but got '<stream end>'",
+        ),
     ],
 )
 def test_an_override_that_fits_nowhere_is_said(override, said):
@@ -280,8 +289,10 @@ def test_an_unknown_name_gets_the_nearest_one():
 
 
 def test_overrides_reach_into_lists_and_replace_whole_parts():
-    recipe = load("bert_base", ["phases.1.steps=7", "masking={kind: span, geometric_p: 0.3}", "optim.peak=2e-4"])
-    assert (recipe.phases[1].steps, recipe.masking, recipe.optim.peak) == (7, Spans(geometric_p=0.3), 2e-4)
+    recipe = load(
+        "bert_base", ["phases.1.steps=7", "masking={kind: span, geometric_p: 0.3}", "optimizer.learning_rate=2e-4"]
+    )
+    assert (recipe.phases[1].steps, recipe.masking, recipe.optimizer.learning_rate) == (7, Spans(geometric_p=0.3), 2e-4)
 
 
 def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_as_they_are():
@@ -302,7 +313,7 @@ def test_overrides_of_the_cluster_go_to_the_cluster():
 
 @pytest.mark.parametrize("name", names("recipes"))
 def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_file(name):
-    figures = re.compile(r"^expected:\n(?:  .*\n)+\n", re.MULTILINE)
+    figures = re.compile(r"^reported_results:\n(?:  .*\n)+\n", re.MULTILINE)
     text = (HOME / "recipes" / f"{name}.yaml").read_text()
     assert len(figures.findall(text)) == 1
     assert 15 <= len(figures.sub("", text).splitlines()) <= 45
@@ -311,14 +322,15 @@ def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_
 
 @pytest.mark.parametrize("name", names("recipes"))
 def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
-    assert {"parameters", "source"} <= shipped(name).expected.keys()
+    assert {"parameters", "citation"} <= shipped(name).reported_results.keys()
 
 
 @pytest.mark.parametrize("name", names("recipes"))
 def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
     """This training, another one, or none: no figure is taken for one of the recipe that is not."""
-    expected = shipped(name).expected
-    said, scores = expected["of"], expected.keys() - {"parameters", "printed", "source", "of", "split", "also"}
+    expected = shipped(name).reported_results
+    said = expected["setting"]
+    scores = expected.keys() - {"parameters", "printed", "citation", "setting", "split", "also"}
     beginnings = r"this |as long |the released |a training whose |one net that |a net for each |another training"
     assert bool(re.match(beginnings, said)) == bool(scores)
     assert said.startswith("no figures but the size") != bool(scores)
@@ -327,16 +339,18 @@ def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
 
 def test_figures_of_multi_task_training_are_said_to_be_such():
     """T5's own nets learnt supervised tasks as well; the recipes have the unsupervised text alone."""
-    multi = {name for name in names("recipes") if shipped(name).expected["of"].startswith("another training")}
+    multi = {
+        name for name in names("recipes") if shipped(name).reported_results["setting"].startswith("another training")
+    }
     assert multi == {"t5_small", "t5_large", "t5_3b", "t5_11b"}
-    assert shipped("t5_base").expected["squad"] == {"em": 83.01}  # 85.44 with supervised tasks
+    assert shipped("t5_base").reported_results["squad"] == {"em": 83.01}  # 85.44 with supervised tasks
 
 
-@pytest.mark.parametrize(("key", "value"), [("of", "[this]"), ("of", '""'), ("source", "7")])
+@pytest.mark.parametrize(("key", "value"), [("setting", "[this]"), ("setting", '""'), ("citation", "7")])
 def test_what_is_said_of_figures_is_text(tmp_path: Path, key, value):
     text = re.sub(rf"^  {key}: .*$", f"  {key}: {value}", (HOME / "recipes" / "gpt2.yaml").read_text(), flags=re.M)
     (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(BadInput, match=rf"expected\.{key} is .*, allowed is some text, or no such key"):
+    with pytest.raises(BadInput, match=rf"reported_results\.{key} is .*, allowed is some text, or no such key"):
         load(str(tmp_path / "x.yaml"))
 
 
@@ -374,7 +388,7 @@ SHRUNK = [
             "model.embedding_size": 32,
             "model.num_attention_heads": 2,
             "model.parameter_sharing": "all",
-            "optim.peak": 1e-2,
+            "optimizer.learning_rate": 1e-2,
         },
     ),
     (
@@ -382,14 +396,19 @@ SHRUNK = [
         {
             "model.embedding_size": 0,
             "model.position_embedding.max_position_embeddings": 512,
-            "optim.bias_correction": True,
+            "optimizer.bias_correction": True,
         },
     ),
     ("roberta_base", {"model.position_embedding.max_position_embeddings": 514, "model.position_embedding.offset": 2}),
     ("gpt3_13b", {"model.head_dim": 0, "model.position_embedding.max_position_embeddings": 514}),
     (
         "t5_11b",
-        {"model.head_dim": 0, "model.intermediate_size": 0, "data.tokenizer.extra_ids": 100, "optim.peak": 3e-2},
+        {
+            "model.head_dim": 0,
+            "model.intermediate_size": 0,
+            "data.tokenizer.extra_ids": 100,
+            "optimizer.learning_rate": 3e-2,
+        },
     ),
     ("electra_base", {"model.generator_size_ratio": 1.0, "losses.1.weight": 5.0, "losses.0.weight": 1.0}),
     ("longformer_base", {"model.attention_window.size": 16, "model.position_embedding.max_position_embeddings": 514}),
@@ -428,28 +447,31 @@ def test_an_override_of_a_scaled_recipe_leaves_the_scale_as_it_is():
 
 
 def test_what_a_paper_found_is_not_expected_of_a_changed_recipe():
-    assert shipped("bert_base").expected["glue"]["mnli_m"] == 84.6
-    assert load("bert_base", ["seed=1"]).expected == shipped("bert_base", "tiny").expected == {}
+    assert shipped("bert_base").reported_results["glue"]["mnli_m"] == 84.6
+    assert load("bert_base", ["seed=1"]).reported_results == shipped("bert_base", "tiny").reported_results == {}
 
 
 @pytest.mark.parametrize("count", ["many", "0", "1.5", "yes"])
 def test_expected_parameters_are_a_number(tmp_path: Path, count):
     (tmp_path / "x.yaml").write_text((HOME / "recipes" / "gpt2.yaml").read_text().replace("124_439_808", count))
-    with pytest.raises(BadInput, match=r"expected\.parameters is .*, allowed is a whole number from 1 up"):
+    with pytest.raises(BadInput, match=r"reported_results\.parameters is .*, allowed is a whole number from 1 up"):
         load(str(tmp_path / "x.yaml"))
 
 
 @pytest.mark.parametrize(
     ("split", "said"),
     [
-        ("split: tset", r"expected\.split is 'tset', allowed is dev or test"),
-        ("split: {lambada: train}", r"expected\.split is 'train', allowed is dev or test"),
-        ("split: {lambda: test}", r"expected\.split is 'lambda', allowed is figures that are in `expected`"),
+        ("split: tset", r"reported_results\.split is 'tset', allowed is dev or test"),
+        ("split: {lambada: train}", r"reported_results\.split is 'train', allowed is dev or test"),
+        (
+            "split: {lambda: test}",
+            r"reported_results\.split is 'lambda', allowed is figures that are in `reported_results`",
+        ),
     ],
 )
 def test_the_split_of_a_paper_s_figures_is_dev_or_test(tmp_path: Path, split: str, said: str):
     recipe = (HOME / "recipes" / "gpt2.yaml").read_text()
-    (tmp_path / "x.yaml").write_text(recipe.replace("expected:\n", f"expected:\n  {split}\n"))
+    (tmp_path / "x.yaml").write_text(recipe.replace("reported_results:\n", f"reported_results:\n  {split}\n"))
     with pytest.raises(BadInput, match=said):
         load(str(tmp_path / "x.yaml"))
 
@@ -472,20 +494,20 @@ def test_an_unknown_scale_is_refused():
 
 def test_bert_learns_as_its_paper_says():
     recipe = load("bert_base")
-    assert (recipe.num_steps, recipe.optim.peak, recipe.optim.warmup, recipe.optim.eps) == (
+    assert (recipe.num_steps, recipe.optimizer.learning_rate, recipe.optimizer.warmup_steps, recipe.optimizer.eps) == (
         1_000_000,
         1e-4,
         10_000,
         1e-6,
     )
-    assert [(phase.length, phase.batch) for phase in recipe.phases] == [(128, 256), (512, 256)]
-    assert not recipe.optim.bias_correction
+    assert [(phase.seq_length, phase.global_batch_size) for phase in recipe.phases] == [(128, 256), (512, 256)]
+    assert not recipe.optimizer.bias_correction
 
 
 def test_roberta_learns_as_its_paper_says():
     recipe = load("roberta_base")
-    assert (recipe.num_steps, recipe.optim.peak, recipe.optim.warmup) == (500_000, 6e-4, 24_000)
-    assert (recipe.optim.beta2, recipe.optim.clip, recipe.data.static_masks) == (0.98, 0, 0)
+    assert (recipe.num_steps, recipe.optimizer.learning_rate, recipe.optimizer.warmup_steps) == (500_000, 6e-4, 24_000)
+    assert (recipe.optimizer.beta2, recipe.optimizer.max_grad_norm, recipe.data.static_masks) == (0.98, 0, 0)
     assert recipe.model.longest == 512
 
 
@@ -517,26 +539,42 @@ IMPOSSIBLE = [
         "data.packing: contiguous needs a cls token, data.tokenizer of kind byte_level_bpe",
     ),
     ("gpt2", ["masking.kind=token", "objective.kind=mlm"], "objective: mlm needs a mask"),
-    ("bert_base", ["phases.1.length=513"], "phases.1.length is 513, model has 512 positions"),
+    ("bert_base", ["phases.1.seq_length=513"], "phases.1.seq_length is 513, model has 512 positions"),
     (
         "roberta_base",
         ["model.position_embedding.max_position_embeddings=512"],
-        "phases.0.length is 512, model has 510 positions",
+        "phases.0.seq_length is 512, model has 510 positions",
     ),
-    ("bert_base", ["phases.0.batch=1"], "phases.0.batch is 1, fewer rows than the 2 workers; lower cluster.workers"),
-    ("bert_base", ["optim.warmup=1000000"], "optim.warmup is 1000000 steps, the whole run has 1000000"),
     (
         "bert_base",
-        ["phases.0.peak=1e-3"],
-        "phases.0.peak is 0.001, that of the first phase is optim.peak; leave it out",
+        ["phases.0.global_batch_size=1"],
+        "phases.0.global_batch_size is 1, fewer rows than the 2 workers; lower cluster.workers",
     ),
-    ("bert_large_lamb", ["optim.warmup=7037"], "the phases before the next peak have 7037; lower optim.warmup"),
+    (
+        "bert_base",
+        ["optimizer.warmup_steps=1000000"],
+        "optimizer.warmup_steps is 1000000 steps, the whole run has 1000000",
+    ),
+    (
+        "bert_base",
+        ["phases.0.learning_rate=1e-3"],
+        "phases.0.learning_rate is 0.001, that of the first phase is optimizer.learning_rate; leave it out",
+    ),
     (
         "bert_large_lamb",
-        ["optim.horizon=9000"],
-        "optim.horizon is 9000, schedules end before the next phase with a peak",
+        ["optimizer.warmup_steps=7037"],
+        "the phases before the next peak have 7037; lower optimizer.warmup_steps",
     ),
-    ("bert_large_lamb", ["phases.1.warmup=1562"], "the warm-up to 0.004 has 1562 steps, the phases from there on 1562"),
+    (
+        "bert_large_lamb",
+        ["optimizer.lr_decay_steps=9000"],
+        "optimizer.lr_decay_steps is 9000, schedules end before the next phase with a peak",
+    ),
+    (
+        "bert_large_lamb",
+        ["phases.1.warmup_steps=1562"],
+        "the warm-up to 0.004 has 1562 steps, the phases from there on 1562",
+    ),
     ("electra_small", ["losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
     (
         "bert_base",
@@ -607,7 +645,7 @@ IMPOSSIBLE = [
     (
         "electra_base",
         ["model.generator_size_ratio=1", "model.sample_from=frozen", "losses=[{kind: replaced_token_detection}]"],
-        "model.sample_from is frozen, so that the generator keeps the weights it starts with: set start to the weights",
+        "model.sample_from is frozen, so that the generator keeps the weights it starts with: set init_checkpoint",
     ),
     (
         "longformer_base",
@@ -652,7 +690,9 @@ def test_an_impossible_recipe_is_refused_with_what_to_do(name, overrides, said):
 
 def test_a_row_must_fit_into_a_micro_batch():
     problems = check(load("gpt2"), load_cluster("local", ["workers=1", "machine.micro_tokens=1000"]))
-    assert problems == ["phases.0.length is 1024, cluster.machine.micro_tokens is 1000: less than one row; raise it"]
+    assert problems == [
+        "phases.0.seq_length is 1024, cluster.machine.micro_tokens is 1000: less than one row; raise it"
+    ]
 
 
 UNSPLIT = [
@@ -688,7 +728,7 @@ def test_a_net_that_cannot_be_split_is_refused_with_what_to_do(name, tensor, sai
 def test_an_optimiser_that_needs_whole_tensors_is_refused_with_others_that_do_not(monkeypatch):
     monkeypatch.setattr(Adafactor, "takes_slices", False)
     (problem,) = check(load("t5_11b"), load_cluster("local", ["workers=24", "machine.tensor_parallel=8"]))
-    assert "optim.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw or lamb" in problem
+    assert "optimizer.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw or lamb" in problem
 
 
 @pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large", "t5_11b", "xlnet_large"])
@@ -791,14 +831,20 @@ def test_workers_are_whole_groups_that_share_a_net():
     cluster = load_cluster("local", ["machine.tensor_parallel=64"])
     assert cluster.num_workers(load("bert_base")) == 64
     problems = check(
-        load("gpt2", ["phases.0.batch=2"]), load_cluster("local", ["workers=6", "machine.tensor_parallel=2"])
+        load("gpt2", ["phases.0.global_batch_size=2"]),
+        load_cluster("local", ["workers=6", "machine.tensor_parallel=2"]),
     )
-    assert problems == ["phases.0.batch is 2, fewer rows than the 3 groups of workers; lower cluster.workers"]
+    assert problems == [
+        "phases.0.global_batch_size is 2, fewer rows than the 3 groups of workers; lower cluster.workers"
+    ]
 
 
 def test_the_hash_is_of_the_science_alone():
     recipe = load("bert_base")
-    assert recipe.hash == load("bert_base", ["name=other", "paper=mine", "evals=[]", "expected={glue: 80}"]).hash
+    assert (
+        recipe.hash
+        == load("bert_base", ["name=other", "paper=mine", "eval_tasks=[]", "reported_results={glue: 80}"]).hash
+    )
     assert recipe.hash != load("bert_base", ["seed=1"]).hash
 
 
@@ -808,7 +854,8 @@ def test_every_other_key_changes_the_hash():
         "data.corpus": "x", "data.tokenizer.vocab_size": 9000, "data.tokenizer.lowercase": False,
         "data.static_masks": 3,
         "masking.rate": 0.2, "objective.mask_replace_prob": 0.7, "losses.0.weight": 2.0,
-        "model.num_hidden_layers": 3, "optim.peak": 2e-3, "optim.clip": 0.5, "phases.0.steps": 7,
+        "model.num_hidden_layers": 3, "optimizer.learning_rate": 2e-3, "optimizer.max_grad_norm": 0.5,
+        "phases.0.steps": 7,
         "data.packing.short_seq_prob": 0.2,
         "seed": 1,
     }  # fmt: skip
@@ -836,7 +883,9 @@ def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
     ],
 )
 def test_steps_that_a_run_does_not_have_are_refused(override: str, problem: str) -> None:
-    recipe = load("bert_base", ["phases=[{length: 128, batch: 256, steps: 40}]", "optim.warmup=4"])
+    recipe = load(
+        "bert_base", ["phases=[{seq_length: 128, global_batch_size: 256, steps: 40}]", "optimizer.warmup_steps=4"]
+    )
     assert check(recipe, load_cluster("local", ["workers=2", override])) == [problem]
 
 
@@ -855,7 +904,7 @@ def test_what_a_cluster_cannot_skip_or_profile_is_refused(override: str, message
 
 
 def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_rows():
-    recipe = load("bert_base", ["phases=[{length: 8, batch: 1, steps: 1}]"])
+    recipe = load("bert_base", ["phases=[{seq_length: 8, global_batch_size: 1, steps: 1}]"])
     assert load_cluster("local").num_workers(recipe) == 1
     assert load_cluster("local", ["workers=3"]).num_workers(recipe) == 3
 
@@ -871,7 +920,7 @@ def test_workers_are_whole_partitions_of_deepspeed(monkeypatch):
     cluster, recipe = load_cluster("local", HPZ), load("bert_base")
     assert cluster.num_workers(recipe) == 8
     assert cluster.workers_in(3, recipe) == 4  # one partition at least
-    assert cluster.workers_in(11, load("bert_base", ["phases.0.batch=5"])) == 4  # no more than rows
+    assert cluster.workers_in(11, load("bert_base", ["phases.0.global_batch_size=5"])) == 4  # no more than rows
     both = load_cluster("local", ["machine.sequence_parallel=6", *HPZ])
     assert both.workers_in(40, recipe) == 36
 
@@ -881,7 +930,7 @@ def test_a_cluster_of_gpus_without_a_number_of_workers_takes_the_gpus(monkeypatc
     monkeypatch.setattr("orchestration.config.recipe.gpus_here", lambda: 3 * (("a GPU", 1e9),))
     cluster = load_cluster("one_gpu", ["workers=0"])
     assert cluster.num_workers(load("bert_base")) == 3
-    assert cluster.num_workers(load("bert_base", ["phases=[{length: 8, batch: 2, steps: 1}]"])) == 2
+    assert cluster.num_workers(load("bert_base", ["phases=[{seq_length: 8, global_batch_size: 2, steps: 1}]"])) == 2
     with_tensor = load_cluster("one_gpu", ["workers=0", "machine.tensor_parallel=2"])
     assert with_tensor.num_workers(load("bert_base")) == 2
 
@@ -936,7 +985,7 @@ def test_evaluations_are_as_often_as_checkpoints_unless_the_cluster_says_otherwi
 
 def test_a_short_run_saves_four_times() -> None:
     assert load_cluster("local").intervals(load("bert_base", scale="tiny"))["save_every"] == 1_000
-    few = load("bert_base", ["phases=[{length: 64, batch: 32, steps: 24}]"], scale="tiny")
+    few = load("bert_base", ["phases=[{seq_length: 64, global_batch_size: 32, steps: 24}]"], scale="tiny")
     assert load_cluster("local").intervals(few)["save_every"] == 6
 
 

@@ -16,7 +16,9 @@ WITH_A_BAND = load(
     "gpt3_125m", ["model.attention_window={kind: alternating, size: 256}"]
 )  # no paper says how wide it was
 
-OTHER_OPTIMISERS = [load("gpt2", [f"optim={{kind: {kind}, peak: 1e-4}}"]) for kind in ("lion", "muon")]  # no recipe's
+OTHER_OPTIMISERS = [
+    load("gpt2", [f"optimizer={{kind: {kind}, learning_rate: 1e-4}}"]) for kind in ("lion", "muon")
+]  # no recipe's
 
 
 def classes(annotation: Any) -> Iterator[type]:
@@ -106,9 +108,9 @@ def test_a_scale_takes_the_text_that_has_what_the_rows_want(name: str, text: str
     ],
 )
 def test_masked_tokens_are_learned_on_short_rows_first(name: str, lengths: list[int]) -> None:
-    assert [phase.length for phase in load(name, scale="small").phases] == lengths
-    assert [phase.length for phase in load(name, scale="tiny").phases] == [64]
-    (own,) = load(name, ["phases=[{length: 64, batch: 8, steps: 300}]"], "small").phases
+    assert [phase.seq_length for phase in load(name, scale="small").phases] == lengths
+    assert [phase.seq_length for phase in load(name, scale="tiny").phases] == [64]
+    (own,) = load(name, ["phases=[{seq_length: 64, global_batch_size: 8, steps: 300}]"], "small").phases
     assert own.steps == 300
 
 
@@ -116,8 +118,8 @@ def test_masked_tokens_are_learned_on_short_rows_first(name: str, lengths: list[
 def test_every_recipe_has_rows_and_steps_at_each_scale(name: str) -> None:
     for scale in SCALES:
         recipe = load(name, scale=scale)
-        assert all(phase.length <= recipe.model.longest for phase in recipe.phases)
-        assert recipe.optim.warmup < recipe.phases[0].steps
+        assert all(phase.seq_length <= recipe.model.longest for phase in recipe.phases)
+        assert recipe.optimizer.warmup_steps < recipe.phases[0].steps
 
 
 @pytest.mark.parametrize(
@@ -125,4 +127,4 @@ def test_every_recipe_has_rows_and_steps_at_each_scale(name: str) -> None:
 )
 def test_a_scale_over_what_is_no_recipe_leaves_the_words_to_the_loader(document: dict[str, Any]) -> None:
     shrink(document, "small", Recipe)
-    assert [phase["length"] for phase in document["phases"]] == [128]
+    assert [phase["seq_length"] for phase in document["phases"]] == [128]

@@ -153,8 +153,8 @@ def test_xquad_chooses_on_articles_that_are_not_asked_about(tmp_path: Path) -> N
 def quoted() -> Iterator[tuple[str, str]]:
     """Recipe and figure: ("bert_base", "glue.mnli_m")."""
     for recipe in names("recipes"):
-        for name, figure in load(recipe).expected.items():
-            if name in ("parameters", "printed", "source", "of", "split", "also"):
+        for name, figure in load(recipe).reported_results.items():
+            if name in ("parameters", "printed", "citation", "setting", "split", "also"):
                 continue
             yield from ((recipe, f"{name}.{part}") for part in figure) if isinstance(figure, dict) else [(recipe, name)]
 
@@ -180,7 +180,7 @@ def test_albert_is_scored_on_the_five_tasks_of_its_average() -> None:
     averages = {recipe for recipe, figure in quoted() if figure == "average"}
     assert averages == {"albert_base", "albert_large", "albert_xlarge"}
     for recipe in averages:
-        assert {"squad1", "squad2", "mnli", "sst2", "race"} <= set(load(recipe).evals)
+        assert {"squad1", "squad2", "mnli", "sst2", "race"} <= set(load(recipe).eval_tasks)
 
 
 def test_a_figure_of_no_task_is_found() -> None:
@@ -198,7 +198,7 @@ def test_a_recipe_is_scored_on_the_tasks_whose_figures_it_quotes() -> None:
             measured_by.setdefault(figure, set()).update((task.name, task.group))
     for recipe, figure in quoted():
         if tasks := measured_by.get(figure):
-            assert tasks & set(load(recipe).evals), (recipe, figure)
+            assert tasks & set(load(recipe).eval_tasks), (recipe, figure)
 
 
 def test_no_reason_and_no_figure_is_left_over() -> None:
@@ -761,15 +761,15 @@ def test_a_recipe_and_a_command_may_name_the_form_as_text() -> None:
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
     found = {task.name for task in tasks_of("race_text,glue_text,piqa_text")}
     assert found == {"race_text", "piqa_text", *(f"{name}_text" for name in glue)}
-    assert load("t5_small", ["evals=[source, race_text]"]).evals == ("source", "race_text")
-    with pytest.raises(BadInput, match=r"evals\.1"):
-        load("t5_small", ["evals=[source, nonsense_text]"])
+    assert load("t5_small", ["eval_tasks=[source, race_text]"]).eval_tasks == ("source", "race_text")
+    with pytest.raises(BadInput, match=r"eval_tasks\.1"):
+        load("t5_small", ["eval_tasks=[source, nonsense_text]"])
 
 
 def test_t5_is_scored_by_what_it_writes() -> None:
     recipes = [name for name in names("recipes") if name.startswith("t5_")]
     assert len(recipes) == 11
-    asked = [set(load(recipe).evals) - set(HELD_OUT) for recipe in recipes]
+    asked = [set(load(recipe).eval_tasks) - set(HELD_OUT) for recipe in recipes]
     assert all(asked)
     tasks = tasks_of(",".join(set.union(*asked)))
     assert {task.task.way for task in tasks} == {"written"}

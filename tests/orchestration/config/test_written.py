@@ -30,6 +30,6 @@ def test_a_cluster_comes_back_from_its_yaml(name: str, tmp_path: Path) -> None:
 def test_only_what_differs_from_the_defaults_is_told() -> None:
     told = not_default(load("bert_base"))
     assert "seed" not in told
-    assert "decay" not in told["optim"]
+    assert "weight_decay" not in told["optimizer"]
     assert told["model"]["num_hidden_layers"] == 12  # has no default
-    assert not_default(load("bert_base", ["optim.decay=0.02"]))["optim"]["decay"] == 0.02
+    assert not_default(load("bert_base", ["optimizer.weight_decay=0.02"]))["optimizer"]["weight_decay"] == 0.02

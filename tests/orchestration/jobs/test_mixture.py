@@ -201,15 +201,17 @@ def test_finished_rows_are_refused_before_anything_is_made(tmp_path: Path):
 @pytest.mark.slow
 def test_the_card_says_what_the_run_reads_of_each_group(given: list[str], tmp_path: Path):
     """Counted again, row by row."""
-    phases = "phases=[{length: 32, batch: 8, steps: 40}, {length: 64, batch: 8, steps: 20}]"
-    job = opened(given, tmp_path / "out", "gpt3_125m", "optim.warmup=5", phases)
+    phases = (
+        "phases=[{seq_length: 32, global_batch_size: 8, steps: 40}, {seq_length: 64, global_batch_size: 8, steps: 20}]"
+    )
+    job = opened(given, tmp_path / "out", "gpt3_125m", "optimizer.warmup_steps=5", phases)
     corpus_job.untracked(job, ("--direct_running_mode=in_memory",), ignore)
     known = corpus_job.data_card.facts_of(job.plan.corpus.folder, job.recipe, job.corpus)
     store = Store.open(job.plan.corpus.folder, "train")
     tokens, epochs = dict.fromkeys(sorted(GPT3), 0), dict.fromkeys(sorted(GPT3), 0.0)
     for phase in job.recipe.phases:
-        rows = Rows(store, Vocab.load(store.vocab_dir), job.recipe.sampling, phase.length)
-        for epoch, sample in rows.addresses(0, phase.batch * phase.steps):
+        rows = Rows(store, Vocab.load(store.vocab_dir), job.recipe.sampling, phase.seq_length)
+        for epoch, sample in rows.addresses(0, phase.global_batch_size * phase.steps):
             name = sorted(GPT3)[sample % 5]
             tokens[name] += len(rows.row(epoch, sample)["ids"])
             epochs[name] += 1 / rows._count(sample % 5, epoch)

@@ -31,20 +31,20 @@ from orchestration.jobs.paper_figures import paper_figures, split_of
     ],
 )
 def test_a_figure_is_of_the_split_that_its_recipe_says(recipe: str, figure: str, split: str) -> None:
-    assert split_of(figure, load(recipe).expected) == split
+    assert split_of(figure, load(recipe).reported_results) == split
 
 
 def test_every_figure_of_a_fine_tuned_task_has_a_split() -> None:
     tasks = [load_task(name) for name in names("tasks") if name != "unavailable"]
     for recipe in names("recipes"):
-        expected = load(recipe).expected
+        expected = load(recipe).reported_results
         for task in (one for one in tasks if one.task.way == "tuned"):
             assert all(" (" in figure for figure in paper_figures(task, expected)), (recipe, task.name)
 
 
 def test_the_perplexity_of_wikitext2_is_beside_no_figure_of_another_unit() -> None:
     """GPT-2's 29.41 is per token, as others measured it; the score is per word."""
-    assert paper_figures(load_task("wikitext2"), load("gpt2").expected) == {}
+    assert paper_figures(load_task("wikitext2"), load("gpt2").reported_results) == {}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_perplexity_of_wikitext2_is_beside_no_figure_of_another_unit() -> No
 )
 def test_what_is_not_published_of_a_training_is_said_beside_its_figures(recipe: str, words: str) -> None:
     """They stood beside "this training"."""
-    assert words in load(recipe).expected["of"]
+    assert words in load(recipe).reported_results["setting"]
 
 
 def test_pairs_of_roberta_have_no_short_rows() -> None:
@@ -68,8 +68,8 @@ def test_pairs_of_roberta_have_no_short_rows() -> None:
 
 def test_figures_that_others_print_of_a_net_stand_apart_from_those_of_its_paper() -> None:
     """BERT's exact matches of SQuAD in table 2 on dev, and 85.083 on its leaderboard; SWAG of the first GPT."""
-    bert, gpt = load("bert_large").expected, load("gpt1").expected
-    assert (bert["squad"]["em"], load("bert_base").expected["squad"]["em"]) == (84.1, 80.8)
+    bert, gpt = load("bert_large").reported_results, load("gpt1").reported_results
+    assert (bert["squad"]["em"], load("bert_base").reported_results["squad"]["em"]) == (84.1, 80.8)
     apart = bert["also"]["this net on test, of SQuAD 1.1 one that learnt TriviaQA before"]
     assert (apart["squad"]["em"], apart["swag"]["accuracy"]) == (85.083, 86.28)
     assert "swag" not in gpt

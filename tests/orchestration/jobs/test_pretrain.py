@@ -39,8 +39,8 @@ def finished(spec: ModelSpec, folder: Path) -> Path:
     run = Run(
         model=spec.model,
         losses=spec.losses,
-        optim=AdamW(peak=1e-3),
-        phases=(Phase(length=16, batch=2, steps=1),),
+        optimizer=AdamW(learning_rate=1e-3),
+        phases=(Phase(seq_length=16, global_batch_size=2, steps=1),),
         sampling=Sampling(packing=Packed(unit="sentence"), masking=Tokens(), objective=Cloze()),
         corpus=str(folder / "corpus"),
         vocab_size=spec.vocab_size,
@@ -94,7 +94,7 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
     for folder in ("weights", "export"):
         shutil.rmtree(run / folder)
     other = stored_run(run)
-    trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optim, other.machine)
+    trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optimizer, other.machine)
     about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
     Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})
     files, becomes, _ = learn.export(run, tmp_path / "hf", step=5)

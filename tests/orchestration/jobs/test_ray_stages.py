@@ -62,7 +62,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def do(job: Job, resume: Any = "allow") -> None:
-    ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=job.recipe.evals, seeds=1, labels=(20,)))
+    ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=job.recipe.eval_tasks, seeds=1, labels=(20,)))
 
 
 def test_both_stages_are_done_on_one_ray(happened: list[str], text: Path) -> None:
@@ -76,7 +76,7 @@ def test_it_has_room_for_all_workers(happened: list[str], text: Path) -> None:
 
 
 def test_a_recipe_without_evals_is_trained_only(happened: list[str], text: Path) -> None:
-    do(job_of(text, "evals=[]"))
+    do(job_of(text, "eval_tasks=[]"))
     assert happened[1:] == ["trained", "Ray ends"]
 
 
@@ -88,7 +88,7 @@ def test_for_a_run_that_is_done_only_the_evaluation_may_start_ray(happened: list
 
 
 def test_a_run_that_is_to_begin_anew_is_trained_on_ray(happened: list[str], text: Path) -> None:
-    job = job_of(text, "evals=[]")
+    job = job_of(text, "eval_tasks=[]")
     finish(job.plan.run)
     do(job, "never")
     assert happened[1:] == ["trained", "Ray ends"]
@@ -99,10 +99,10 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
 ) -> None:
     """Training went on, and its result was lost in an error."""
     monkeypatch.setattr(hold_out, "too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
-    job = job_of(text, "evals=[source,follows]")
+    job = job_of(text, "eval_tasks=[source,follows]")
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
-    wanted = Wanted(tasks=job.recipe.evals, seeds=1, labels=(20,))
+    wanted = Wanted(tasks=job.recipe.eval_tasks, seeds=1, labels=(20,))
     assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, wanted) == ({"step": 4}, [])
     assert happened[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2

@@ -54,8 +54,8 @@ def finished(spec: ModelSpec, folder: Path, **changes: Any) -> Path:
     run = Run(
         model=spec.model,
         losses=spec.losses,
-        optim=AdamW(peak=1e-3),
-        phases=(Phase(length=16, batch=2, steps=1),),
+        optimizer=AdamW(learning_rate=1e-3),
+        phases=(Phase(seq_length=16, global_batch_size=2, steps=1),),
         corpus=str(folder / "corpus"),
         vocab_size=spec.vocab_size,
         folder=str(folder),

@@ -406,8 +406,10 @@ def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
 def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(
     net: Subject, tmp_path: Path
 ) -> None:
-    with pytest.raises(BadInput, match=r"optim.peak=1: .* is trained, and no key of its recipe changes it"):
-        subject.subject_of(Flags(recipe=str(net.folder), overrides=("optim.peak=1", "cluster.workers=2")))
+    with pytest.raises(
+        BadInput, match=r"optimizer.learning_rate=1: .* is trained, and no key of its recipe changes it"
+    ):
+        subject.subject_of(Flags(recipe=str(net.folder), overrides=("optimizer.learning_rate=1", "cluster.workers=2")))
     for name, value in {
         "scale": "tiny",
         "data": ("/nosuch",),

@@ -44,11 +44,11 @@ def test_the_same_job_has_the_same_folders_in_every_process(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "redone"),
     [
-        ({"overrides": ["optim.peak=2e-3"]}, ["run"]),
+        ({"overrides": ["optimizer.learning_rate=2e-3"]}, ["run"]),
         ({"overrides": ["seed=5"]}, ["run"]),
         ({"overrides": ["data.tokenizer.vocab_size=500"]}, ["vocab", "corpus", "run"]),
         ({"inputs": "another text"}, ["text", "vocab", "corpus", "run"]),
-        ({"overrides": ["evals=[]"]}, []),
+        ({"overrides": ["eval_tasks=[]"]}, []),
     ],
 )
 def test_a_change_touches_what_depends_on_it_and_nothing_else(tmp_path: Path, changes, redone):
@@ -118,11 +118,11 @@ def test_a_corpus_whose_manifest_was_deleted_is_made_again(tmp_path: Path):
 def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path: Path):
     before = planned(tmp_path).run
     finish(before)
-    after = planned(tmp_path, "optim.peak=2e-3", "model.num_hidden_layers=3").run
-    assert after.others() == [(before.folder, ["recipe.model.num_hidden_layers", "recipe.optim.peak"])]
+    after = planned(tmp_path, "optimizer.learning_rate=2e-3", "model.num_hidden_layers=3").run
+    assert after.others() == [(before.folder, ["recipe.model.num_hidden_layers", "recipe.optimizer.learning_rate"])]
     assert list(after.said())[1] == (
-        f"run: {before.folder.name} has other values of recipe.model.num_hidden_layers, recipe.optim.peak; it stays as "
-        f"it is"
+        f"run: {before.folder.name} has other values of recipe.model.num_hidden_layers, "
+        "recipe.optimizer.learning_rate; it stays as it is"
     )
     assert before.state == "done"
 

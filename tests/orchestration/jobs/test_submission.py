@@ -35,8 +35,8 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
     (here / "mine.yaml").write_text(to_yaml(load("gpt2")))
     (here / "tok.json").write_text("{}")
     given = (
-        "start=weights",
-        "optim.peak=1e-3",
+        "init_checkpoint=weights",
+        "optimizer.learning_rate=1e-3",
         "data.tokenizer.path=tok.json",
         "data.corpus=mine.yaml",
         "cluster.address=other:1",
@@ -47,9 +47,9 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
     words = shlex.split(submission.command(flags, "train"))
     assert words[:6] == ["exec", "python", "-m", "sesame", "train", f"{here}/mine.yaml"]
     assert words[6:12] == [
-        "optim.peak=1e-3",
+        "optimizer.learning_rate=1e-3",
         "cluster.workers=1",
-        f"start={here}/weights",
+        f"init_checkpoint={here}/weights",
         f"data.tokenizer.path={here}/tok.json",
         f"data.corpus={here}/mine.yaml",
         "cluster.address=auto",
@@ -65,14 +65,16 @@ def test_paths_inside_of_a_recipe_file_are_those_of_who_sends_it(here: Path) -> 
     (here / "weights").mkdir()
     (here / "tok.json").write_text("{}")
     (here / "mine.yaml").write_text(
-        to_yaml(load("gpt2", ["start=weights", "data.tokenizer.path=tok.json", "data.corpus=mine.yaml"]))
+        to_yaml(load("gpt2", ["init_checkpoint=weights", "data.tokenizer.path=tok.json", "data.corpus=mine.yaml"]))
     )
-    paths = [f"start={here}/weights", f"data.tokenizer.path={here}/tok.json", f"data.corpus={here}/mine.yaml"]
-    sent = submission.there(Flags(recipe="mine.yaml", overrides=["optim.peak=1e-3"]))
-    assert list(sent.overrides) == ["optim.peak=1e-3", *paths, "cluster.address=auto"]
+    paths = [f"init_checkpoint={here}/weights", f"data.tokenizer.path={here}/tok.json", f"data.corpus={here}/mine.yaml"]
+    sent = submission.there(Flags(recipe="mine.yaml", overrides=["optimizer.learning_rate=1e-3"]))
+    assert list(sent.overrides) == ["optimizer.learning_rate=1e-3", *paths, "cluster.address=auto"]
     (here / "demo").mkdir()  # a corpus of Sesame
-    sent = submission.there(Flags(recipe="mine.yaml", overrides=["start=''", "data.corpus=demo"], scale="tiny"))
-    assert list(sent.overrides) == ["start=''", "data.corpus=demo", paths[1], "cluster.address=auto"]
+    sent = submission.there(
+        Flags(recipe="mine.yaml", overrides=["init_checkpoint=''", "data.corpus=demo"], scale="tiny")
+    )
+    assert list(sent.overrides) == ["init_checkpoint=''", "data.corpus=demo", paths[1], "cluster.address=auto"]
     sent = submission.there(Flags(recipe="gpt2", overrides=["data.tokenizer={kind: byte_level_bpe, path: 'tok.json'}"]))
     assert list(sent.overrides)[1:] == [paths[1], "cluster.address=auto"]
     assert list(submission.there(Flags(recipe="gpt2")).overrides) == ["cluster.address=auto"]
@@ -81,7 +83,7 @@ def test_paths_inside_of_a_recipe_file_are_those_of_who_sends_it(here: Path) -> 
 def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path) -> None:
     ids = {
         name_of(),
-        name_of("optim.peak=1e-3"),
+        name_of("optimizer.learning_rate=1e-3"),
         name_of("cluster.machine.zero=1"),
         name_of(verb="train"),
         name_of(seed=7),

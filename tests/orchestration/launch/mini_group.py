@@ -19,7 +19,7 @@ STEPS = 60
 
 
 def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
-    phases = (Phase(length=48, batch=8, steps=STEPS),)
+    phases = (Phase(seq_length=48, global_batch_size=8, steps=STEPS),)
     return mini_run(corpus, folder, **{"phases": phases, "save_every": 15, "eval_every": 30, **changes})
 
 

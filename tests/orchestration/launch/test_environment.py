@@ -101,7 +101,12 @@ def test_no_file_log_table_or_command_line_has_them(
         end(temporary)
 
     monkeypatch.setattr(session, "_end", look_and_end)
-    recipe = ["bert_base", 'phases=[{"length":32,"batch":8,"steps":6}]', "optim.warmup=2", "evals=[follows]"]
+    recipe = [
+        "bert_base",
+        'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]',
+        "optimizer.warmup_steps=2",
+        "eval_tasks=[follows]",
+    ]
     values = [*(f"cluster.{one}" for one in VALUES), "cluster.workers=2", "--scale", "tiny", "--dashboard"]
     place = [
         "--data",
@@ -134,6 +139,12 @@ def test_a_network_interface_of_the_cluster_file_counts(
     """Gloo refuses one that is not there: so the variable has come before its first connection."""
     text.write(tmp_path / "text.jsonl", num_documents=200)
     place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out"), "--scale", "tiny"]
-    recipe = ["gpt2", 'phases=[{"length":32,"batch":8,"steps":3}]', "optim.warmup=2", "evals=[]", "cluster.workers=2"]
+    recipe = [
+        "gpt2",
+        'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":3}]',
+        "optimizer.warmup_steps=2",
+        "eval_tasks=[]",
+        "cluster.workers=2",
+    ]
     with pytest.raises(Exception, match="nowhere0"):
         main(["run", *recipe, "cluster.env.GLOO_SOCKET_IFNAME=nowhere0", *place])

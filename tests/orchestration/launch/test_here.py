@@ -102,8 +102,20 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
 
     monkeypatch.setenv("OF_THIS_USER", CANARY)
     text.write(tmp_path / "text.jsonl", num_documents=300)
-    values = ["cluster.env.HF_TOKEN=${OF_THIS_USER}", "cluster.workers=2", "cluster.samples=[]", "optim.warmup=2"]
-    recipe = ["gpt2", 'phases=[{"length":32,"batch":8,"steps":6}]', "evals=[]", *values, "--scale", "tiny"]
+    values = [
+        "cluster.env.HF_TOKEN=${OF_THIS_USER}",
+        "cluster.workers=2",
+        "cluster.samples=[]",
+        "optimizer.warmup_steps=2",
+    ]
+    recipe = [
+        "gpt2",
+        'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]',
+        "eval_tasks=[]",
+        *values,
+        "--scale",
+        "tiny",
+    ]
     place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out")]
     with command_lines(CANARY) as lines:
         assert main(["submit", *recipe, *place, "--address", url, "--json"]) == 0

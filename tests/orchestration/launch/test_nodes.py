@@ -77,7 +77,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
 def longer(corpus: Path, folder: Path) -> Run:
     """A run whose steps take long enough for a node to begin meanwhile."""
     trunk = replace(run_of(corpus, folder).model, hidden_size=64)
-    return run_of(corpus, folder, model=trunk, phases=(Phase(length=48, batch=128, steps=STEPS),), eval_every=0)
+    return run_of(
+        corpus, folder, model=trunk, phases=(Phase(seq_length=48, global_batch_size=128, steps=STEPS),), eval_every=0
+    )
 
 
 @pytest.fixture(scope="module")

@@ -74,20 +74,12 @@ def test_a_gpu_without_memory_is_one_line_that_survives_the_way_to_the_driver(mo
     assert (error.used, error.limit, error.exit_code) == (71 * GB + 10 * 2**30, 80 * GB, 4)
 
 
-PROGRAM = """
-import resource, sys
-from dataclasses import replace
-from pathlib import Path
-import psutil, torch
-from orchestration.launch.out_of_memory import OutOfMemory, memory_in_words
-from tests.training.corpora import mini_corpus, mini_run
-from training.engines import LocalEngine
-from training.loop import pretrain
-from training.formats import build_model
-from training.specs import Machine, Phase
-folder = Path(sys.argv[1])
-torch.set_num_threads(1)
-run = mini_run(mini_corpus(folder / "corpus"), folder / "run", phases=(Phase(length=48, batch=4000, steps=2),),
+PROGRAM = """ import resource, sys from dataclasses import replace from pathlib import Path import psutil, torch from
+orchestration.launch.out_of_memory import OutOfMemory, memory_in_words from tests.training.corpora import mini_corpus,
+mini_run from training.engines import LocalEngine from training.loop import pretrain from training.formats import
+build_model from training.specs import Machine, Phase folder = Path(sys.argv[1]) torch.set_num_threads(1) run =
+mini_run(mini_corpus(folder / "corpus"), folder / "run", phases=(Phase(seq_length=48, global_batch_size=4000,
+steps=2),),
                machine=Machine(micro_tokens=48 * 4000), eval_every=0)
 run = replace(run, model=replace(run.model, hidden_size=256))
 engine = LocalEngine(build_model(run), run.optim, run.machine)
@@ -126,7 +118,7 @@ def tokens_in(hint: str) -> int:
 def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
     recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
     demand = planning.demand_of(recipe)
-    length = demand.longest.length
+    length = demand.longest.seq_length
 
     def planned(tokens: int) -> float:
         one = on_one_gpu(tokens)

@@ -54,7 +54,9 @@ def test_a_worker_that_is_slower_than_the_other_is_named(
 ) -> None:
     monkeypatch.setattr(watch, "EVERY_S", 3.0)
     corpus, place = with_test_split(tmp_path / "corpus"), track.place(tmp_path / "out")
-    run = run_of(corpus, tmp_path / "run", phases=(Phase(length=48, batch=64, steps=200),), eval_every=0)
+    run = run_of(
+        corpus, tmp_path / "run", phases=(Phase(seq_length=48, global_batch_size=64, steps=200),), eval_every=0
+    )
     began_s = time.monotonic()
     with ray_session(cpus=2), slowed() as slow:
         assert start(run, place, on_progress=once_at(5, lambda: slow.append(trainers()[0]))).finished

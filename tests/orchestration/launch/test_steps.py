@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def run(**changes: Any) -> Run:
-    phases = (Phase(length=16, batch=4, steps=10),)
+    phases = (Phase(seq_length=16, global_batch_size=4, steps=10),)
     return mini_run(Path("corpus"), Path("run"), **{"phases": phases, "eval_every": 5, "save_every": 0, **changes})
 
 
@@ -65,7 +65,7 @@ def test_the_first_step_is_no_measure_and_what_an_evaluation_takes_is_added(cloc
 
 def test_longer_rows_of_a_later_phase_take_longer(clock: Clock) -> None:
     events: list[Any] = []
-    phases = (Phase(length=16, batch=4, steps=3), Phase(length=64, batch=4, steps=2))
+    phases = (Phase(seq_length=16, global_batch_size=4, steps=3), Phase(seq_length=64, global_batch_size=4, steps=2))
     told = Steps(run(phases=phases), events.append)
     for done in (0, 1, 2):
         told.at(done)

@@ -316,8 +316,8 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text.write(tmp_path / "text.jsonl", num_documents=300)
-    phases = 'phases=[{"length":32,"batch":8,"steps":3000}]'
-    values = [phases, "optim.warmup=10", "evals=[]", "cluster.workers=1", "cluster.samples=[]"]
+    phases = 'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":3000}]'
+    values = [phases, "optimizer.warmup_steps=10", "eval_tasks=[]", "cluster.workers=1", "cluster.samples=[]"]
     recipe = [
         "gpt2",
         *values,
@@ -362,9 +362,9 @@ def test_the_command_of_ray_sends_a_training_as_the_readme_says(cluster: str, tm
     """`ray job submit --working-dir .`: Ray refused a second working directory, and now the job brings the code."""
     text.write(tmp_path / "text.jsonl", num_documents=300)
     (tmp_path / "one.yaml").write_text("name: one\naddress: auto\nworkers: 1\nsamples: []\n")
-    phases = 'phases=[{"length":32,"batch":8,"steps":6}]'
+    phases = 'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]'
     place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out")]
-    of_job = ["gpt2", phases, "optim.warmup=2", "evals=[]", "--scale", "tiny", *place]
+    of_job = ["gpt2", phases, "optimizer.warmup_steps=2", "eval_tasks=[]", "--scale", "tiny", *place]
     assert main(["corpus", *of_job, "--progress", "none"]) == 0
     asked = shlex.split(re.search(r"`(ray job submit [^`]*)`", README)[1])  # type: ignore[index]
     excludes = re.search(r"--runtime-env-json '([^']*)'", README)[1]  # type: ignore[index]

@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def engine(run: Run) -> LocalEngine:
-    return LocalEngine(build_model(run), run.optim, run.machine)
+    return LocalEngine(build_model(run), run.optimizer, run.machine)
 
 
 def test_a_net_that_transformers_has_is_exported(run: Run) -> None:

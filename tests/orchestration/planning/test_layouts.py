@@ -21,8 +21,9 @@ from training.specs import Machine, Phase
 
 TWO_SIDED = [name for name in names("recipes") if load(name).objective.two_sided]
 SHORT_AND_LONG = (
-    'phases=[{"length":128,"batch":4096,"steps":900},{"length":512,"batch":8,"steps":100}]',
-    "optim.warmup=10",
+    "phases=[{seq_length: 128, global_batch_size: 4096, steps: 900}, "
+    "{seq_length: 512, global_batch_size: 8, steps: 100}]",
+    "optimizer.warmup_steps=10",
 )
 
 
@@ -45,7 +46,7 @@ def test_memory_is_looked_at_whatever_else_is_odd(recipe: str, cluster: str, key
 @pytest.mark.parametrize("name", ["bert_base", *TWO_SIDED])
 def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
     demand = demand_of(load(name))
-    phase = Phase(length=64, batch=48, steps=1)
+    phase = Phase(seq_length=64, global_batch_size=48, steps=1)
     machine = Machine(micro_tokens=10 * 64)
     row = {"ids": np.arange(64), "labels": np.arange(64)}
     if demand.recipe.model.reads_source:
@@ -60,9 +61,9 @@ def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
 
 def test_t5_has_half_the_rows_of_its_tokens() -> None:
     demand, cluster = demand_of(load("t5_base")), load_cluster("8xh100")
-    length = demand.longest.length
+    length = demand.longest.seq_length
     own = planning.plan(demand.recipe, cluster).own.choice.layout
-    assert own.rows == min(cluster.machine.micro_tokens // (2 * length), demand.longest.batch // 8)
+    assert own.rows == min(cluster.machine.micro_tokens // (2 * length), demand.longest.global_batch_size // 8)
     fits = planning.what_would_fit(demand.recipe, load_cluster("one_gpu"), 90e9, 80e9)
     assert int(fits.rpartition("micro_tokens=")[2].split(";")[0]) % (2 * length) == 0
 
@@ -77,7 +78,10 @@ def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
     assert own.choice.layout.rows == 512
     alone = planning.memory(demand, replace(layout, rows=512), 128)
     assert own.choice.memory.peak == alone.peak > 4 * planning.memory(demand, layout, 512).peak
-    assert [micro_batches(in_phase(layout, demand, phase), phase.batch) for phase in recipe.phases] == [1, 1]
+    assert [micro_batches(in_phase(layout, demand, phase), phase.global_batch_size) for phase in recipe.phases] == [
+        1,
+        1,
+    ]
     best = planning.best(demand, DEVICES["h100"], 8)
     assert max(choice.layout.rows for choice in best) > 8  # the batch of one phase is no limit for another
 

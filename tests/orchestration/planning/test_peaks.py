@@ -71,7 +71,10 @@ def peak(recipe: Recipe, folder: Path) -> float:
     """Bytes of a second forward and backward pass at most, what the first one has left included."""
     batch = unpadded(made_up(recipe, small_vocab(recipe, folder), ROWS, LENGTH))
     model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
-    engine, weights = LocalEngine(model, recipe.optim, Machine()), {one.kind: one.weight for one in model.spec.losses}
+    engine, weights = (
+        LocalEngine(model, recipe.optimizer, Machine()),
+        {one.kind: one.weight for one in model.spec.losses},
+    )
     with (alive := Alive()):
         for _ in range(2):
             gc.collect()

@@ -115,7 +115,7 @@ def test_what_a_block_keeps_is_what_torch_keeps(name: str) -> None:
 
 def _demand(trunk: Trunk, losses: tuple[Loss, ...]) -> Demand:
     recipe = load("bert_base")
-    recipe = replace(recipe, model=trunk, losses=losses, optim=AdamW(peak=1e-3, warmup=1))
+    recipe = replace(recipe, model=trunk, losses=losses, optimizer=AdamW(learning_rate=1e-3, warmup_steps=1))
     heads = (Weights(others=loss.weights(trunk, VOCAB)) for loss in losses)
     return Demand(recipe, VOCAB, reduce(Weights.__add__, heads, trunk.weights(VOCAB)))
 
@@ -137,7 +137,13 @@ def test_states_are_those_that_were_measured_on_two_workers(
     assert found.states == pytest.approx(bytes_per_weight * demand.parameters)
 
 
-OPTIMS: tuple[Optim, ...] = (AdamW(peak=1e-3), Lamb(peak=1e-3), Lion(peak=1e-3), Muon(peak=1e-3), Adafactor())
+OPTIMS: tuple[Optim, ...] = (
+    AdamW(learning_rate=1e-3),
+    Lamb(learning_rate=1e-3),
+    Lion(learning_rate=1e-3),
+    Muon(learning_rate=1e-3),
+    Adafactor(),
+)
 
 
 @pytest.mark.parametrize("optim", OPTIMS, ids=lambda optim: optim.kind)
@@ -154,7 +160,7 @@ def test_moments_are_as_many_as_the_optimiser_keeps(optim: Optim, net: str, widt
     state = [each for kept in engine.optimizer.state.values() for each in tree_leaves(kept)]
     demand = _demand(trunk, losses)
     objective = load("t5_base" if net == "t5" else "bert_base").objective
-    demand = replace(demand, recipe=replace(demand.recipe, objective=objective, optim=optim))
+    demand = replace(demand, recipe=replace(demand.recipe, objective=objective, optimizer=optim))
     counted = moments(demand, Layout(precision="fp32"), LENGTH)
     found = sum(each.numel() for each in state if isinstance(each, torch.Tensor) and each.ndim)
     others = sum(weight.numel() for name, weight in model.named_parameters() if _is_odd(name, weight))

@@ -82,7 +82,7 @@ def evaluated(name: str, world: int, **machine: Any) -> dict[str, float]:
         loader = replace(whole, rank=rank, world=world, machine=replace(whole.machine, **machine))
         engine = cast(Any, Engine(deepcopy(net), group, rank))
         with torch.no_grad():
-            return evaluate(run, engine, loader, whole.phases[0].length)
+            return evaluate(run, engine, loader, whole.phases[0].seq_length)
 
     with ThreadPoolExecutor(world) as threads:
         found = list(threads.map(one, range(world)))

@@ -36,7 +36,8 @@ of_every_recipe = pytest.mark.parametrize("name", family.RECIPES)
 def published(name: str) -> Published:
     """What the paper says; what it does not say is as the recipe has it."""
     paper, recipe = PUBLISHED[name], family.recipe(name)
-    unsaid = {key: getattr(recipe.optim, key) for key in ("peak", "warmup") if getattr(paper, key) is None}
+    keys = {"peak": "learning_rate", "warmup": "warmup_steps"}
+    unsaid = {name: getattr(recipe.optimizer, key) for name, key in keys.items() if getattr(paper, name) is None}
     return replace(paper, **unsaid, **({"steps": recipe.num_steps} if paper.steps is None else {}))
 
 
@@ -75,7 +76,7 @@ def windows(paper: Published, steps: int) -> list[int]:
 def test_the_rates_are_those_of_the_paper(name: str) -> None:
     recipe, paper = family.recipe(name), published(name)
     steps = windows(paper, recipe.num_steps)
-    found = {step: rate_at(recipe.optim, recipe.phases, step) for step in steps}
+    found = {step: rate_at(recipe.optimizer, recipe.phases, step) for step in steps}
     assert found == pytest.approx({step: plain.rate(paper, step) for step in steps}, rel=1e-6, abs=1e-15)
 
 
@@ -156,7 +157,7 @@ def rows_for() -> dict[tuple[Trunk, tuple[Loss, ...]], str]:
 def distance(name: str, steps: tuple[int, ...], paper: Published | None = None, optim: Optim | None = None) -> float:
     """`farthest` of a recipe, or of another paper or optimiser with its net."""
     net, recipe = stepping(name), family.recipe(name)
-    paper, optim = replace(paper or published(name), source=""), optim or recipe.optim
+    paper, optim = replace(paper or published(name), source=""), optim or recipe.optimizer
     return farthest(optim, *net, paper, rows_for()[net], steps, recipe.phases)
 
 
@@ -201,14 +202,14 @@ MUTANTS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "changes"), MUTANTS, ids=lambda one: str(one))
 def test_another_optimiser_takes_other_steps(name: str, changes: dict[str, Any]) -> None:
-    other = replace(family.recipe(name).optim, **changes)
-    assert distance(name, tuple(range(STEPS)), optim=other) > 10 * TIGHT
+    other = replace(family.recipe(name).optimizer, **changes)
+    assert distance(name, tuple(range(STEPS)), optimizer=other) > 10 * TIGHT
 
 
 def farthest_anew(name: str) -> float:
     """`distance` without what is remembered of it, for a test that has changed the code."""
     net, recipe, paper = stepping(name), family.recipe(name), replace(published(name), source="")
-    return farthest.__wrapped__(recipe.optim, *net, paper, rows_for()[net], tuple(range(STEPS)), recipe.phases)
+    return farthest.__wrapped__(recipe.optimizer, *net, paper, rows_for()[net], tuple(range(STEPS)), recipe.phases)
 
 
 @pytest.mark.parametrize("name", ["bert_base", "roberta_base", "albert_base", "grover_mega"])

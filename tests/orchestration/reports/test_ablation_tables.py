@@ -50,7 +50,7 @@ SMALL = Table(
     claims=(Below("SOP", ("none",), ("SOP",)), Alike("MLM", 0.1)),
     varies=("data.packing.negatives", "losses"),
     vocab="data.tokenizer={kind: wordpiece, vocab_size: 300}",
-    budget={"tiny": ("phases=[{length: 48, batch: 8, steps: 6}]", "optim.warmup=2")},
+    budget={"tiny": ("phases=[{seq_length: 48, global_batch_size: 8, steps: 6}]", "optimizer.warmup_steps=2")},
 )
 CAME_OUT = {"none": {"MLM": [0.50, 0.52], "SOP": [0.5, 0.6]}, "SOP": {"MLM": [0.51, 0.53], "SOP": [0.8, 0.9]}}
 TOLD = {
@@ -157,7 +157,9 @@ def test_spanberts_ablation_stops_half_way_of_its_decay(name: str) -> None:
     """Section 6: the checkpoints at 1.2 million of 2.4 million steps; the rate has fallen to a half, and not to 0."""
     for row in TABLES[name].rows.values():
         one = load(row.recipe)
-        assert schedule.rate(one.optim, one.num_steps, one.num_steps) == pytest.approx(one.optim.peak / 2)
+        assert schedule.rate(one.optimizer, one.num_steps, one.num_steps) == pytest.approx(
+            one.optimizer.learning_rate / 2
+        )
 
 
 @pytest.mark.parametrize("name", ["size-ladder", "roberta-formats", "spanbert-masking", "spanbert-objectives"])
@@ -167,7 +169,7 @@ def test_figures_of_a_table_are_those_that_its_recipes_expect(name: str) -> None
     keys |= {"SST-2": "glue.sst2", "RACE": "race.accuracy", "MNLI": "glue.mnli_m", "QNLI": "glue.qnli"}
     keys |= {"NewsQA": "newsqa.f1", "TriviaQA": "triviaqa.f1", "coreference": "coreference.f1"}
     for row in TABLES[name].rows.values():
-        expected = dict(flat(load(row.recipe).expected))
+        expected = dict(flat(load(row.recipe).reported_results))
         shared = {key for key in row.paper if keys.get(key) in expected}
         assert shared
         assert {key: row.paper[key] for key in shared} == {key: expected[keys[key]] for key in shared}
@@ -190,12 +192,12 @@ def test_the_sizes_of_the_miniatures_are_those_of_their_recipes(tmp_path: Path) 
 def test_formats_are_the_recipes_of_the_four(tmp_path: Path) -> None:
     found = recipes(TABLES["roberta-formats"], tmp_path)
     of_all = differing(found["FULL-SENTENCES"], found["DOC-SENTENCES"])
-    assert of_all == {"data.packing.cross_documents", "phases.0.fill"}
+    assert of_all == {"data.packing.cross_documents", "phases.0.batch_unit"}
     of_pairs = differing(found["SEGMENT-PAIR"], found["SENTENCE-PAIR"])
-    assert of_pairs == {"data.packing.unit", "phases.0.fill"}
+    assert of_pairs == {"data.packing.unit", "phases.0.batch_unit"}
     for row, one in TABLES["roberta-formats"].rows.items():
         full = load(one.recipe)
-        assert found[row].phases[0].fill == full.phases[0].fill
+        assert found[row].phases[0].batch_unit == full.phases[0].batch_unit
         assert found[row].data.packing == full.data.packing
         assert found[row].model.type_vocab_size == full.model.type_vocab_size
 
@@ -213,7 +215,7 @@ def test_sharing_and_width_are_all_combinations_of_tables_3_and_4(tmp_path: Path
 
 
 def test_epsilon_and_beta2_are_all_combinations(tmp_path: Path) -> None:
-    found = {(one.optim.eps, one.optim.beta2) for one in recipes(TABLES["adam-eps"], tmp_path).values()}
+    found = {(one.optimizer.eps, one.optimizer.beta2) for one in recipes(TABLES["adam-eps"], tmp_path).values()}
     assert found == {(eps, beta2) for eps in (1e-8, 1e-6, 1e-4, 1e-2) for beta2 in (0.98, 0.999)}
 
 
@@ -252,14 +254,17 @@ def test_rows_of_one_compute_take_as_many_operations(scale: str, tmp_path: Path)
 
 
 def test_a_shorter_budget_is_shared_out_in_the_same_way(tmp_path: Path) -> None:
-    shorter = ("phases=[{length: 32, batch: 8, steps: 40}]", "optim.warmup=2")
+    shorter = ("phases=[{seq_length: 32, global_batch_size: 8, steps: 40}]", "optimizer.warmup_steps=2")
     steps = {row: one.num_steps for row, one in recipes(TABLES["electra-compute"], tmp_path, *shorter).items()}
     assert (steps["MLM: compute 1"], steps["MLM: compute 0.25"]) == (40, 10)
     assert steps["all-tokens MLM: compute 1"] < steps["ELECTRA: compute 1"] < 40
 
 
 def test_equal_compute_wants_one_phase(tmp_path: Path) -> None:
-    phases = "phases=[{length: 32, batch: 8, steps: 400}, {length: 64, batch: 8, steps: 400}]"
+    phases = (
+        "phases=[{seq_length: 32, global_batch_size: 8, steps: 400}, "
+        "{seq_length: 64, global_batch_size: 8, steps: 400}]"
+    )
     with pytest.raises(BadInput, match="a table of equal compute has one phase a row"):
         recipes(TABLES["electra-compute"], tmp_path, phases)
 
@@ -584,7 +589,7 @@ def test_a_table_is_made_once_and_nested_in_mlflow(tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_error_of_a_cell_ends_the_table(tmp_path: Path) -> None:
-    plan = planned(SMALL, tmp_path, "cluster.workers=9", "phases=[{length: 48, batch: 9, steps: 6}]")
+    plan = planned(SMALL, tmp_path, "cluster.workers=9", "phases=[{seq_length: 48, global_batch_size: 9, steps: 6}]")
     with pytest.raises(Exception, match="9 workers"):
         table.make(plan, ignore)
     assert (

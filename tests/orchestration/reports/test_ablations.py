@@ -20,7 +20,7 @@ ELECTRA = {  # arXiv:2003.10555, 3.2 and 3.5
         "model.generator_size_ratio=1",
         "model.sample_from=frozen",
         "losses=[{kind: replaced_token_detection}]",
-        "start=DIR",
+        "init_checkpoint=DIR",
     ],
 }
 ABLATIONS = [("electra_base", name, overrides) for name, overrides in ELECTRA.items()] + [

@@ -32,7 +32,7 @@ HOSTILE = "<script>alert('x')</script> & ```` fences ``` | pipes **stars** $math
 
 @pytest.fixture(scope="module")
 def bert() -> Recipe:
-    return load("bert_base", ["phases=[{length: 64, batch: 8, steps: 4}]"], scale="tiny")
+    return load("bert_base", ["phases=[{seq_length: 64, global_batch_size: 8, steps: 4}]"], scale="tiny")
 
 
 @pytest.fixture(scope="module")

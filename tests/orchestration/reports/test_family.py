@@ -44,11 +44,11 @@ def test_the_parts_of_a_net_add_up(name):
     whole = net(recipe(name))
     for part in parts(whole):
         assert part.parameters == part.own + sum(inner.parameters for inner in part.parts)
-    assert whole.parameters == recipe(name).expected["parameters"]
+    assert whole.parameters == recipe(name).reported_results["parameters"]
 
 
 def test_parameters_are_counted_where_the_paper_does_not_speak_of_them():
-    assert load("bert_base", ["model.num_hidden_layers=13"]).expected == {}
+    assert load("bert_base", ["model.num_hidden_layers=13"]).reported_results == {}
     assert family.parameters(load("bert_base", ["model.num_hidden_layers=13"])) == 110_106_428 + 7_087_872
     assert family.parameters(load("bert_base", scale="tiny")) < 1_000_000
 
@@ -160,11 +160,11 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
 
 
 def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
-    lines = abstract(recipe("bert_base"), load("bert_base", ["optim.beta2=0.98", "model.hidden_dropout=0.0"]))
+    lines = abstract(recipe("bert_base"), load("bert_base", ["optimizer.beta2=0.98", "model.hidden_dropout=0.0"]))
     assert lines == [
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
         "model.hidden_dropout: 0, was 0.1",
-        "optim.beta2: 0.98, was 0.999",
+        "optimizer.beta2: 0.98, was 0.999",
     ]
 
 
@@ -177,14 +177,14 @@ SAID = {
     "bert_base": [
         "data.corpus=x", "data.tokenizer.vocab_size=99", "data.tokenizer.lowercase=false",
         "data.packing.short_seq_prob=0.5",
-        "masking.rate=0.3", "masking={kind: span}", "objective.random_replace_prob=0.2", "phases.0.batch=9",
-        "phases.0.steps=9", "phases.1.length=9", "optim.warmup=9",
-        "data.static_masks=1", "optim.peak=9", "model.hidden_size=1536", "seed=9",
+        "masking.rate=0.3", "masking={kind: span}", "objective.random_replace_prob=0.2", "phases.0.global_batch_size=9",
+        "phases.0.steps=9", "phases.1.seq_length=9", "optimizer.warmup_steps=9",
+        "data.static_masks=1", "optimizer.learning_rate=9", "model.hidden_size=1536", "seed=9",
         "data.packing.negatives=swapped", "data.packing.unit=sentence", "losses=[{kind: masked_tokens}]",
-        "losses.0.weight=2", "data.tokenizer.path=a.txt", "objective.random_token_source=vocabulary", "evals=[]",
+        "losses.0.weight=2", "data.tokenizer.path=a.txt", "objective.random_token_source=vocabulary", "eval_tasks=[]",
         "model.embedding_size=9", "model.parameter_sharing=all", "model.position_embedding={kind: sinusoidal}",
         "model.attention_window={kind: sliding, size: 8}",
-        "optim={kind: lamb, peak: 1e-4, warmup: 10_000}", "data.packing.num_separators=2",
+        "optimizer={kind: lamb, learning_rate: 1e-4, warmup_steps: 10_000}", "data.packing.num_separators=2",
     ],
     "albert_base": [
         "model.num_hidden_groups=3", "model.embedding_size=0", "model.parameter_sharing=attention",

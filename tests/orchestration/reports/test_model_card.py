@@ -83,7 +83,7 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         "| named after | BERT, Devlin et al. 2018, arXiv:1810.04805 |",
         "| scale | tiny |",
         "| masking | 15% of the tokens |",
-        "| `optim.peak` | 0.001 |",
+        "| `optimizer.learning_rate` | 0.001 |",
         "| tokens | 3,456 |",
         "| perplexity | not finite |",
         "| follows | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | not tested | majority 50.0 |",

@@ -35,7 +35,7 @@ def test_verbs_and_recipes_are_completed() -> None:
 
 
 def test_keys_are_completed_behind_a_recipe() -> None:
-    assert {"optim.beta1=", "optim.beta2="} == set(completed("sesame check gpt2 optim.beta"))
+    assert {"optimizer.beta1=", "optimizer.beta2="} == set(completed("sesame check gpt2 optim.beta"))
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -86,7 +86,7 @@ def test_clusters_corpora_tables_and_parts() -> None:
     assert complete.corpus("") == names("corpora")
     assert complete.recipe("") == names("recipes")
     assert complete.table("alb") == ["albert-sp", "albert-sharing"]
-    assert complete.part("optim.a") == ["optim.adamw", "optim.adafactor", "optim.adam_scale"]
+    assert complete.part("optim.a") == ["optim.adamw", "optim.adafactor", "optimizer.adamw_lr_ratio"]
 
 
 def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
 
 def test_a_whole_key_also_has_its_value() -> None:
     found = complete.override(Context(recipe="gpt2"), "optim.pe")
-    assert [word for word, _ in found] == ["optim.peak=", "optim.peak=0.00025"]
-    assert complete.override(Context(recipe="gpt2"), "start") == [("start=", "")]
+    assert [word for word, _ in found] == ["optimizer.learning_rate=", "optimizer.learning_rate=0.00025"]
+    assert complete.override(Context(recipe="gpt2"), "init") == [("init_checkpoint=", "")]
     assert complete.override(Context(recipe="no_such"), "optim.pe") == []
 
 

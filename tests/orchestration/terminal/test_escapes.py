@@ -24,7 +24,7 @@ COMMANDS = {
     "help of a verb": [*CLI, "run", "--help"],
     "a table": [*CLI, "recipes"],
     "a tree": [*CLI, "recipes", "gpt2"],
-    "keys": [*CLI, "keys", "optim"],
+    "keys": [*CLI, "keys", "optimizer"],
     "a check": [*CLI, "check", "bert_base"],
     "a refusal": [*CLI, "chek"],
     "bars": ["-c", STAGES],

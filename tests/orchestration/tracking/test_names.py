@@ -195,7 +195,7 @@ def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
     plan: Any = SimpleNamespace(data_digest="")
     every, pairs = dict[str, str](), 0
     for recipe in all_names("recipes"):
-        expected = load(recipe).expected
+        expected = load(recipe).reported_results
         for task in tasks:
             if not (paper := paper_figures(task, expected)):
                 continue

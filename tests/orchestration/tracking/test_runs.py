@@ -44,7 +44,7 @@ from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
 
-PARAMS = {"optim": {"peak": 1e-3}, "phases": [{"steps": 7}]}
+PARAMS = {"optimizer": {"learning_rate": 1e-3}, "phases": [{"steps": 7}]}
 METADATA = track.Metadata("mini", PARAMS, {"recipe_hash": "abc"}, "* a small net", {"recipe.yaml": "name: mini\n"})
 
 
@@ -337,7 +337,7 @@ def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
     told = look(tracked)
-    assert told.data.params == {"optim.peak": "0.001", "phases.0.steps": "7"}
+    assert told.data.params == {"optimizer.learning_rate": "0.001", "phases.0.steps": "7"}
     assert told.data.tags["recipe_hash"] == "abc"
     assert told.data.tags["host"] == platform.node()
     (lineage,) = told.inputs.dataset_inputs
@@ -380,7 +380,7 @@ def test_a_run_that_goes_on_tells_the_values_of_the_new_start(place: track.Place
         with track.run(place, tmp_path, corpus, replace(METADATA, tags={"cluster.machine.zero": zero})) as tracked:
             pass
     told = look(tracked)
-    assert (told.data.tags["cluster.machine.zero"], told.data.params["optim.peak"]) == ("3", "0.001")
+    assert (told.data.tags["cluster.machine.zero"], told.data.params["optimizer.learning_rate"]) == ("3", "0.001")
 
 
 def test_the_ui_takes_our_experiments_for_those_of_model_training(place: track.Place, experiment: str) -> None:
@@ -931,7 +931,7 @@ def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
 ) -> None:
     run = replace(gpt(mini_run(corpus, tmp_path)), samples=("w7 w9", ""), eval_every=2)
     run = replace(run, phases=(replace(run.phases[0], steps=4),))
-    log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optim, run.machine)
+    log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optimizer, run.machine)
     pretrain(run, engine, log, show=worker.shown(run, engine, log))
     log.close()
     client = track.client_of(tracked.uri)

@@ -27,7 +27,7 @@ def test_every_net_has_the_same_weights_to_the_bit(make: Callable[[Run], Run], r
     run = make(run)
     described, whole = describe_model(run), build_model(run)
     assert all(weight.is_meta for weight in described.parameters())
-    made = LocalEngine(described, run.optim, run.machine).full_state()
+    made = LocalEngine(described, run.optimizer, run.machine).full_state()
     wanted = dict(whole.named_parameters())
     assert made.keys() == wanted.keys()
     assert all(torch.equal(made[name], weight) for name, weight in wanted.items())
@@ -69,7 +69,7 @@ def test_what_a_run_starts_with_is_taken_over_weight_by_weight(corpus: Path, tmp
             weight.add_(1)
     state = {name: weight for name, weight in given.named_parameters() if not name.startswith("heads.pair_label")}
     save_weights(state, given.spec, tmp_path / "weights")
-    run = mini_run(corpus, tmp_path, start=str(tmp_path / "weights"))
+    run = mini_run(corpus, tmp_path, init_checkpoint=str(tmp_path / "weights"))
     found, wanted = describe_model(run), dict(build_model(run).named_parameters())
     materialise(found, nn.Parameter)
     assert all(torch.equal(weight, wanted[name]) for name, weight in found.named_parameters())

@@ -24,7 +24,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 def local(run: Run) -> LocalEngine:
-    return LocalEngine(build_model(run), run.optim, run.machine)
+    return LocalEngine(build_model(run), run.optimizer, run.machine)
 
 
 def update(engine: Engine, rate: float = 1e-2, factor: float = 1.0) -> tuple[float, bool]:
@@ -38,7 +38,7 @@ def test_the_reported_norm_is_the_raw_gradient_s_and_clipping_bounds_the_step(ru
     norm, _ = update(local(run))
     hundredfold, _ = update(local(run), factor=100)
     assert hundredfold == pytest.approx(100 * norm, rel=1e-4)
-    clipped, raw = local(run), local(replace(run, optim=replace(run.optim, clip=0)))
+    clipped, raw = local(run), local(replace(run, optimizer=replace(run.optimizer, max_grad_norm=0)))
     for engine in (clipped, raw):
         engine.backward(engine.forward(unpadded(random_rows([9], 467)))["masked_tokens"].loss)
         engine.optimizer.zero_grad = lambda: None  # type: ignore[method-assign]  # keep the gradient to look at it
@@ -73,37 +73,37 @@ def test_a_saved_engine_goes_on_to_the_last_bit(run: Run, tmp_path: Path) -> Non
 def test_a_run_starts_from_given_weights_and_new_heads_stay_random(run: Run, tmp_path: Path) -> None:
     given = build_model(replace(resampled(run, seed=1), losses=(MaskedTokens(),)))
     save_weights(given.state_dict(), given.spec, tmp_path / "weights")
-    started = build_model(replace(run, start=str(tmp_path / "weights"))).state_dict()
+    started = build_model(replace(run, init_checkpoint=str(tmp_path / "weights"))).state_dict()
     assert all(torch.equal(weight, started[name]) for name, weight in given.state_dict().items())
     scratch = build_model(run).state_dict()
     assert torch.equal(started["heads.pair_label.pooler.weight"], scratch["heads.pair_label.pooler.weight"])
 
 
 def test_a_run_starts_from_a_checkpoint_of_another(run: Run, tmp_path: Path) -> None:
-    given = LocalEngine(build_model(resampled(run, seed=1)), run.optim, run.machine)
+    given = LocalEngine(build_model(resampled(run, seed=1)), run.optimizer, run.machine)
     about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
     Saver(given, tmp_path, about, asdict(given.model.spec), keep=1, background=False).save(3, {})
     path = tmp_path / "step-000000003"
-    started = build_model(replace(run, start=str(path))).state_dict()
+    started = build_model(replace(run, init_checkpoint=str(path))).state_dict()
     assert all(torch.equal(weight, started[name]) for name, weight in given.full_state().items())
     part = path / "rank-00000.safetensors"
     part.write_bytes(part.read_bytes()[:-1] + b"?")
     with pytest.raises(BadInput, match=r"rank-00000\.safetensors is damaged"):
-        build_model(replace(run, start=str(path)))
+        build_model(replace(run, init_checkpoint=str(path)))
 
 
 def test_weights_of_another_shape_are_refused_in_one_line(run: Run, tmp_path: Path) -> None:
     given = build_model(replace(run, vocab_size=500))
     save_weights(given.state_dict(), given.spec, tmp_path)
     with pytest.raises(BadInput, match=r"trunk.tokens.weight is \[500, 32\], this recipe wants \[467, 32\]"):
-        build_model(replace(run, start=str(tmp_path)))
+        build_model(replace(run, init_checkpoint=str(tmp_path)))
 
 
 def test_weights_of_a_shallower_trunk_are_refused_in_one_line(run: Run, tmp_path: Path) -> None:
     given = build_model(replace(run, model=replace(run.model, num_hidden_layers=1)))
     save_weights(given.state_dict(), given.spec, tmp_path)
     with pytest.raises(BadInput, match=r"has no trunk\.blocks\.1\."):
-        build_model(replace(run, start=str(tmp_path)))
+        build_model(replace(run, init_checkpoint=str(tmp_path)))
 
 
 def test_only_columns_whose_numbers_are_read_stay_on_the_host() -> None:

@@ -66,7 +66,7 @@ def on(corpus: Path, folder: Path, net: str, layout: str, **more: Any) -> Run:
     """A run on a layout, in several micro-batches a step."""
     run = NETS[net](mini_run(corpus, folder / f"{net} {layout}"))
     machine = Machine(**{"micro_tokens": 96, "persistence_threshold": 0, **LAYOUTS[layout], **more})
-    return replace(run, machine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].batch),))
+    return replace(run, machine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].global_batch_size),))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
         run = on(corpus, folder, "two sides", "recomputed 2", **keys)
         jobs[f"first {name}"] = job(replace(run, folder=str(folder / f"first {name}"))) | {"first": True}
     run = on(corpus, folder, "bert", "optimiser on the host 2")
-    jobs["lamb"] = job(replace(run, optim=Lamb(peak=1e-2, warmup=1), folder=str(folder / "lamb")))
+    jobs["lamb"] = job(replace(run, optimizer=Lamb(learning_rate=1e-2, warmup_steps=1), folder=str(folder / "lamb")))
     return dict(zip(jobs, outcome(2, list(jobs.values()), folder / "group"), strict=True)) | {"folder": folder}
 
 
@@ -113,7 +113,7 @@ def test_an_optimiser_of_whole_tensors_learns_the_same_on_the_host(
 ) -> None:
     run = on(corpus, tmp_path, "bert", "recomputed 2", activation_checkpointing="none")
     assert losses(seen["lamb"]) == pytest.approx(
-        in_one_process(replace(run, optim=Lamb(peak=1e-2, warmup=1))).losses, rel=1e-5
+        in_one_process(replace(run, optimizer=Lamb(learning_rate=1e-2, warmup_steps=1))).losses, rel=1e-5
     )
 
 
@@ -167,7 +167,7 @@ def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
     place = {"nvme_dir": str(folder / f"{layout} disk")} if layout in ON_DISK else {}
     further = {"zero_optimization": {"sub_group_size": 1_500_000}}
     machine = Machine(zero=3, micro_tokens=96, persistence_threshold=1_000, deepspeed=further, **keys, **place)
-    phases = (replace(run.phases[0], steps=6, batch=SHORT[0].batch),)
+    phases = (replace(run.phases[0], steps=6, global_batch_size=SHORT[0].global_batch_size),)
     return replace(run, model=trunk, machine=machine, phases=phases)
 
 
@@ -197,11 +197,13 @@ def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(co
 @pytest.mark.timeout(3600)
 @needs_disk
 @pytest.mark.parametrize(
-    "optim", [Lamb(peak=1e-3), Lion(peak=1e-4), Muon(peak=1e-3), Adafactor()], ids=lambda optim: optim.kind
+    "optim",
+    [Lamb(learning_rate=1e-3), Lion(learning_rate=1e-4), Muon(learning_rate=1e-3), Adafactor()],
+    ids=lambda optim: optim.kind,
 )
 def test_other_optimisers_do_so_too(optim: Optim, corpus: Path, tmp_path: Path) -> None:
     layouts = ("on the host", *ON_DISK)
-    runs = [replace(on_disk(corpus, tmp_path, layout), optim=replace(optim, warmup=1)) for layout in layouts]
+    runs = [replace(on_disk(corpus, tmp_path, layout), optimizer=replace(optim, warmup_steps=1)) for layout in layouts]
     runs = [replace(run, phases=(replace(run.phases[0], steps=3),), save_every=0) for run in runs]
     on_host, *others = map(losses, outcome(2, list(map(job, runs)), tmp_path / "group"))
     assert others == [on_host, on_host]
@@ -212,7 +214,7 @@ def test_other_optimisers_do_so_too(optim: Optim, corpus: Path, tmp_path: Path) 
 
 def config_of(**keys: Any) -> Any:
     """What DeepSpeed's own classes make of our configuration."""
-    return lean.deepspeed().DeepSpeedConfig(deepspeed_config(Machine(**keys), AdamW(peak=1e-3)))
+    return lean.deepspeed().DeepSpeedConfig(deepspeed_config(Machine(**keys), AdamW(learning_rate=1e-3)))
 
 
 def test_deepspeed_understands_offload_and_overlap() -> None:

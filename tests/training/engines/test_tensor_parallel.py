@@ -23,8 +23,8 @@ from training.specs import ActivationCheckpointing, Offload, Phase, Plain
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
-SHORT = (Phase(length=48, batch=9, steps=3),)
-RESUMED = (Phase(length=48, batch=9, steps=6),)
+SHORT = (Phase(seq_length=48, global_batch_size=9, steps=3),)
+RESUMED = (Phase(seq_length=48, global_batch_size=9, steps=6),)
 ROWS = 467  # of the token table, an odd number: one worker has a row more
 
 
@@ -68,9 +68,9 @@ NETS |= {"wide": four_heads, "noisy": noisy, "deep": deep}
 RELATIVE = ("xlnet", "transformer_xl", "adaptive")  # with a memory; the last has a table in clusters, which stays whole
 NETS |= {name: partial(relative, name=name) for name in RELATIVE}
 WHOLE: dict[str, Optim] = {  # rules that look at whole tensors
-    "lamb": Lamb(peak=1e-2, warmup=1),
-    "adafactor": Adafactor(peak=0.03, warmup=2),
-    "muon": Muon(peak=1e-2, warmup=2),
+    "lamb": Lamb(learning_rate=1e-2, warmup_steps=1),
+    "adafactor": Adafactor(learning_rate=0.03, warmup_steps=2),
+    "muon": Muon(learning_rate=1e-2, warmup_steps=2),
 }
 SHARED = ("bert", "gpt", "albert", "t5", "electra")  # by two workers
 
@@ -104,7 +104,7 @@ def by_whole_tensors(run: Run, optimiser: str) -> Run:
     if not optimiser:
         return run
     trunk = replace(run.model, hidden_size=128, intermediate_size=160) if optimiser == "adafactor" else run.model
-    return replace(run, model=trunk, optim=WHOLE[optimiser])
+    return replace(run, model=trunk, optimizer=WHOLE[optimiser])
 
 
 def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes: Any) -> dict[Cell, Any]:

@@ -41,21 +41,24 @@ from training.specs.stability import Policy
 
 ROOT = Path(__file__).parents[3]
 STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
-SHORT = (Phase(length=48, batch=9, steps=6),)
-BRIEF = (Phase(length=48, batch=9, steps=4),)  # `make parity` has twenty
-SHORTEST = (Phase(length=48, batch=9, steps=3),)
-SPIKY = (Phase(length=48, batch=9, steps=10),)
-RESTARTED = (Phase(length=48, batch=9, steps=10),)  # saved after 4, 8 and 10
+SHORT = (Phase(seq_length=48, global_batch_size=9, steps=6),)
+BRIEF = (Phase(seq_length=48, global_batch_size=9, steps=4),)  # `make parity` has twenty
+SHORTEST = (Phase(seq_length=48, global_batch_size=9, steps=3),)
+SPIKY = (Phase(seq_length=48, global_batch_size=9, steps=10),)
+RESTARTED = (Phase(seq_length=48, global_batch_size=9, steps=10),)  # saved after 4, 8 and 10
 NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # and their stages, by number of workers
     "electra": (electra, {1: STAGES}),  # what it samples depends on the worker
     "two stages": (two_stages, {1: (2, 3)}),
     "two sides": (two_sided, {1: (0, 1), 2: (2, 3)}),
 }
-WHOLE: dict[str, Optim] = {"lamb": Lamb(peak=1e-2, warmup=1), "adafactor": Adafactor(peak=0.1, warmup=2)}
+WHOLE: dict[str, Optim] = {
+    "lamb": Lamb(learning_rate=1e-2, warmup_steps=1),
+    "adafactor": Adafactor(learning_rate=0.1, warmup_steps=2),
+}
 # Rules that know each number's sign or each matrix; the gradient is always above the clip.
 SIGNED: dict[str, Optim] = {
-    "lion": Lion(peak=1e-3, warmup=2, clip=0.05),
-    "muon": Muon(peak=1e-2, warmup=2, clip=0.05),
+    "lion": Lion(learning_rate=1e-3, warmup_steps=2, max_grad_norm=0.05),
+    "muon": Muon(learning_rate=1e-2, warmup_steps=2, max_grad_norm=0.05),
 }
 SPIKED: dict[str, tuple[int, str, Policy, tuple[int, ...]]] = {  # stage, precision, policy, and steps that are skipped
     "skip 1": (1, "fp32", "skip", (9,)),
@@ -175,11 +178,11 @@ class Plain(NamedTuple):
 def of_whole_tensors(run: Run, name: str) -> Run:
     """The run with an optimiser that needs whole tensors. It is wide enough for Adafactor to keep rows and columns;
     queries, keys and values are one parameter, of which each of two workers has one and a half."""
-    return replace(run, model=replace(run.model, num_hidden_layers=1, hidden_size=128), optim=WHOLE[name])
+    return replace(run, model=replace(run.model, num_hidden_layers=1, hidden_size=128), optimizer=WHOLE[name])
 
 
 def signed_of(run: Run, name: str) -> Run:
-    return replace(run, optim=SIGNED[name], phases=BRIEF)
+    return replace(run, optimizer=SIGNED[name], phases=BRIEF)
 
 
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
@@ -281,7 +284,7 @@ def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
 
 
 def in_one_process(run: Run) -> Plain:
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
     told: dict[int, dict[str, float]] = {}
     pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
     return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[run.steps])
@@ -335,7 +338,7 @@ def test_the_raw_gradient_is_clipped_and_not_the_update_that_lion_and_muon_make_
     """DeepSpeed's own Muon clips the orthogonal update under ZeRO 1 to 3 (DeepSpeed #8439, Megatron-LM #5394)."""
     found = seen.runs[optimised(optimiser, world, zero)]
     norms = [metrics["train/grad_norm"] for metrics in found["steps"].values()]
-    assert zero == 0 or min(norms) > SIGNED[optimiser].clip  # stage 0 tells no norm
+    assert zero == 0 or min(norms) > SIGNED[optimiser].max_grad_norm  # stage 0 tells no norm
     assert losses(found) == pytest.approx(signed[optimiser].losses, rel=1e-5)
 
 
@@ -487,7 +490,7 @@ class Recorder(dict[str, Any]):
 
 
 def test_deepspeed_reads_every_key_of_the_configuration() -> None:
-    config = Recorder(deepspeed_config(Machine(), AdamW(peak=1e-3)) | {"zero_optimisation": {}})
+    config = Recorder(deepspeed_config(Machine(), AdamW(learning_rate=1e-3)) | {"zero_optimisation": {}})
     lean.deepspeed().DeepSpeedConfig(config)
     assert set(config) - config.read == {"zero_optimisation"}  # a mistyped key is ignored without a word
 
@@ -495,7 +498,7 @@ def test_deepspeed_reads_every_key_of_the_configuration() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> None:
-    given = deepspeed_config(machine(zero, precision=precision), AdamW(peak=1e-3, clip=0.5))
+    given = deepspeed_config(machine(zero, precision=precision), AdamW(learning_rate=1e-3, max_grad_norm=0.5))
     config = lean.deepspeed().DeepSpeedConfig(given)
     assert config.gradient_clipping == 0.5
     assert config.zero_config.stage == zero

@@ -137,5 +137,5 @@ def test_unfreezing_is_for_one_worker() -> None:
 )
 def test_the_slanted_triangle_is_that_of_ulmfit(step: int, wanted: float) -> None:
     """eta * (1 + p (ratio - 1)) / ratio with p up to the cut and down behind it; cut .1 of 100 updates, ratio 32."""
-    tuning = Tuning(peak=0.01, warmup=0.1, schedule="slanted_triangle", floor=1 / 32)
+    tuning = Tuning(peak=0.01, warmup=0.1, schedule="slanted_triangular", floor=1 / 32)
     assert rate(tuning.optim(100), step, 100) == pytest.approx(wanted, rel=1e-9)

@@ -147,7 +147,7 @@ def test_a_folder_of_transformers_in_several_files_is_what_a_run_starts_from(cor
     hf().BertForPreTraining(config).save_pretrained(tmp_path / "theirs", max_shard_size="40KB")
     assert (tmp_path / "theirs" / "model.safetensors.index.json").is_file()
     spec, wanted = from_transformers(tmp_path / "theirs")
-    run = mini_run(corpus, tmp_path / "run", model=spec.model, start=str(tmp_path / "theirs"))
+    run = mini_run(corpus, tmp_path / "run", model=spec.model, init_checkpoint=str(tmp_path / "theirs"))
     for name, weight in build_model(run).named_parameters():
         assert torch.equal(weight, wanted[name]), name
     assert {name: get().tolist() for name, get in describe_model(run).given.items()} == {
@@ -239,9 +239,9 @@ def test_what_a_checkpoint_has_is_known_without_reading_it(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = mini_run(corpus, tmp_path / "run")
-    engine = LocalEngine(build_model(run), run.optim, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
     Saver(engine, tmp_path, {}, asdict(engine.model.spec), keep=1, background=False).save(1, {})
-    run = replace(run, start=str(tmp_path / "step-000000001"))
+    run = replace(run, init_checkpoint=str(tmp_path / "step-000000001"))
     with monkeypatch.context() as patch:
         patch.setattr(Fragments, "fill", lambda *_: pytest.fail("read"))
         given = describe_model(run).given

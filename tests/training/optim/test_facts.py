@@ -18,12 +18,12 @@ from training.optim import SCHEDULES, Adafactor, AdamW, Lamb, Lion, Muon, Optim,
 from training.optim.schedule import Shape
 
 OPTIMS: tuple[Optim, ...] = (
-    AdamW(peak=1.0),
-    AdamW(peak=1.0, bias_correction=False),
-    Lamb(peak=1.0),
+    AdamW(learning_rate=1.0),
+    AdamW(learning_rate=1.0, bias_correction=False),
+    Lamb(learning_rate=1.0),
     Adafactor(),
-    Lion(peak=1.0),
-    Muon(peak=1.0),
+    Lion(learning_rate=1.0),
+    Muon(learning_rate=1.0),
 )
 every_optimiser = pytest.mark.parametrize("optim", OPTIMS, ids=repr)
 
@@ -47,13 +47,13 @@ def test_a_scale_puts_values_into_keys_that_the_optimiser_has(optim: Optim) -> N
     facts.assert_shrinks_its_keys(optim)
 
 
-STEPS = {"warmup": 200, "horizon": 0}
+STEPS = {"warmup_steps": 200, "lr_decay_steps": 0}
 SCALED = {
-    AdamW: ({"peak": 3e-3}, {"peak": 1e-3}, {"beta2": 0.98, "bias_correction": True}),
-    Lamb: ({"peak": 1e-2}, {"peak": 1e-2}, {"beta2": 0.98}),
-    Adafactor: ({"peak": 3e-2}, {"peak": 2e-2}, {"relative": True}),
-    Lion: ({"peak": 1e-3}, {"peak": 3e-4}, {}),
-    Muon: ({"peak": 1e-2}, {"peak": 3e-3}, {"beta2": 0.98}),
+    AdamW: ({"learning_rate": 3e-3}, {"learning_rate": 1e-3}, {"beta2": 0.98, "bias_correction": True}),
+    Lamb: ({"learning_rate": 1e-2}, {"learning_rate": 1e-2}, {"beta2": 0.98}),
+    Adafactor: ({"learning_rate": 3e-2}, {"learning_rate": 2e-2}, {"scale_parameter": True}),
+    Lion: ({"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}),
+    Muon: ({"learning_rate": 1e-2}, {"learning_rate": 3e-3}, {"beta2": 0.98}),
 }
 
 
@@ -73,13 +73,13 @@ class Plain(Updates):
         return "SGD"
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(list(groups), lr=self.peak)
+        return torch.optim.SGD(list(groups), lr=self.learning_rate)
 
 
 def test_an_optimiser_that_no_other_place_names_trains(corpus: Path, tmp_path: Path) -> None:
-    run = mini_run(corpus, tmp_path, optim=Plain(peak=0.5, clip=0.0))
+    run = mini_run(corpus, tmp_path, optimizer=Plain(learning_rate=0.5, max_grad_norm=0.0))
     logged: dict[int, dict[str, float]] = {}
-    pretrain(run, LocalEngine(build_model(run), run.optim, run.machine), logged.__setitem__)
+    pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), logged.__setitem__)
     assert logged[20]["train/loss"] < logged[1]["train/loss"] - 0.1
 
 
@@ -89,7 +89,7 @@ def test_an_optimiser_that_no_other_place_names_trains(corpus: Path, tmp_path: P
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_says_what_it_does(name: str) -> None:
     assert SCHEDULES[name].decay.__doc__
-    assert AdamW(peak=1.0, schedule=name).describe_schedule() == SCHEDULES[name].describes != name
+    assert AdamW(learning_rate=1.0, lr_schedule=name).describe_schedule() == SCHEDULES[name].describes != name
 
 
 def test_schedules_have_words_of_their_own() -> None:
@@ -97,8 +97,11 @@ def test_schedules_have_words_of_their_own() -> None:
 
 
 def test_a_schedule_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^optim\.schedule is 'linaer', allowed is linear, .*, rsqrt$"):
-        AdamW(peak=1.0, schedule="linaer")
+    with pytest.raises(
+        ValueError,
+        match=r"^optimizer\.lr_schedule is 'linaer', allowed is linear_from_start, .*, constant_then_inverse_sqrt$",
+    ):
+        AdamW(learning_rate=1.0, lr_schedule="linaer")
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -116,5 +119,5 @@ def test_a_schedule_says_what_its_warm_up_is(
     warm_up: Any, wanted: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(typing.cast(Any, SCHEDULES), "quarter", Shape(lambda *_: 0.25, "a quarter", warm_up))
-    optim = AdamW(peak=1.0, warmup=2, schedule="quarter")
+    optim = AdamW(learning_rate=1.0, warmup_steps=2, lr_schedule="quarter")
     assert [rate(optim, step, 10) for step in range(3)] == wanted

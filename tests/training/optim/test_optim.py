@@ -20,7 +20,7 @@ def oracle(weight: np.ndarray, gradients: list[np.ndarray], spec: AdamW) -> np.n
         mean = spec.beta1 * mean + (1 - spec.beta1) * gradient
         square = spec.beta2 * square + (1 - spec.beta2) * gradient**2
         fix1, fix2 = (1 - spec.beta1**step, 1 - spec.beta2**step) if spec.bias_correction else (1, 1)
-        weight = weight - rate * (mean / fix1 / (np.sqrt(square / fix2) + spec.eps) + spec.decay * weight)
+        weight = weight - rate * (mean / fix1 / (np.sqrt(square / fix2) + spec.eps) + spec.weight_decay * weight)
     return weight
 
 
@@ -30,7 +30,7 @@ def lamb(weight: np.ndarray, gradients: list[np.ndarray], spec: Lamb) -> np.ndar
     for gradient, rate in zip(gradients, RATES, strict=True):
         mean = spec.beta1 * mean + (1 - spec.beta1) * gradient
         square = spec.beta2 * square + (1 - spec.beta2) * gradient**2
-        update = mean / (np.sqrt(square) + spec.eps) + (spec.decay * weight if weight.ndim > 1 else 0)
+        update = mean / (np.sqrt(square) + spec.eps) + (spec.weight_decay * weight if weight.ndim > 1 else 0)
         norms = np.linalg.norm(weight), np.linalg.norm(update)
         ratio = norms[0] / norms[1] if weight.ndim > 1 and min(norms) > 0 else 1.0
         weight = weight - rate * ratio * update
@@ -41,7 +41,7 @@ def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) 
     """mesh_tensorflow/optimize.py, AdafactorOptimizer with the settings of T5; rowanz/grover without `relative`."""
     square, row, column = np.zeros_like(weight), np.zeros(weight.shape[:1]), np.zeros(weight.shape[-1:])
     for step, (gradient, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
-        decay, now = spec.square_decay or 1 - step**-0.8, gradient**2 + 1e-30
+        decay, now = spec.beta2 or 1 - step**-0.8, gradient**2 + 1e-30
         if weight.ndim == 2 and min(weight.shape) >= 128:
             row, column = (decay * old + (1 - decay) * now.mean(axis) for old, axis in ((row, 1), (column, 0)))
             square = np.outer(row, column) / row.mean()
@@ -49,8 +49,8 @@ def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) 
             square = decay * square + (1 - decay) * now
         update = gradient / np.sqrt(square)
         update = update / max(1.0, np.sqrt((update**2).mean()))
-        size = max(1e-3, np.sqrt((weight**2).mean())) if spec.relative else 1.0
-        weight = weight - rate * size * update - rate * (spec.decay if weight.ndim > 1 else 0) * weight
+        size = max(1e-3, np.sqrt((weight**2).mean())) if spec.scale_parameter else 1.0
+        weight = weight - rate * size * update - rate * (spec.weight_decay if weight.ndim > 1 else 0) * weight
     return weight
 
 
@@ -59,7 +59,7 @@ def lion(weight: np.ndarray, gradients: list[np.ndarray], spec: Lion) -> np.ndar
     mean = np.zeros_like(weight)
     for gradient, rate in zip(gradients, RATES, strict=True):
         update = np.sign(spec.beta1 * mean + (1 - spec.beta1) * gradient)
-        weight = weight - rate * (update + (spec.decay if weight.ndim > 1 else 0) * weight)
+        weight = weight - rate * (update + (spec.weight_decay if weight.ndim > 1 else 0) * weight)
         mean = spec.beta2 * mean + (1 - spec.beta2) * gradient
     return weight
 
@@ -67,17 +67,19 @@ def lion(weight: np.ndarray, gradients: list[np.ndarray], spec: Lion) -> np.ndar
 def muon(weight: np.ndarray, gradients: list[np.ndarray], spec: Muon) -> np.ndarray:
     """Keller Jordan, "Muon", 2024: the polynomial acts on the singular values. AdamW for what is not a matrix."""
     if weight.ndim == 1:
-        adamw = AdamW(peak=spec.peak, beta1=spec.beta1, beta2=spec.beta2, eps=spec.eps, decay=0.0)
+        adamw = AdamW(
+            learning_rate=spec.learning_rate, beta1=spec.beta1, beta2=spec.beta2, eps=spec.eps, weight_decay=0.0
+        )
         return oracle(weight, gradients, adamw)
     mean, (rows, columns) = np.zeros_like(weight), weight.shape
-    scale = 0.2 * max(rows, columns) ** 0.5 if spec.scaling == "rms" else max(1, rows / columns) ** 0.5
+    scale = 0.2 * max(rows, columns) ** 0.5 if spec.adjust_lr_fn == "match_rms_adamw" else max(1, rows / columns) ** 0.5
     for gradient, rate in zip(gradients, RATES, strict=True):
         mean = spec.momentum * mean + (1 - spec.momentum) * gradient
         left, values, right = np.linalg.svd((1 - spec.momentum) * gradient + spec.momentum * mean, full_matrices=False)
         values = values / np.linalg.norm(values)
         for _ in range(5):
             values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
-        weight = weight - rate * (scale * left * values @ right + spec.decay * weight)
+        weight = weight - rate * (scale * left * values @ right + spec.weight_decay * weight)
     return weight
 
 
@@ -85,7 +87,7 @@ def steps(spec: Optim, start: np.ndarray, gradients: list[np.ndarray], lengths: 
     """The weight after an update with each of the gradients; a vector does not decay. With `lengths`, it is several
     tensors along its first axis."""
     weight = torch.nn.Parameter(torch.tensor(start))
-    decay = spec.decay if weight.ndim > 1 else 0.0
+    decay = spec.weight_decay if weight.ndim > 1 else 0.0
     group: dict[str, Any] = {"params": [weight], "weight_decay": decay}
     if lengths:
         group["shapes"] = [[(length, *start.shape[1:]) for length in lengths]]
@@ -100,28 +102,32 @@ def steps(spec: Optim, start: np.ndarray, gradients: list[np.ndarray], lengths: 
 @pytest.mark.parametrize("bias_correction", [True, False])
 def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> None:
     rng = np.random.default_rng(0)
-    spec = AdamW(peak=0.1, decay=0.1, bias_correction=bias_correction)
+    spec = AdamW(learning_rate=0.1, weight_decay=0.1, bias_correction=bias_correction)
     start, gradients = rng.normal(size=(1, 5)), [rng.normal(size=(1, 5)) for _ in RATES]
     np.testing.assert_allclose(steps(spec, start, gradients), oracle(start, gradients, spec), rtol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 3)])
+@pytest.mark.parametrize("original", [(5,), (4, 3)])
 def test_lion_takes_the_steps_of_ten_lines_of_numpy(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
-    spec, start, gradients = Lion(peak=0.1, decay=0.1), rng.normal(size=shape), [rng.normal(size=shape) for _ in RATES]
+    spec, start, gradients = (
+        Lion(learning_rate=0.1, weight_decay=0.1),
+        rng.normal(size=shape),
+        [rng.normal(size=shape) for _ in RATES],
+    )
     np.testing.assert_allclose(steps(spec, start, gradients), lion(start, gradients, spec), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("scaling", "theirs"), [("rms", "match_rms_adamw"), ("shape", "original")])
-@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (130, 140), (64, 64)])
-def test_muon_takes_the_steps_of_torch_in_its_numbers_to_the_bit(shape: Any, scaling: Any, theirs: str) -> None:
-    """torch iterates in bf16; its key `newton_schulz` is so here too."""
+@pytest.mark.parametrize("adjust_lr_fn", ["match_rms_adamw", "original"])
+@pytest.mark.parametrize("original", [(6, 4), (4, 6), (130, 140), (64, 64)])
+def test_muon_takes_the_steps_of_torch_in_its_numbers_to_the_bit(shape: Any, adjust_lr_fn: Any) -> None:
+    """torch iterates in bf16; its key `newton_schulz_dtype` is so here too."""
     generator = torch.Generator().manual_seed(0)
     start, gradients = torch.randn(shape, generator=generator), torch.randn((4, *shape), generator=generator)
     ours, torchs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    spec = Muon(peak=0.1, decay=0.1, scaling=scaling, newton_schulz="bf16")
+    spec = Muon(learning_rate=0.1, weight_decay=0.1, adjust_lr_fn=adjust_lr_fn, newton_schulz_dtype="bf16")
     built = spec.build([{"params": [ours], "weight_decay": 0.1}])
-    reference = torch.optim.Muon([torchs], lr=0.1, weight_decay=0.1, momentum=0.95, adjust_lr_fn=theirs)
+    reference = torch.optim.Muon([torchs], lr=0.1, weight_decay=0.1, momentum=0.95, adjust_lr_fn=adjust_lr_fn)
     for gradient in gradients:
         ours.grad, torchs.grad = gradient.clone(), gradient.clone()
         built.step()
@@ -133,7 +139,7 @@ def test_muon_makes_singular_values_about_one_and_adamw_has_a_rate_of_its_own() 
     generator = torch.Generator().manual_seed(0)
     matrix, vector, table = (torch.nn.Parameter(torch.zeros(shape)) for shape in ((40, 60), (7,), (9, 8)))
     groups = [{"params": [matrix, vector, table], "hidden": [True, False, False]}]
-    built = Muon(peak=1.0, decay=0.0, scaling="shape", adam_scale=0.25).build(groups)
+    built = Muon(learning_rate=1.0, weight_decay=0.0, adjust_lr_fn="original", adamw_lr_ratio=0.25).build(groups)
     set_rate(built, 0.5)
     for weight in (matrix, vector, table):
         weight.grad = torch.randn(weight.shape, generator=generator)
@@ -147,18 +153,18 @@ def test_muon_makes_singular_values_about_one_and_adamw_has_a_rate_of_its_own() 
 every_rule_of_whole_tensors = pytest.mark.parametrize(
     ("spec", "numpy"),
     [
-        (Lamb(peak=0.1, decay=0.1), lamb),
+        (Lamb(learning_rate=0.1, weight_decay=0.1), lamb),
         (Adafactor(), adafactor),
-        (Adafactor(decay=0.1), adafactor),
-        (Adafactor(decay=0.01, relative=False, square_decay=0.999), adafactor),
-        (Muon(peak=0.1, decay=0.1), muon),
-        (Muon(peak=0.1, decay=0.0, scaling="shape", momentum=0.8), muon),
+        (Adafactor(weight_decay=0.1), adafactor),
+        (Adafactor(weight_decay=0.01, scale_parameter=False, beta2=0.999), adafactor),
+        (Muon(learning_rate=0.1, weight_decay=0.1), muon),
+        (Muon(learning_rate=0.1, weight_decay=0.0, adjust_lr_fn="original", momentum=0.8), muon),
     ],
     ids=["lamb", "adafactor", "adafactor with decay", "grover's adafactor", "muon", "its author's muon"],
 )
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 3), (130, 140)])
+@pytest.mark.parametrize("original", [(5,), (4, 3), (130, 140)])
 @every_rule_of_whole_tensors
 def test_an_optimiser_of_whole_tensors_takes_the_steps_of_ten_lines_of_numpy(spec, numpy, shape) -> None:
     rng = np.random.default_rng(0)
@@ -189,7 +195,14 @@ def test_tensors_in_one_parameter_move_as_they_do_alone(spec, numpy, lengths, ot
 
 @pytest.mark.parametrize("shapes", [None, [[(50, 140), (80, 140)]]], ids=["one tensor", "two tensors"])
 @pytest.mark.parametrize(
-    "spec", [AdamW(peak=0.1, bias_correction=False), Lamb(peak=0.1), Adafactor(), Lion(peak=0.1), Muon(peak=0.1)]
+    "spec",
+    [
+        AdamW(learning_rate=0.1, bias_correction=False),
+        Lamb(learning_rate=0.1),
+        Adafactor(),
+        Lion(learning_rate=0.1),
+        Muon(learning_rate=0.1),
+    ],
 )
 def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optim, shapes: Any, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -212,7 +225,7 @@ def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optim, shapes: An
 
 
 def test_a_matrix_of_zeros_takes_the_plain_step_of_lamb() -> None:
-    spec, gradients = Lamb(peak=0.1), [np.ones((2, 2)) for _ in RATES]
+    spec, gradients = Lamb(learning_rate=0.1), [np.ones((2, 2)) for _ in RATES]
     assert steps(spec, np.zeros((2, 2)), gradients) == pytest.approx(lamb(np.zeros((2, 2)), gradients, spec))
 
 
@@ -237,13 +250,22 @@ def test_without_bias_correction_the_first_update_is_smaller() -> None:
     for bias_correction in (True, False):
         weight = torch.nn.Parameter(torch.zeros(1))
         weight.grad = torch.ones(1)
-        AdamW(peak=1.0, bias_correction=bias_correction).build([{"params": [weight], "weight_decay": 0}]).step()
+        AdamW(learning_rate=1.0, bias_correction=bias_correction).build(
+            [{"params": [weight], "weight_decay": 0}]
+        ).step()
         sizes.append(-weight.item())
     assert sizes == pytest.approx([1.0, 0.1 / 0.001**0.5], rel=1e-4)
 
 
 @pytest.mark.parametrize(
-    "spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor(), Lion(peak=1.0), Muon(peak=1.0)]
+    "spec",
+    [
+        AdamW(learning_rate=1.0, bias_correction=False),
+        Lamb(learning_rate=1.0),
+        Adafactor(),
+        Lion(learning_rate=1.0),
+        Muon(learning_rate=1.0),
+    ],
 )
 def test_a_weight_without_a_gradient_stays(spec: Optim) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
@@ -252,7 +274,14 @@ def test_a_weight_without_a_gradient_stays(spec: Optim) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [AdamW(peak=1.0, bias_correction=False), Lamb(peak=1.0), Adafactor(), Lion(peak=1.0), Muon(peak=1.0)]
+    "spec",
+    [
+        AdamW(learning_rate=1.0, bias_correction=False),
+        Lamb(learning_rate=1.0),
+        Adafactor(),
+        Lion(learning_rate=1.0),
+        Muon(learning_rate=1.0),
+    ],
 )
 def test_a_group_that_names_no_weight_decay_has_none(spec: Optim) -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
@@ -262,7 +291,7 @@ def test_a_group_that_names_no_weight_decay_has_none(spec: Optim) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "numbers"),
+    ("original", "numbers"),
     [((128, 128), 256), ((128, 200), 328), ((127, 200), 127 * 200), ((200, 127), 200 * 127), ((200,), 200)],
 )
 def test_adafactor_keeps_every_square_of_what_is_no_matrix_of_128_by_128_or_more(
@@ -281,7 +310,7 @@ def test_adafactor_keeps_the_mean_squares_of_rows_and_columns() -> None:
     torch.testing.assert_close(optimizer.state[weight][0]["column"], square.mean(0))
 
 
-@pytest.mark.parametrize("shape", [(5,), (128, 128)])
+@pytest.mark.parametrize("original", [(5,), (128, 128)])
 def test_adafactor_leaves_a_weight_alone_whose_gradient_is_zero(shape: tuple[int, ...]) -> None:
     weight = torch.nn.Parameter(torch.ones(shape))
     weight.grad = torch.zeros_like(weight)
@@ -291,25 +320,25 @@ def test_adafactor_leaves_a_weight_alone_whose_gradient_is_zero(shape: tuple[int
 
 def test_a_short_update_of_lamb_is_made_as_long_as_the_weights() -> None:
     rng = np.random.default_rng(0)
-    spec, start = Lamb(peak=0.1, decay=0.0), rng.normal(size=(2, 2))
+    spec, start = Lamb(learning_rate=0.1, weight_decay=0.0), rng.normal(size=(2, 2))
     gradients = [1e-7 * rng.normal(size=(2, 2)) for _ in RATES]  # small beside eps: the update is shorter than 1
     np.testing.assert_allclose(steps(spec, start, gradients), lamb(start, gradients, spec), rtol=1e-10)
 
 
 def test_a_matrix_whose_gradient_is_zero_stays_under_lamb_without_weight_decay() -> None:
     gradients = [np.zeros((2, 2)) for _ in RATES]
-    assert steps(Lamb(peak=0.1, decay=0.0), np.ones((2, 2)), gradients).tolist() == [[1, 1], [1, 1]]
+    assert steps(Lamb(learning_rate=0.1, weight_decay=0.0), np.ones((2, 2)), gradients).tolist() == [[1, 1], [1, 1]]
 
 
 def test_adafactor_moves_a_weight_of_zeros_by_a_thousandth_of_the_rate() -> None:
     weight = torch.nn.Parameter(torch.zeros(4, 3))
     weight.grad = torch.ones_like(weight)
-    Adafactor(peak=0.5).build([{"params": [weight]}]).step()
+    Adafactor(learning_rate=0.5).build([{"params": [weight]}]).step()
     assert weight.flatten().tolist() == pytest.approx([-0.5e-3] * 12)
 
 
 def test_adamw_takes_its_step_in_one_kernel() -> None:
-    optimizer = AdamW(peak=0.1).build([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
+    optimizer = AdamW(learning_rate=0.1).build([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
     assert optimizer.defaults["fused"] is True
 
 
@@ -317,11 +346,11 @@ def test_adafactor_shortens_an_update_to_the_longest_that_is_allowed(monkeypatch
     monkeypatch.setattr("training.optim.steps.adafactor.LONGEST_UPDATE", 0.25)
     weight = torch.nn.Parameter(torch.ones(4, 3))
     weight.grad = torch.ones_like(weight)  # the first update is 1 everywhere
-    Adafactor(peak=0.5).build([{"params": [weight]}]).step()
+    Adafactor(learning_rate=0.5).build([{"params": [weight]}]).step()
     assert weight.flatten().tolist() == pytest.approx([1 - 0.5 * 0.25] * 12)
 
 
-@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(peak=0.1)])
+@pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(learning_rate=0.1)])
 def test_a_checkpoint_of_before_the_tensors_were_told_apart_is_refused(optim: Optim) -> None:
     weight = torch.nn.Parameter(torch.ones(4, 4))
     weight.grad = torch.ones_like(weight)

@@ -56,7 +56,9 @@ def piece_of(whole: Tensor, rank: int, workers: int) -> Tensor:
     return flat[rank * size : (rank + 1) * size]
 
 
-@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(), Adafactor(relative=False, square_decay=0.9)], ids=str)
+@pytest.mark.parametrize(
+    "optim", [Lamb(learning_rate=0.1), Adafactor(), Adafactor(scale_parameter=False, beta2=0.9)], ids=str
+)
 @pytest.mark.parametrize(
     ("shapes", "workers"),
     [
@@ -150,7 +152,11 @@ class Threads:
         self.barrier.wait()
 
 
-@pytest.mark.parametrize("optim", [Lion(peak=0.1), Muon(peak=0.1), Muon(peak=0.1, newton_schulz="bf16")], ids=str)
+@pytest.mark.parametrize(
+    "optim",
+    [Lion(learning_rate=0.1), Muon(learning_rate=0.1), Muon(learning_rate=0.1, newton_schulz_dtype="bf16")],
+    ids=str,
+)
 @pytest.mark.parametrize(
     ("tensors", "workers"),
     [
@@ -216,7 +222,7 @@ class Halves:
         return self.add(whole)
 
 
-@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(), Muon(peak=0.1)], ids=str)
+@pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(), Muon(learning_rate=0.1)], ids=str)
 @pytest.mark.parametrize(("shape", "axis"), [((4, 3), 0), ((6, 8), 1), ((129, 130), 0), ((128, 131), 1), ((5,), 0)])
 def test_slices_take_the_step_of_the_whole(optim: Optim, shape: pieces.Shape, axis: int, monkeypatch) -> None:
     """Fused, as two tensors one below the other where they are cut by rows."""
@@ -273,7 +279,7 @@ class Nccl(Threads):
 
 
 @pytest.mark.parametrize("cut", ["flat pieces", "slices"])
-@pytest.mark.parametrize("optim", [Lamb(peak=0.1), Adafactor(), Muon(peak=0.1)], ids=str)
+@pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(), Muon(learning_rate=0.1)], ids=str)
 def test_an_optimiser_on_the_cpu_exchanges_by_way_of_gpus_where_the_group_is_of_nccl(
     optim: Optim, cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,7 @@ def thirds(model: Model) -> list[tuple[str, Tensor, Tensor]]:
 def moved(model: Model, optim: Lamb | Adafactor) -> list[tuple[str, Tensor, Tensor, Tensor]]:
     """Name, weight, gradient, and how a step of the optimiser moves it, of queries, keys and values."""
     before = thirds(model)
-    optim.build(parameter_groups(model, optim.decay)).step()
+    optim.build(parameter_groups(model, optim.weight_decay)).step()
     return [
         (name, old, gradient, new - old)
         for (name, old, gradient), (_, new, _) in zip(before, thirds(model), strict=True)
@@ -138,17 +138,17 @@ def moved(model: Model, optim: Lamb | Adafactor) -> list[tuple[str, Tensor, Tens
 
 
 def test_queries_keys_and_values_each_move_by_the_rate_under_lamb() -> None:
-    optim = Lamb(peak=0.004)
+    optim = Lamb(learning_rate=0.004)
     for name, weight, gradient, moves in moved(with_gradients(), optim):
         mean, square = (1 - optim.beta1) * gradient, (1 - optim.beta2) * gradient**2
-        update = mean / (square.sqrt() + optim.eps) + optim.decay * weight  # arXiv:1904.00962, algorithm 2
-        wanted = -optim.peak * weight.norm() / update.norm() * update
+        update = mean / (square.sqrt() + optim.eps) + optim.weight_decay * weight  # arXiv:1904.00962, algorithm 2
+        wanted = -optim.learning_rate * weight.norm() / update.norm() * update
         torch.testing.assert_close(weight + moves, weight + wanted, rtol=1e-6, atol=1e-9, msg=name)
         assert float(moves.norm() / weight.norm()) == pytest.approx(0.004, rel=1e-4), name
 
 
 def test_queries_keys_and_values_each_move_by_the_rate_under_adafactor() -> None:
-    for name, weight, gradient, moves in moved(with_gradients(), Adafactor(peak=0.004)):
+    for name, weight, gradient, moves in moved(with_gradients(), Adafactor(learning_rate=0.004)):
         square = gradient**2 + 1e-30  # arXiv:1804.04235, algorithms 4 and 5; the first step keeps nothing older
         factored = torch.outer(square.sum(1), square.sum(0)) / square.sum()
         update = gradient / factored.sqrt()

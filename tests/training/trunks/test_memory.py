@@ -44,7 +44,7 @@ def transformer_xl(run: Run) -> Run:
             activation="relu",
         ),
         losses=(NextToken(bias=True),),
-        phases=(Phase(length=16, batch=6, steps=14),),
+        phases=(Phase(seq_length=16, global_batch_size=6, steps=14),),
     )
 
 
@@ -54,7 +54,7 @@ def xlnet(run: Run) -> Run:
         resampled(run, packing=StreamPair(reuse_len=16), masking=Partial(), objective=Permute(perm_size=16)),
         model=TwoStream(**SIZES, position_embedding=RelativeStreams(mem_len=24, reuse_len=16), type_vocab_size=3),
         losses=(MaskedTokens(transform=False),),
-        phases=(Phase(length=32, batch=6, steps=14),),
+        phases=(Phase(seq_length=32, global_batch_size=6, steps=14),),
     )
 
 
@@ -70,7 +70,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 def train(run: Run, die_at: int = -1) -> tuple[Result, list[float], LocalEngine]:
     """How the run ended, its losses, and the engine."""
-    engine, told = LocalEngine(build_model(run), run.optim, run.machine), dict[int, dict[str, float]]()
+    engine, told = LocalEngine(build_model(run), run.optimizer, run.machine), dict[int, dict[str, float]]()
     update, done = engine.step, 0
 
     def step(rate: float) -> Any:

@@ -105,8 +105,8 @@ def test_what_was_replaced_is_among_the_chosen() -> None:
 
 
 def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> None:
-    run = electra_run(mini_run(corpus, tmp_path, phases=(Phase(length=48, batch=9, steps=2),)))
-    engine, told = LocalEngine(build_model(run), run.optim, run.machine), dict[int, dict[str, float]]()
+    run = electra_run(mini_run(corpus, tmp_path, phases=(Phase(seq_length=48, global_batch_size=9, steps=2),)))
+    engine, told = LocalEngine(build_model(run), run.optimizer, run.machine), dict[int, dict[str, float]]()
     pretrain(run, engine, told.__setitem__)
     for step, metrics in told.items():
         (batch,) = open_loader(run, 0, 1).at(step - 1)
@@ -258,7 +258,12 @@ def test_the_discriminator_of_the_second_stage_begins_as_the_generator(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "spec", [AdamW(peak=0.1, decay=0.5), Lamb(peak=0.1, decay=0.5), Adafactor(peak=0.1, decay=0.5)]
+    "spec",
+    [
+        AdamW(learning_rate=0.1, weight_decay=0.5),
+        Lamb(learning_rate=0.1, weight_decay=0.5),
+        Adafactor(learning_rate=0.1, weight_decay=0.5),
+    ],
 )
 def test_no_optimiser_moves_what_is_frozen(spec: Optim, tmp_path: Path) -> None:
     model = two_stages(tmp_path)[1].train()

@@ -79,4 +79,4 @@ def _adam(state: dict[str, Any], gradient: Tensor, group: dict[str, Any]) -> Ten
 def _scale(shape: Shape, scaling: str) -> float:
     """By which the orthogonal matrix [R, C] is multiplied."""
     rows, columns = shape
-    return 0.2 * math.sqrt(max(rows, columns)) if scaling == "rms" else math.sqrt(max(1.0, rows / columns))
+    return 0.2 * math.sqrt(max(rows, columns)) if scaling == "match_rms_adamw" else math.sqrt(max(1.0, rows / columns))

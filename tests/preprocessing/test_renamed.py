@@ -1,0 +1,132 @@
+"""Each name of version 0.1 is answered with the one of 0.2, by full path; stored weights are read with either."""
+
+import dataclasses
+import json
+import typing
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from orchestration.config import Recipe, load
+from orchestration.config.keys import parts
+from preprocessing import renamed
+from preprocessing.errors import BadInput
+from preprocessing.spec import part
+from training.losses import Loss
+from training.specs import Trunk
+
+KEYS = [row for row in renamed.table() if row.what == "key"]
+OF_RECIPES = {part.path.split(".")[0] for part in parts() if part.path}
+
+
+def old_names(value: Any, place: str) -> Any:
+    """A part with the names of 0.1: the table read backwards."""
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("kind", "")
+    old_kinds = {row.new: row.old.partition("=")[2] for row in renamed.table() if row.what == "kind"}
+    old_kind = old_kinds.get(f"{renamed.new_path(place)}.kind={kind}", kind)
+    found = {}
+    for row in KEYS:
+        key = row.new.rpartition(".")[2]
+        if row.old.rpartition(".")[0] == place and row.kind in ("", old_kind) and key in value:
+            old_values = {
+                one.new.partition("=")[2]: one.old.partition("=")[2]
+                for one in renamed.table()
+                if one.what == "value" and one.old.partition("=")[0] == row.old
+            }
+            inner = old_names(value[key], row.old)
+            found[row.old.rpartition(".")[2]] = old_values.get(inner, inner) if isinstance(inner, str) else inner
+    return {"kind": old_kind} | found if kind else found
+
+
+def test_no_new_name_is_an_old_one_of_another_thing_in_the_same_part() -> None:
+    places = Counter((row.kind, renamed.new_path(row.old.rpartition(".")[0]), row.new) for row in KEYS)
+    assert max(places.values()) == 1
+
+
+def test_each_new_path_of_the_table_is_a_key() -> None:
+    known = {f"{part.path}.{key.name}".strip(".") for part in parts() for key in part.keys}
+    known |= {"reported_results.citation", "reported_results.setting"}  # of its free keys
+    known |= {part.path for part in parts()} | {name.partition(".")[2] for name in known if "." in name}
+    assert [row.new for row in KEYS if row.new not in known] == []
+
+
+@pytest.mark.parametrize("row", [row for row in KEYS if "." in row.old], ids=lambda row: f"{row.kind}-{row.old}")
+def test_an_old_key_is_answered_with_the_new_one_by_full_path(row: renamed.Rename) -> None:
+    parent, _, key = row.old.rpartition(".")
+    top = parent.split(".")[0]
+    if key == row.new.rpartition(".")[2] and renamed.new_path(parent) == parent:
+        return  # neither the key nor what it stands in has another name
+    inside: dict[str, Any] = {key: 1} | ({"kind": row.kind} if row.kind else {})
+    for step in reversed(parent.split(".")[1:]):
+        inside = {step: inside}
+    place, name = ("", top) if top not in ("data", "objective", "phases") else (top, parent.split(".")[1:] or [key])
+    lines = (
+        renamed.explain_key("", name, inside)
+        if isinstance(name, str)
+        else renamed.explain_key(place, name[0], inside[name[0]], row.kind)
+    )
+    assert any(line.startswith(f"{row.old} ") and f" {row.new} in 0.2" in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("override", "answer"),
+    [
+        ("optim.peak=1e-3", "optim.peak was renamed to optimizer.learning_rate in 0.2"),
+        ("optimizer.peak=1e-3", "optimizer.peak was renamed to optimizer.learning_rate in 0.2"),
+        ("trunk.layers=2", "trunk.layers was renamed to model.num_hidden_layers in 0.2"),
+        ("objective.choose.rate=0.3", "objective.choose.rate was renamed to masking.rate in 0.2"),
+        ("objective.duplicates=3", "objective.duplicates was renamed to data.static_masks in 0.2"),
+        ("data.vocab.size=3", "data.vocab.size was renamed to data.tokenizer.vocab_size in 0.2"),
+        ("phases.0.length=64", "phases.0.length was renamed to phases.0.seq_length in 0.2"),
+        ("evals=[cloze]", "evals was renamed to eval_tasks in 0.2"),
+        ("masking.kind=tokens", "masking.kind=tokens was renamed to masking.kind=token in 0.2"),
+        (
+            "optimizer.lr_schedule=rsqrt",
+            "optimizer.lr_schedule=rsqrt was renamed to optimizer.lr_schedule=constant_then_inverse_sqrt in 0.2",
+        ),
+    ],
+)
+def test_an_override_by_an_old_name_is_refused_with_the_new_one(override: str, answer: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        load("bert_base", [override])
+    assert str(refused.value) == f"override {override}: {answer}"
+
+
+def test_a_recipe_of_before_is_answered_line_by_line(tmp_path: Any) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ndata:\n  corpus: demo\n  vocab: {kind: wordpiece, size: 800}\n"
+        "  segment: {kind: pair, negative: swap}\n"
+        "objective:\n  choose: {kind: tokens, rate: 0.2}\n  rewrite: {kind: cloze}\n  losses: [{kind: pair_label}]\n"
+        "trunk: {kind: encoder, layers: 2, width: 8, heads: 2}\noptim: {kind: adamw, peak: 1e-3}\n"
+        "phases: [{length: 16, batch: 2, steps: 3}]\n"
+    )
+    with pytest.raises(BadInput) as refused:
+        load(str(tmp_path / "mine.yaml"))
+    lines = [line.partition("mine.yaml: ")[2] for line in str(refused.value).splitlines()]
+    assert "data.segment.negative=swap was renamed to data.packing.negatives=swapped in 0.2" in lines
+    assert "objective.losses.0.kind=pair_label was renamed to losses.0.kind=sentence_pair in 0.2" in lines
+    assert "phases.0.batch was renamed to phases.0.global_batch_size in 0.2" in lines
+    assert all(line.endswith(" in 0.2") for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    "name", ["bert_base", "gpt3_125m", "t5_base", "transformer_xl_base", "electra_small", "xlnet_base"]
+)
+def test_weights_of_before_tell_of_the_same_net(name: str) -> None:
+    recipe: Recipe = load(name, scale="tiny")
+    old = old_names(json.loads(json.dumps(dataclasses.asdict(recipe.model))), "trunk")
+    assert "num_hidden_layers" not in old
+    assert part(Trunk, renamed.with_new_names(old, "trunk")) == recipe.model
+    for loss in recipe.losses:
+        old = old_names(dataclasses.asdict(loss), "objective.losses")
+        assert part(Loss, renamed.with_new_names(old, "objective.losses")) == loss
+
+
+def test_kinds_of_before_are_kinds_no_more() -> None:
+    members = {member().kind for member in typing.get_args(Loss)}
+    assert not members & {
+        row.old.partition("=")[2] for row in renamed.table() if row.old.startswith("objective.losses.kind")
+    }
