@@ -42,7 +42,7 @@ $(READY): pyproject.toml constraints.txt
 PYTEST := PYTHONDONTWRITEBYTECODE= python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
 
 demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (minutes on two cores)
-	@sesame run gpt2 --scale tiny --data demo --out $(OUT) "eval_tasks=[source,cloze]" "cluster.samples=[$(PROMPTS)]" $(ARGS)
+	@sesame run gpt2 --scale tiny --data demo --out $(OUT) "eval_tasks=[source,cloze]" "cluster.sample_prompts=[$(PROMPTS)]" $(ARGS)
 	@echo "look at it with: make ui    (or .venv/bin/sesame inspect gpt2 --scale tiny --data demo --step 100)"
 
 run: $(READY) ## every stage of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"

@@ -186,10 +186,10 @@ class Session:
         step = _number("step", step, int, "a whole number from 0 up")
         run = self._run()
         whole = 2 * max(phase.global_batch_size * phase.seq_length for phase in run.phases)
-        machine = replace(run.machine, layout="unpadded", loader_workers=0, micro_tokens=whole)
+        machine = replace(run.engine, padding="unpadded", dataloader_num_workers=0, micro_batch_tokens=whole)
         if not 0 <= step < run.steps:
             raise BadInput(f"step is {step}, this run has the steps 0 to {run.steps - 1}")
-        (batch,) = open_loader(replace(run, machine=machine), rank=0, world=1).at(step)
+        (batch,) = open_loader(replace(run, engine=machine), rank=0, world=1).at(step)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def model(self) -> "Model":
@@ -250,7 +250,7 @@ class Session:
             tasks=request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
             data=files,
             against_random=against_random,
-            machine=cluster.machine,
+            machine=cluster.engine,
             **how,
         )
         plans = (score_plan.planned if named or tables else score_plan.fitting)(net, wanted)
@@ -387,7 +387,8 @@ def _shorter(recipe: "Recipe", steps: int) -> list[str]:
     upto = [round(steps * stop / total) for stop in accumulate(phase.steps for phase in recipe.phases)]
     counts = [stop - start for start, stop in pairwise([0, *upto])]
     phases = [
-        asdict(phase) | {"steps": count, "warmup": phase.warmup_steps and max(1, phase.warmup_steps * steps // total)}
+        asdict(phase)
+        | {"steps": count, "warmup_steps": phase.warmup_steps and max(1, phase.warmup_steps * steps // total)}
         for phase, count in zip(recipe.phases, counts, strict=True)
         if count
     ]

@@ -67,7 +67,7 @@ def worker(rank: int, world: int, port: int, layers: int, precision: str) -> Non
     from training.optim import AdamW
     from training.specs import Machine
 
-    machine = Machine(zero=3, precision=precision)  # type: ignore[arg-type]  # argparse has checked it
+    machine = Machine(zero_stage=3, precision=precision)  # type: ignore[arg-type]  # argparse has checked it
     connect(machine)
     model, mesh = gpt(layers, 2_048, 16, 1_024), mesh_of(machine)
     settle = settling(machine, deepspeed_config(machine, AdamW(learning_rate=1e-4)), mesh)

@@ -58,7 +58,7 @@ def ours(net: Net, examples: Sequence[Example], machine: Machine) -> Times:
     model.take_over(net.weights)
     engine = LocalEngine(model, TUNING.optim(TUNING.num_steps(len(examples))), machine, groups(model, TUNING))
     start = perf_counter()
-    tune(engine, examples, TUNING, machine.micro_tokens)
+    tune(engine, examples, TUNING, machine.micro_batch_tokens)
     trained = perf_counter()
     assert sum(len(numbers) for numbers, _ in outputs(model, examples, torch.device("cpu"))) == len(examples)
     return trained - start, perf_counter() - trained
@@ -115,7 +115,7 @@ def compare(size: str, data: Path, rows: int, rounds: int) -> dict[str, Any]:
     items = task.items("train", data)[0][:rows]
     net = net_of(size, [item.texts[0] for item in items])
     examples = task.task.encoded(items, net.vocab, task.length, training=True).examples
-    machine = Machine(threads=torch.get_num_threads())
+    machine = Machine(cpu_threads=torch.get_num_threads())
     with tempfile.TemporaryDirectory() as room:
         net.vocab.save(Path(room) / "vocab")
         assert net.weights is not None

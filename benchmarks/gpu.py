@@ -197,8 +197,8 @@ def largest(sizes: Sizes) -> dict[str, Any]:
     alive = None if cuda else Alive()
     with torch.device("meta"):
         model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
-    more = {"zero": 3, "activation_checkpointing": "full"}
-    engine = engine_of(model, recipe, sizes, **more, offload_optimizer="cpu", offload_parameters="cpu")
+    more = {"zero_stage": 3, "activation_checkpointing": "full"}
+    engine = engine_of(model, recipe, sizes, **more, offload_optimizer="cpu", offload_param="cpu")
     took = []
     for step in range(3):
         if alive and step == 2:

@@ -77,13 +77,13 @@ class Case:
     def machine(self) -> Machine:
         further = {"reduce_bucket_size": self.bucket, "allgather_bucket_size": self.bucket} if self.bucket else {}
         return Machine(
-            zero=self.zero,  # type: ignore[arg-type]  # checked there, as the others are
+            zero_stage=self.zero,  # type: ignore[arg-type]  # checked there, as the others are
             precision=self.precision,  # type: ignore[arg-type]
-            micro_tokens=self.rows * demand_of(self.recipe).row_tokens(self.length),
+            micro_batch_tokens=self.rows * demand_of(self.recipe).row_tokens(self.length),
             activation_checkpointing=self.checkpointing,  # type: ignore[arg-type]
             offload_optimizer=self.offload_optimizer,  # type: ignore[arg-type]
-            offload_parameters=self.offload_parameters,  # type: ignore[arg-type]
-            persistence_threshold=self.persistence_threshold,
+            offload_param=self.offload_parameters,  # type: ignore[arg-type]
+            param_persistence_threshold=self.persistence_threshold,
             deepspeed={"zero_optimization": further} if further else {},
         )
 

@@ -198,7 +198,7 @@ def prepared() -> Iterator[list[str]]:
             "optimizer.warmup_steps=10",
         ]
         subprocess.run(sesame("corpus", *common), check=True, capture_output=True)
-        rest = ["cluster.workers=1", "cluster.machine.micro_tokens=16384", f"cluster.log_every={LOG_EVERY}"]
+        rest = ["cluster.num_workers=1", "cluster.engine.micro_batch_tokens=16384", f"cluster.log_every={LOG_EVERY}"]
         rest += [f"cluster.{key}_every={TRAINED}" for key in ("eval", "save")]
         yield sesame("train", *common, *rest, "--resume", "never", "--progress", "plain")
 
@@ -249,8 +249,8 @@ def bare(file: Path) -> dict[str, float]:
     from training.run import stored_run
 
     run = stored_run(file.parent)
-    connect(run.machine)
-    engine = DeepSpeedEngine(describe_model(run, mesh_of(run.machine).share), run.optimizer, run.machine)
+    connect(run.engine)
+    engine = DeepSpeedEngine(describe_model(run, mesh_of(run.engine).share), run.optimizer, run.engine)
     loader, at = open_loader(run, engine.data_rank, engine.data_world), []
     for step in range(run.steps):
         if step in (LOG_EVERY, TRAINED - LOG_EVERY):

@@ -153,7 +153,7 @@ def check(
     from orchestration.terminal import views
 
     flags, job = _open(recipe, overrides, on=on, scale=scale, data=data, hold_out=hold_out)
-    workers = job.cluster.num_workers(job.recipe)
+    workers = job.cluster.count_workers(job.recipe)
     environment.resolved(job.cluster.env, os.environ)
     notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
     announce((), [*without_effect(job.cluster), *remarks(job.recipe, job.cluster)])
@@ -338,7 +338,7 @@ def evaluate(
         labels=options.numbers("--labels", labels, int, least=2),
         submit=submit is not None,
         against_random=against == "random",
-        machine=cluster.machine,
+        machine=cluster.engine,
     )
     with waiting("reading the files of the tasks"):
         nets = subject.at_steps(net, every) if every else [net]
@@ -417,7 +417,7 @@ def everything(
             seeds=seeds,
             labels=labelled_rows,
             against_random=True,
-            machine=job.cluster.machine,
+            machine=job.cluster.engine,
         )
         left_out: list[SesameError] = []
         result, scores = ray_stages.pretrain_and_evaluate(job, resume, report, wanted, left_out)
@@ -761,7 +761,7 @@ def doctor(
 
     with waiting("looking at this machine"):
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-        found = checkup.examine(out, load_cluster(on).address, uri, port, ask, ask_store)
+        found = checkup.examine(out, load_cluster(on).ray_address, uri, port, ask, ask_store)
     values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
     return print_answer(
@@ -782,7 +782,7 @@ def _cluster_keys(
 ) -> list[str]:
     """The flags that are short for keys of the cluster, as these."""
     given: dict[str, int | str | None] = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every}
-    given |= {"profile": profile, "dashboard": "true" if dashboard else None}
+    given |= {"profile_steps": profile, "ray_dashboard": "true" if dashboard else None}
     return [f"cluster.{key}={value}" for key, value in given.items() if value is not None]
 
 

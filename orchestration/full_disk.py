@@ -86,7 +86,7 @@ def in_words(folder: Path, doing: str, error: BaseException) -> str:
         usage = shutil.disk_usage(SHM)
         return (
             f"no shared memory{during}: {SHM} ({usage.total / 1e6:,.0f} MB) has {usage.free / 1e6:,.1f} MB left; "
-            "give the container more (--shm-size=2g), or take fewer cluster.machine.loader_workers"
+            "give the container more (--shm-size=2g), or take fewer cluster.engine.dataloader_num_workers"
         )
     mount, kind = mounted(folder)
     usage = shutil.disk_usage(folder)

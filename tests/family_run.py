@@ -86,7 +86,7 @@ class Setting:
         words += ["--progress", "none", *(word for given in self.data(name) for word in ("--data", given))]
         words += ["--hold-out", str(HOLD_OUT)] if self.packages else []
         if verb == "run":
-            words += ["cluster.workers=1", *EVAL]
+            words += ["cluster.num_workers=1", *EVAL]
         start = time.monotonic()
         with redirect_stdout(io.StringIO()) as told, redirect_stderr(io.StringIO()) as said:
             try:

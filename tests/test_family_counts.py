@@ -65,7 +65,7 @@ def test_a_changed_net_has_the_weights_that_its_parts_state(name: str, changes: 
 def test_a_recipe_fits_its_cluster_at_every_scale(name: str) -> None:
     assert check(recipe(name), load_cluster("one_gpu")) == []
     for scale in ("tiny", "small"):
-        assert check(recipe(name, scale), load_cluster("local", ["workers=2"])) == []
+        assert check(recipe(name, scale), load_cluster("local", ["num_workers=2"])) == []
 
 
 @pytest.mark.parametrize("name", RECIPES)

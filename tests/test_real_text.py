@@ -59,7 +59,7 @@ def asked(run: Run) -> Ints:
 
 def learned(run: Run) -> dict[str, float]:
     """What the evaluation at the end of a run says."""
-    return pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), lambda *_: None).state.evaluation
+    return pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), lambda *_: None).state.evaluation
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,12 @@ def bert(tmp_path: Path) -> sesame.Session:
     """A session whose corpus is made (of another text, which the tests need not build)."""
     (tmp_path / "a.txt").write_text("A document about nothing. It has two sentences.\n")
     session = sesame.open(
-        "bert_base", "cluster.workers=1", scale="tiny", data=tmp_path / "a.txt", out=tmp_path / "out", progress="none"
+        "bert_base",
+        "cluster.num_workers=1",
+        scale="tiny",
+        data=tmp_path / "a.txt",
+        out=tmp_path / "out",
+        progress="none",
     )
     mini_corpus(session.job.plan.corpus.folder)
     session.job.plan.corpus.finish()
@@ -214,7 +219,7 @@ def test_what_is_wrong_is_the_error_of_the_command() -> None:
 def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Path) -> None:
     flags = Flags(
         recipe="bert_base",
-        overrides=["cluster.workers=1"],
+        overrides=["cluster.num_workers=1"],
         scale="tiny",
         data=[str(tmp_path / "a.txt")],
         out=tmp_path / "out",

@@ -128,9 +128,9 @@ class Loader:
     def _micro(self, samples: Sequence[Row], length: int, num_rows: int) -> list[Batch]:
         """This worker's rows, of `num_rows` in all, as micro-batches."""
         tokens = 2 * length if "source_ids" in samples[0] else length  # neither side is longer than `length`
-        count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_tokens // tokens), self.world)
+        count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_batch_tokens // tokens), self.world)
         parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
-        if self.machine.layout == "padded":
+        if self.machine.padding == "padded":
             return [padded(part, length, self.pad) for part in parts]
         return [unpadded(part) for part in parts]
 
@@ -171,13 +171,15 @@ def ahead(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list[Ba
         batch_size=None,
         sampler=range(start, stop),
         collate_fn=_as_it_is,  # arrays go through a pipe; tensors would need /dev/shm, which is small in containers
-        num_workers=loader.machine.loader_workers,
+        num_workers=loader.machine.dataloader_num_workers,
     )
     iterator = iter(batches)
     try:
         yield from enumerate(iterator, start)
     finally:
-        if loader.machine.loader_workers:  # a traceback may hold the iterator, and by itself it ends them when it goes
+        if (
+            loader.machine.dataloader_num_workers
+        ):  # a traceback may hold the iterator, and by itself it ends them when it goes
             iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
@@ -235,4 +237,4 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
     rows_by_length = {
         length: Rows(store, vocab, run.sampling, length) for length in {phase.seq_length for phase in run.phases}
     }
-    return Loader(rows_by_length, run.phases, run.machine, vocab.pad or 0, rank, world)
+    return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world)

@@ -134,7 +134,7 @@ def _pretrain(
     meter, tally = Meter(run.model, run.vocab_size, _peak(run, engine)), Tally(engine)
 
     def look(done: int) -> None:
-        if run.samples:
+        if run.sample_prompts:
             doing(done, "samples")
         if engine.rank == 0:
             show(done)
@@ -166,7 +166,7 @@ def _pretrain(
         if spikes := spikes_of(run, state, update):
             log(state.step, {f"train/{one.name}_spike": one.value for one in spikes if math.isfinite(one.value)})
             state = skipping(run, engine.rank == 0, state, update, spikes)
-            if run.stability.policy == "rollback" and not update.result.skipped:
+            if run.loss_spikes.policy == "rollback" and not update.result.skipped:
                 doing(state.step, "rollback")
                 saver.finish()
                 gone, state = state.step, _roll_back(run, engine, state)
@@ -183,7 +183,7 @@ def _pretrain(
                 metrics |= _metrics("train", run.losses, sums)
                 state = replace(state, sums={}, loss=metrics["train/loss"])
             log(state.step, metrics)
-        if state.skipped_in_row == MOST_SKIPPED and run.stability.policy in ("off", "warn"):
+        if state.skipped_in_row == MOST_SKIPPED and run.loss_spikes.policy in ("off", "warn"):
             saver.finish()
             raise Diverged(
                 f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
@@ -198,11 +198,11 @@ def _pretrain(
         if _due(state.step, run.eval_every, run.steps):
             look(state.step)
             meter.skip()
-        if run.weights_every and state.step % run.weights_every == 0 and state.step < run.steps:
+        if run.save_weights_every and state.step % run.save_weights_every == 0 and state.step < run.steps:
             doing(state.step, "weights")
             keep(state.step)
             meter.skip()
-        if any(_due(state.step, every, run.steps) for every in (run.save_every, run.keep_every)):
+        if any(_due(state.step, every, run.steps) for every in (run.save_every, run.keep_checkpoint_every)):
             _require_unchanged(run, engine, loaders)
             state = replace(state, sums=tally.added_to(state.sums))
             doing(state.step, "checkpoint")
@@ -263,7 +263,7 @@ class Learner:
         it is above `highest_loss` the update is not made: the last micro-batch's loss is made NaN, and the engine skips
         what is not finite.
         """
-        run, engine, watches = self.run, self.engine, self.run.stability.policy != "off"
+        run, engine, watches = self.run, self.engine, self.run.loss_spikes.policy != "off"
         loss, sums = math.nan, dict[str, dict[str, float]]()
         memory = net_of(engine.model).memory_state() if watches else {}
         torch.manual_seed(_noise_seed(run.seed, step, engine.data_rank))
@@ -288,10 +288,11 @@ class Learner:
 
 def _roll_back(run: Run, engine: Engine[Model], state: State) -> State:
     """The newest checkpoint from before the first batch that is now skipped, with what is to be skipped."""
-    first = max(1, state.step - run.stability.before)
+    first = max(1, state.step - run.loss_spikes.skip_before)
     if not checkpoint.forget_after(engine, _checkpoints(run), first - 1):
         raise Diverged(
-            f"{run.folder}: no checkpoint from before step {first} to roll back to; raise cluster.keep or lower "
+            f"{run.folder}: no checkpoint from before step {first} to roll back to; raise cluster.keep_checkpoints or "
+            f"lower "
             "cluster.save_every"
         )
     stored = _resume(replace(run, resume="must"), engine)
@@ -470,9 +471,9 @@ def _saver(run: Run, engine: Engine[Model]) -> Saver:
         _checkpoints(run),
         _topology(run, engine),
         asdict(engine.model.spec),
-        keep=run.keep,
-        keep_every=run.keep_every,
-        background=run.save_in_background,
+        keep=run.keep_checkpoints,
+        keep_every=run.keep_checkpoint_every,
+        background=run.async_checkpointing,
     )
 
 
@@ -488,23 +489,23 @@ def _checkpoints(run: Run) -> Path:
 
 
 def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
-    machine = run.machine
+    machine = run.engine
     return {
         "recipe": run.recipe_hash,
         "corpus": Manifest.load(run.corpus).digest,
         "workers": engine.world,
         "zero": engine.zero,
         "precision": machine.precision,
-        "tensor_parallel": machine.tensor_parallel,
-        "sequence_parallel": machine.sequence_parallel,
-        "pipeline_parallel": machine.pipeline_parallel,
-        "micro_tokens": machine.micro_tokens,
+        "tensor_parallel": machine.tensor_parallel_size,
+        "sequence_parallel": machine.sequence_parallel_size,
+        "pipeline_parallel": machine.pipeline_parallel_size,
+        "micro_tokens": machine.micro_batch_tokens,
     }
 
 
 def _peak(run: Run, engine: Engine[Model]) -> float | None:
     """FLOP/s of all workers' devices together, where that is known and means something."""
-    if run.machine.device == "cpu" or run.machine.precision == "fp32":
+    if run.engine.device == "cpu" or run.engine.precision == "fp32":
         return None
     flops = peak(torch.cuda.get_device_name())
     return flops and flops * engine.world

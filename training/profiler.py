@@ -68,7 +68,7 @@ class Profiler:
     """Records `run.profile` steps of the first worker, some steps after its start. What is learned stays the same."""
 
     def __init__(self, run: Run, model: nn.Module, rank: int) -> None:
-        self._run, self._model, self._steps = run, model, run.profile if rank == 0 else 0
+        self._run, self._model, self._steps = run, model, run.profile_steps if rank == 0 else 0
         self._seen, self._since_s = 0, 0.0
         self._recorder: torch.profiler.profile | None = None
         self._hooks = ExitStack()
@@ -106,9 +106,9 @@ class Profiler:
 
     def _start(self) -> None:
         kinds = [torch.profiler.ProfilerActivity.CPU]
-        if self._run.machine.device == "cuda":
+        if self._run.engine.device == "cuda":
             kinds.append(torch.profiler.ProfilerActivity.CUDA)
-        if not self._run.machine.compile:  # a compiled net has no modules left to time
+        if not self._run.engine.torch_compile:  # a compiled net has no modules left to time
             _name_modules(self._model, self._hooks)
         self._recorder = torch.profiler.profile(activities=kinds)
         self._recorder.start()

@@ -39,19 +39,21 @@ class Run:
     init_checkpoint: str = ""  # folder of weights to start from, ours or transformers'; empty: random initialisation
     # circumstance: the cluster and the command
     folder: str  # of the run: checkpoints/ is in it
-    machine: Machine
+    engine: Machine
     resume: Resume = "allow"
-    stability: Stability = field(default_factory=Stability)
+    loss_spikes: Stability = field(default_factory=Stability)
     skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, counted from 1
-    profile: int = 0  # steps whose time is recorded, once and after a few others; 0: none
+    profile_steps: int = 0  # steps whose time is recorded, once and after a few others; 0: none
     log_every: int = 10  # steps
     save_every: int = 1_000  # steps; also at the end and when stopped
-    keep: int = 2  # checkpoints, the newest
-    keep_every: int = 0  # steps between checkpoints that stay for good; 0: none does
-    save_in_background: bool = True  # write checkpoints while training goes on, from a copy in memory
-    weights_every: int = 0  # steps between weights that stay, to be evaluated; 0: those of the end alone
+    keep_checkpoints: int = 2  # checkpoints, the newest
+    keep_checkpoint_every: int = 0  # steps between checkpoints that stay for good; 0: none does
+    async_checkpointing: bool = True  # write checkpoints while training goes on, from a copy in memory
+    save_weights_every: int = 0  # steps between weights that stay, to be evaluated; 0: those of the end alone
     eval_every: int = 1_000  # steps; also at the end; 0: never
-    samples: tuple[str, ...] = ()  # prompts that a decoder goes on from before the first step and at each evaluation
+    sample_prompts: tuple[
+        str, ...
+    ] = ()  # prompts that a decoder goes on from before the first step and at each evaluation
     eval_rows: int = 1_024  # rows of the validation split, at most
 
     @property
@@ -75,10 +77,10 @@ class Run:
         made["sampling"] = Sampling.of(value["sampling"])
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
-        made["samples"] = tuple(value.get("samples", ()))
+        made["sample_prompts"] = tuple(value.get("sample_prompts", ()))
         made["skip_steps"] = tuple(value.get("skip_steps", ()))
-        made["stability"] = Stability(**value.get("stability", {}))
-        made["machine"] = Machine(**value["machine"])
+        made["loss_spikes"] = Stability(**value.get("loss_spikes", {}))
+        made["engine"] = Machine(**value["engine"])
         return cls(**value | made)
 
 

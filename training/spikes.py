@@ -41,12 +41,12 @@ class Spike:
 def limit(recent: Sequence[float], stability: Stability) -> float:
     """What a value must not exceed after these, the last `window` ones; inf where there are fewer.
 
-    >>> limit([1.0, 3.0, 1.0, 3.0], Stability(window=4)), limit([1.0], Stability(window=4))
+    >>> limit([1.0, 3.0, 1.0, 3.0], Stability(window_steps=4)), limit([1.0], Stability(window_steps=4))
     (8.0, inf)
     """
-    if len(recent) < stability.window:
+    if len(recent) < stability.window_steps:
         return math.inf
-    return float(np.mean(recent) + stability.sigmas * np.std(recent))
+    return float(np.mean(recent) + stability.threshold_sigmas * np.std(recent))
 
 
 def spike(step: int, name: str, value: float, recent: Sequence[float], stability: Stability) -> Spike | None:
@@ -58,12 +58,12 @@ def spike(step: int, name: str, value: float, recent: Sequence[float], stability
 
 def longer(recent: Sequence[float], value: float, stability: Stability) -> tuple[float, ...]:
     """The last `window` values, with one more."""
-    return (*recent, value)[-stability.window :]
+    return (*recent, value)[-stability.window_steps :]
 
 
 def highest_loss(run: Run, state: State) -> float:
     """The loss above which an update is not made."""
-    return limit(state.recent_losses, run.stability) if run.stability.policy == "skip" else math.inf
+    return limit(state.recent_losses, run.loss_spikes) if run.loss_spikes.policy == "skip" else math.inf
 
 
 def spikes_of(run: Run, state: State, update: Update) -> list[Spike]:
@@ -71,24 +71,24 @@ def spikes_of(run: Run, state: State, update: Update) -> list[Spike]:
 
     A gradient that is not finite stands out, unless a loss scale that adapts has made it: that happens now and then.
     """
-    if run.stability.policy == "off" or not update.is_read:
+    if run.loss_spikes.policy == "off" or not update.is_read:
         return []
     skipped, norm = update.result.skipped, update.result.grad_norm
-    found = [spike(state.step, "loss", update.loss, state.recent_losses, run.stability)]
+    found = [spike(state.step, "loss", update.loss, state.recent_losses, run.loss_spikes)]
     if skipped and not found[0] and not update.result.overflow:
         found.append(Spike(state.step, "grad_norm", math.nan, math.inf))
     elif not skipped and math.isfinite(norm):  # DeepSpeed's stage 0 tells none
-        found.append(spike(state.step, "grad_norm", norm, state.recent_norms, run.stability))
+        found.append(spike(state.step, "grad_norm", norm, state.recent_norms, run.loss_spikes))
     return [one for one in found if one]
 
 
 def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Sequence[Spike]) -> State:
     """The state that skips the batches of a spike, if the policy wants that; says and records it. Raises Diverged where
     the policy is to fail, or too many have been skipped. `is_first`: of the first worker, which writes."""
-    stability, lines = run.stability, "; ".join(one.describe() for one in spikes)
+    stability, lines = run.loss_spikes, "; ".join(one.describe() for one in spikes)
     back = stability.policy == "rollback" and not update.result.skipped
     skips = update.result.skipped or back
-    batches = range(max(1, state.step - stability.before if back else state.step), state.step + 1) if skips else ()
+    batches = range(max(1, state.step - stability.skip_before if back else state.step), state.step + 1) if skips else ()
     skip_steps = tuple(sorted({*state.skip_steps, *batches}))
     if is_first:
         LOG.warning("%s%s", lines, f"; its batches are skipped: {skip_steps}" if skips else "")
@@ -99,27 +99,29 @@ def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Seq
         raise Diverged(
             f"{run.folder}: {lines}; lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}), or choose "
             f"what is done about "
-            "it: cluster.stability.policy=skip or rollback"
+            "it: cluster.loss_spikes.policy=skip or rollback"
         )
-    ours = [step for step in skip_steps if step > state.step - stability.window and step not in run.skip_steps]
-    if stability.policy != "warn" and len(ours) > stability.most:
+    ours = [step for step in skip_steps if step > state.step - stability.window_steps and step not in run.skip_steps]
+    if stability.policy != "warn" and len(ours) > stability.max_skips:
         raise Diverged(
-            f"{run.folder}: {lines}; more than {stability.most} of the last {stability.window} batches were skipped; "
-            f"lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise cluster.stability.most"
+            f"{run.folder}: {lines}; more than {stability.max_skips} of the last {stability.window_steps} batches were "
+            f"skipped; "
+            f"lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise "
+            f"cluster.loss_spikes.max_skips"
         )
     return replace(state, skip_steps=skip_steps)
 
 
 def remembering(run: Run, state: State, update: Update) -> State:
     """The state with loss and norm of an update that was made among those of the last ones."""
-    if run.stability.policy == "off" or update.result.skipped:
+    if run.loss_spikes.policy == "off" or update.result.skipped:
         return state
     norm = update.result.grad_norm
     return replace(
         state,
         sums=_added(state.sums, update.sums),
-        recent_losses=longer(state.recent_losses, update.loss, run.stability),
-        recent_norms=longer(state.recent_norms, norm, run.stability) if math.isfinite(norm) else state.recent_norms,
+        recent_losses=longer(state.recent_losses, update.loss, run.loss_spikes),
+        recent_norms=longer(state.recent_norms, norm, run.loss_spikes) if math.isfinite(norm) else state.recent_norms,
     )
 
 

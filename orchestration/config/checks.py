@@ -46,14 +46,14 @@ def without_effect(cluster: Cluster) -> list[str]:
     default = dict(flat(dataclasses.asdict(Cluster(name=cluster.name))))
     given = [key for key, value in flat(dataclasses.asdict(cluster)) if default.get(key) != value]
     why: dict[str, str] = {}
-    if not cluster.address:
-        alone = "no address is given: the Ray that is started here has one machine"
-        why |= dict.fromkeys(("min_workers", "grow_minutes"), alone)
-    if cluster.stability.policy == "off":
-        keys = (field.name for field in dataclasses.fields(cluster.stability) if field.name != "policy")
-        why |= {f"stability.{key}": "stability.policy is off" for key in keys}
-    if cluster.machine.zero != 3:
-        why["machine.persistence_threshold"] = f"machine.zero is {cluster.machine.zero}, it is of 3"
+    if not cluster.ray_address:
+        alone = "no ray_address is given: the Ray that is started here has one machine"
+        why |= dict.fromkeys(("min_workers", "scale_up_interval_minutes"), alone)
+    if cluster.loss_spikes.policy == "off":
+        keys = (field.name for field in dataclasses.fields(cluster.loss_spikes) if field.name != "policy")
+        why |= {f"loss_spikes.{key}": "loss_spikes.policy is off" for key in keys}
+    if cluster.engine.zero_stage != 3:
+        why["engine.param_persistence_threshold"] = f"engine.zero_stage is {cluster.engine.zero_stage}, it is of 3"
     beam = cluster.beam
     why |= {f"beam.options.{name}": f"beam.runner is {beam.runner}, it is of {of}" for name, of in beam.foreign.items()}
     return [f"cluster {cluster.name}: {key} changes nothing: {why[key]}" for key in given if key in why]
@@ -225,12 +225,12 @@ def _tables(recipe: Recipe) -> Iterator[str]:
 
 
 def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
-    trunk, num_workers = recipe.model, cluster.num_workers(recipe)
-    num_groups = num_workers // cluster.machine.workers_per_row  # those of a group read the same rows
-    room = cluster.machine.micro_tokens
+    trunk, num_workers = recipe.model, cluster.count_workers(recipe)
+    num_groups = num_workers // cluster.engine.workers_per_row  # those of a group read the same rows
+    room = cluster.engine.micro_batch_tokens
     longest, shortest = (pick(phase.seq_length for phase in recipe.phases) for pick in (max, min))
-    if cluster.address and not cluster.workers:
-        yield "cluster.workers is 0, allowed with an address is a number from 1 up: it counts this machine alone"
+    if cluster.ray_address and not cluster.num_workers:
+        yield "cluster.num_workers is 0, allowed with an address is a number from 1 up: it counts this machine alone"
     for number, phase in enumerate(recipe.phases):
         at = f"phases.{number}"
         if phase.seq_length > trunk.longest:
@@ -242,14 +242,15 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
             who = "workers" if num_groups == num_workers else "groups of workers"
             yield (
                 f"{at}.global_batch_size is {phase.global_batch_size}, fewer rows than the {num_groups} {who}; lower "
-                f"cluster.workers"
+                f"cluster.num_workers"
             )
         if phase.batch_unit == "token" and recipe.data.packing.ordered:
             kind = recipe.data.packing.kind
             yield f"{at}.batch_unit is token, packing {kind} has batches of so many rows; set batch_unit sequence"
         if phase.seq_length > room:
             yield (
-                f"{at}.seq_length is {phase.seq_length}, cluster.machine.micro_tokens is {room}: less than one row; "
+                f"{at}.seq_length is {phase.seq_length}, cluster.engine.micro_batch_tokens is {room}: less than one "
+                f"row; "
                 f"raise it"
             )
     if reason := trunk.attention_window.fits(longest):
@@ -260,8 +261,11 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     ):
         if tokens > shortest:
             yield f"{place} is {tokens}, rows have {shortest} tokens; lower it"
-    if cluster.profile > (most := max(0, recipe.num_steps - WARM_UP)):
-        yield f"cluster.profile is {cluster.profile} steps, the run has {most} behind its first {WARM_UP}; lower it"
+    if cluster.profile_steps > (most := max(0, recipe.num_steps - WARM_UP)):
+        yield (
+            f"cluster.profile_steps is {cluster.profile_steps} steps, the run has {most} behind its first {WARM_UP}; "
+            f"lower it"
+        )
     if late := [step for step in cluster.skip_steps if step > recipe.num_steps]:
         yield f"cluster.skip_steps has {late[0]}, the whole run has {recipe.num_steps} steps; leave it out"
     yield from _schedules(recipe)
@@ -295,7 +299,7 @@ def _sentinels_of(recipe: Recipe, length: int) -> int:
 
 def remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     """What is not wrong and still other than one may think, one line each."""
-    precision, rewrite = cluster.machine.precision, recipe.objective
+    precision, rewrite = cluster.engine.precision, recipe.objective
     found = [f"objective {rewrite.kind}: {rewrite.remark}"] if rewrite.remark else []
     if rate_at(recipe.optimizer, recipe.phases, 0) == 0:
         found.append(
@@ -304,7 +308,7 @@ def remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
         )
     if precision != "fp32":
         found.append(
-            f"machine.precision {precision}: the first weights are rounded to {precision} once, and float32 ones are "
+            f"engine.precision {precision}: the first weights are rounded to {precision} once, and float32 ones are "
             "kept from there on"
         )
     return found
@@ -339,15 +343,21 @@ def _schedules(recipe: Recipe) -> Iterator[str]:
 
 def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     """What cannot be split over workers that share a net, its layers, or the tokens of their rows."""
-    workers, sequence = cluster.machine.tensor_parallel, cluster.machine.sequence_parallel
-    stages = cluster.machine.pipeline_parallel
+    workers, sequence = cluster.engine.tensor_parallel_size, cluster.engine.sequence_parallel_size
+    stages = cluster.engine.pipeline_parallel_size
     if stages > 1 and (reason := recipe.model.stages_over(stages)):
-        yield f"cluster.machine.pipeline_parallel is {stages}, {reason}; give another one, 1 where there are no stages"
+        yield (
+            f"cluster.engine.pipeline_parallel_size is {stages}, {reason}; give another one, 1 where there are no "
+            f"stages"
+        )
     if sequence > 1 and (reason := recipe.model.chunks_over(workers * sequence)):
-        yield f"cluster.machine.sequence_parallel is {sequence}, {reason}; give another one, 1 where nothing is shared"
+        yield (
+            f"cluster.engine.sequence_parallel_size is {sequence}, {reason}; give another one, 1 where nothing is "
+            f"shared"
+        )
     if workers == 1:
         return
-    given = f"cluster.machine.tensor_parallel is {workers}"
+    given = f"cluster.engine.tensor_parallel_size is {workers}"
     if reason := recipe.model.split_over(workers):
         yield f"{given}, {reason}; give another tensor_parallel, 1 where nothing is split"
     if not recipe.optimizer.takes_slices:

@@ -1,6 +1,6 @@
 """Recipe keys beside the names that `transformers` and Megatron-LM have for them.
 
-The loader answers those names ("optim.learning_rate is not a key; here it is optimizer.learning_rate"), and the
+The loader answers those names ("optimizer.lr is not a key; here it is optimizer.learning_rate"), and the
 README's glossary is this table.
 """
 
@@ -156,44 +156,48 @@ TERMS: Final = (
     ),
     Term("eval_tasks", "downstream tasks", ("eval_tasks", "task_name"), ("tasks",)),
     Term(
-        "cluster.machine.micro_tokens",
+        "cluster.engine.micro_batch_tokens",
         "tokens of a micro-batch",
         ("per_device_train_batch_size", "gradient_accumulation_steps"),
         ("micro_batch_size", "max_tokens"),
         "in tokens, not rows; accumulation follows from it",
     ),
-    Term("cluster.machine.precision", "precision", ("bf16", "fp16", "torch_dtype"), ("params_dtype",)),
-    Term("cluster.machine.zero", "ZeRO stage", ("zero_stage", "zero_optimization"), ("use_distributed_optimizer",)),
+    Term("cluster.engine.precision", "precision", ("bf16", "fp16", "torch_dtype"), ("params_dtype",)),
     Term(
-        "cluster.machine.tensor_parallel",
+        "cluster.engine.zero_stage", "ZeRO stage", ("zero_stage", "zero_optimization"), ("use_distributed_optimizer",)
+    ),
+    Term(
+        "cluster.engine.tensor_parallel_size",
         "tensor parallelism",
         ("tp_size", "tensor_parallel_size", "autotp_size"),
         ("tensor_model_parallel_size",),
     ),
     Term(
-        "cluster.machine.pipeline_parallel",
+        "cluster.engine.pipeline_parallel_size",
         "pipeline parallelism",
         ("pp_size", "pipeline_parallel_size"),
         ("pipeline_model_parallel_size",),
         "stages of 1F1B, without interleaving",
     ),
     Term(
-        "cluster.machine.sequence_parallel",
+        "cluster.engine.sequence_parallel_size",
         "sequence parallelism (Ulysses)",
         ("sequence_parallel_size", "sp_size"),
         ("context_parallel_size",),
     ),
-    Term("cluster.machine.compile", "torch.compile", ("torch_compile",), ()),
+    Term("cluster.engine.torch_compile", "torch.compile", ("torch_compile",), ()),
     Term(
-        "cluster.machine.activation_checkpointing",
+        "cluster.engine.activation_checkpointing",
         "activation checkpointing",
         ("gradient_checkpointing",),
         ("recompute_granularity", "recompute_activations"),
     ),
-    Term("cluster.machine.offload_optimizer", "optimiser offload", ("offload_optimizer_device",), ("cpu_offload",)),
-    Term("cluster.machine.offload_parameters", "parameter offload", ("offload_param_device",), ("cpu_offload_params",)),
-    Term("cluster.machine.loader_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
-    Term("cluster.workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")),
+    Term("cluster.engine.offload_optimizer", "optimiser offload", ("offload_optimizer_device",), ("cpu_offload",)),
+    Term("cluster.engine.offload_param", "parameter offload", ("offload_param_device",), ("cpu_offload_params",)),
+    Term("cluster.engine.dataloader_num_workers", "loader processes", ("dataloader_num_workers",), ("num_workers",)),
+    Term(
+        "cluster.num_workers", "data-parallel workers", ("nproc_per_node", "num_processes"), ("world_size", "num_gpus")
+    ),
     Term("cluster.log_every", "steps between points of the metrics", ("logging_steps",), ("log_interval",)),
     Term("cluster.eval_every", "steps between evaluations", ("eval_steps",), ("eval_interval", "validate_interval")),
     Term("cluster.save_every", "steps between checkpoints", ("save_steps",), ("save_interval",)),
@@ -201,7 +205,7 @@ TERMS: Final = (
     Term("corpus.sources.paths", "files of the same lines, one for each language"),
     Term("corpus.sources.field", "the column or key that has the text"),
     Term("corpus.sources.unit", "what a document is"),
-    Term("cluster.keep", "checkpoints that are kept", ("save_total_limit",), ("keep_last_epochs",)),
+    Term("cluster.keep_checkpoints", "checkpoints that are kept", ("save_total_limit",), ("keep_last_epochs",)),
 )
 
 BY_NAME: Final[Mapping[str, Term]] = {

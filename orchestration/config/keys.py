@@ -42,7 +42,7 @@ class Key:
 class Part:
     """The keys that stand together in a file, of one kind where there are several."""
 
-    path: str  # "optim"; "" are the keys at the top of a recipe
+    path: str  # "optimizer"; "" are the keys at the top of a recipe
     kind: str  # "" where there is one only
     within: tuple[str, ...]  # kinds of the part around it, where not all of them have it
     means: str
@@ -50,7 +50,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What `sesame keys` takes for it: "optim.adamw"."""
+        """What `sesame keys` takes for it: "optimizer.adamw"."""
         return ".".join(filter(None, (self.path, self.kind)))
 
 
@@ -168,7 +168,7 @@ def _default(field: "dataclasses.Field[Any]") -> str:
     """As a file writes it; "" where there is none.
 
     >>> fields = {field.name: field for field in dataclasses.fields(Cluster)}
-    >>> _default(fields["hardware"]), _default(fields["name"])
+    >>> _default(fields["gpu_type"]), _default(fields["name"])
     ('empty', '')
     """
     default = field.default

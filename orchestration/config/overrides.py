@@ -31,16 +31,16 @@ def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Those of the recipe, and those of the cluster.
 
-    >>> split_overrides(["optimizer.learning_rate=1e-3", "cluster.machine.zero=3"])
-    (['optimizer.learning_rate=1e-3'], ['cluster.machine.zero=3'])
+    >>> split_overrides(["optimizer.learning_rate=1e-3", "cluster.engine.zero_stage=3"])
+    (['optimizer.learning_rate=1e-3'], ['cluster.engine.zero_stage=3'])
     """
     of_cluster = [given for given in overrides if given.startswith(CLUSTER)]
     return [given for given in overrides if given not in of_cluster], of_cluster
 
 
 def override(document: dict[str, Any], given: str, root: type) -> None:
-    """Set what an override as people write it says: `optimizer.learning_rate=2e-4`, `cluster.workers=2`; the value is
-    YAML.
+    """Set what an override as people write it says: `optimizer.learning_rate=2e-4`, `cluster.num_workers=2`; the value
+    is YAML.
 
     `root` is what the document is to be read as.
     """

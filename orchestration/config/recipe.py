@@ -47,7 +47,7 @@ T = TypeVar("T")
 A = TypeVar("A", TaskFile, TaskFile | str)
 UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
-ALONE = "[] with machine.zero 3, tensor_, pipeline_ or sequence_parallel: no worker has the whole net"
+ALONE = "[] with engine.zero_stage 3, or tensor, pipeline or sequence parallelism: no worker has the whole net"
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
 _LISTED = 30  # most names in a message
 
@@ -176,101 +176,140 @@ class Cluster:
     """Where a recipe runs: how many workers, and how each of them works."""
 
     name: str  # of the cluster
-    workers: int = 0  # 0: one for each `cpus_per_worker` cores, or each GPU, of this machine; not with an address
+    num_workers: int = 0  # 0: one for each `cpus_per_worker` cores, or each GPU, of this machine; not with an address
     min_workers: int = 1  # with which a run goes on, at least, where nodes are gone; 0: no fewer than it began with
     cpus_per_worker: int = 1  # cores
     gpus_per_worker: int = 0  # 1 with device cuda: a worker uses one
-    hardware: str = ""  # kind of its GPUs, as `sesame plan` counts with them: a100, h100; empty: those of this machine
-    price: float = 0.0  # US dollars for an hour of a device; 0: the rate that `sesame plan` knows of
-    address: str = ""  # of a running Ray cluster; empty: Ray is started here
-    tuning_workers: int = 1  # of one fine-tuning of an evaluation; more where a net does not fit on one
+    gpu_type: str = ""  # kind of its GPUs, as `sesame plan` counts with them: a100, h100; empty: those of this machine
+    usd_per_device_hour: float = 0.0  # US dollars for an hour of a device; 0: the rate that `sesame plan` knows of
+    ray_address: str = ""  # of a running Ray cluster; empty: Ray is started here
+    finetuning_workers: int = 1  # of one fine-tuning of an evaluation; more where a net does not fit on one
     max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
-    hang_minutes: float = 10.0  # without a step, before the workers are started again; 0: never. Other work: six times
-    grow_minutes: float = 10.0  # at least between two stops to go on with more workers, where nodes come; 0: no stops
+    hang_timeout_minutes: float = (
+        10.0  # without a step, before the workers are started again; 0: never. Other work: six times
+    )
+    scale_up_interval_minutes: float = (
+        10.0  # at least between two stops to go on with more workers, where nodes come; 0: no stops
+    )
     log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
     eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
     save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
-    keep: int = 2  # checkpoints, the newest
-    keep_every: int = 0  # steps between checkpoints that stay for good, beside the newest; 0: none does
-    save_in_background: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
-    weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
-    samples: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
-    profile: int = 0  # steps of the first worker that are traced, after a few others: where the time goes; 0: none
+    keep_checkpoints: int = 2  # checkpoints, the newest
+    keep_checkpoint_every: int = 0  # steps between checkpoints that stay for good, beside the newest; 0: none does
+    async_checkpointing: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
+    save_weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
+    sample_prompts: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
+    profile_steps: int = (
+        0  # steps of the first worker that are traced, after a few others: where the time goes; 0: none
+    )
     skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, from 1 up; as an earlier run has found them
     # variables of the workers, as NCCL_SOCKET_IFNAME: eth0; ${NAME} stands for one of whoever starts the run, the
     # only way to give a credential
     env: dict[str, str] = dataclasses.field(default_factory=dict)
-    dashboard: bool = False  # of the Ray that is started here, on 127.0.0.1; its address is said when it is there
-    machine: Machine = Machine()
-    stability: Stability = Stability()
+    ray_dashboard: bool = False  # of the Ray that is started here, on 127.0.0.1; its address is said when it is there
+    engine: Machine = Machine()
+    loss_spikes: Stability = Stability()
     beam: Beam = Beam()
 
     def __post_init__(self) -> None:
         require_name(self.name)
         environment.check(self.env)
         self._check_address()
-        require(not (self.dashboard and self.address), "dashboard", True, "false with an address: that Ray has its own")
-        require(self.workers >= 0, "workers", self.workers, "a number from 0 (all cores) up")
-        allowed = f"a number from 0 (as many as workers) to workers ({self.workers})" if self.workers else "from 0 up"
-        require(0 <= self.min_workers <= (self.workers or self.min_workers), "min_workers", self.min_workers, allowed)
-        for name in ("grow_minutes", "hang_minutes"):
+        require(
+            not (self.ray_dashboard and self.ray_address),
+            "ray_dashboard",
+            True,
+            "false with an address: that Ray has its own",
+        )
+        require(self.num_workers >= 0, "num_workers", self.num_workers, "a number from 0 (all cores) up")
+        allowed = (
+            f"a number from 0 (as many as workers) to workers ({self.num_workers})" if self.num_workers else "from 0 up"
+        )
+        require(
+            0 <= self.min_workers <= (self.num_workers or self.min_workers), "min_workers", self.min_workers, allowed
+        )
+        for name in ("scale_up_interval_minutes", "hang_timeout_minutes"):
             minutes = getattr(self, name)
             require(0 <= minutes < math.inf, name, minutes, "a number of minutes from 0 (never) up")
         require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
-        require(self.tuning_workers >= 1, "tuning_workers", self.tuning_workers, "a number of workers from 1 up")
+        require(
+            self.finetuning_workers >= 1, "finetuning_workers", self.finetuning_workers, "a number of workers from 1 up"
+        )
         require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
         require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
-        for name in ("eval_every", "save_every", "keep_every", "weights_every"):
+        for name in ("eval_every", "save_every", "keep_checkpoint_every", "save_weights_every"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
-        require(0 <= self.price <= 1e6, "price", self.price, "US dollars from 0 to a million")
-        require(0 <= self.profile <= 100, "profile", self.profile, "a number of steps from 0 (none) to 100")
-        require(self.keep >= 1, "keep", self.keep, "a number of checkpoints from 1 up")
+        require(
+            0 <= self.usd_per_device_hour <= 1e6,
+            "usd_per_device_hour",
+            self.usd_per_device_hour,
+            "US dollars from 0 to a million",
+        )
+        require(
+            0 <= self.profile_steps <= 100,
+            "profile_steps",
+            self.profile_steps,
+            "a number of steps from 0 (none) to 100",
+        )
+        require(
+            self.keep_checkpoints >= 1, "keep_checkpoints", self.keep_checkpoints, "a number of checkpoints from 1 up"
+        )
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
-        require(self._has_whole_nets or self.samples in ((), SAMPLES), "samples", list(self.samples), ALONE)
-        each, unit = self.machine.workers_per_row, self.machine.workers_unit
-        allowed = f"0, or a multiple of machine.tensor_parallel x pipeline_parallel x sequence_parallel ({each})"
+        require(
+            self._has_whole_nets or self.sample_prompts in ((), SAMPLES),
+            "sample_prompts",
+            list(self.sample_prompts),
+            ALONE,
+        )
+        each, unit = self.engine.workers_per_row, self.engine.workers_unit
+        allowed = (
+            f"0, or a multiple of engine.tensor_parallel_size x pipeline_parallel_size x sequence_parallel_size "
+            f"({each})"
+        )
         allowed += f" and of zero_hpz_partition_size: of {unit}" if unit != each else ""
-        require(self.workers % unit == 0, "workers", self.workers, allowed)
-        device = self.machine.device
-        require(device == "cuda" or not self.hardware, "hardware", self.hardware, f"empty with device {device}")
+        require(self.num_workers % unit == 0, "num_workers", self.num_workers, allowed)
+        device = self.engine.device
+        require(device == "cuda" or not self.gpu_type, "gpu_type", self.gpu_type, f"empty with device {device}")
         gpus = 1 if device == "cuda" else 0
         require(self.gpus_per_worker == gpus, "gpus_per_worker", self.gpus_per_worker, f"{gpus} with device {device}")
 
     def _check_address(self) -> None:
         """Raise ValueError where no Ray can have such an address."""
-        if has_credential(self.address):
-            raise ValueError("address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
-        host = re.fullmatch(r"(ray://)?([^\s/@:\[\]]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})", self.address)
-        fits = self.address in ("", "auto") or (host is not None and int(host[3]) < 2**16)
-        require(fits, "address", self.address, "HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here")
+        if has_credential(self.ray_address):
+            raise ValueError("ray_address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
+        host = re.fullmatch(r"(ray://)?([^\s/@:\[\]]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})", self.ray_address)
+        fits = self.ray_address in ("", "auto") or (host is not None and int(host[3]) < 2**16)
+        require(
+            fits, "ray_address", self.ray_address, "HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here"
+        )
 
-    def num_workers(self, recipe: Recipe) -> int:
+    def count_workers(self, recipe: Recipe) -> int:
         """What the cluster says, or as many as this machine has GPUs for, or cores (`cpus_per_worker`) and memory."""
-        if self.workers:
-            return self.workers
+        if self.num_workers:
+            return self.num_workers
         gpus, cores = self.gpus_per_worker, limits.processes()
         return self.workers_in(len(gpus_here()) // gpus if gpus else cores // self.cpus_per_worker, recipe)
 
     def workers_in(self, room: int, recipe: Recipe) -> int:
-        """As many as there is room for, in multiples of `machine.workers_unit`; no more groups that share rows than a
+        """As many as there is room for, in multiples of `engine.workers_unit`; no more groups that share rows than a
         batch has rows, and one unit at least."""
-        unit, rows = self.machine.workers_unit, min(phase.global_batch_size for phase in recipe.phases)
-        return unit * max(1, min(room, rows * self.machine.workers_per_row) // unit)
+        unit, rows = self.engine.workers_unit, min(phase.global_batch_size for phase in recipe.phases)
+        return unit * max(1, min(room, rows * self.engine.workers_per_row) // unit)
 
     @property
     def _has_whole_nets(self) -> bool:
         """Whether each worker can go on from a prompt by itself."""
-        return self.machine.zero != 3 and self.machine.workers_per_row == 1
+        return self.engine.zero_stage != 3 and self.engine.workers_per_row == 1
 
     @property
     def gpus(self) -> int:
         """Those of training and of one evaluation, whichever are more; 0: all, or none."""
-        return self.gpus_per_worker * max(self.workers, self.tuning_workers) if self.workers else 0
+        return self.gpus_per_worker * max(self.num_workers, self.finetuning_workers) if self.num_workers else 0
 
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:
         """The prompts of a recipe whose net goes on from them; where no worker has all of it, none."""
         writes = any(loss.kind == "next_token" for loss in recipe.losses) and not recipe.model.reads_source
-        return self.samples if writes and self._has_whole_nets else ()
+        return self.sample_prompts if writes and self._has_whole_nets else ()
 
     def intervals(self, recipe: Recipe) -> dict[str, int]:
         """Steps between two points of the metrics, two evaluations, two checkpoints; they change nothing learned."""
@@ -281,6 +320,9 @@ class Cluster:
 _CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {
     field.name for field in dataclasses.fields(Recipe)
 }
+
+
+_ENGINE_KEYS = {field.name for field in dataclasses.fields(Machine)}
 
 
 @spec
@@ -323,9 +365,11 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     check_facts()
     document, where = _open("recipes", name_or_path)
     for given in overrides:
-        if (key := re.split(r"[.=]", given)[0]) in _CLUSTER_KEYS:
-            said = dotted.shown(given)
+        said, key = dotted.shown(given), re.split(r"[.=]", given)[0]
+        if key in _CLUSTER_KEYS:
             raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}{said}")
+        if key in _ENGINE_KEYS:
+            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}engine.{said}")
     if scale or overrides:
         document.pop("reported_results", None)
     if scale:
@@ -335,7 +379,7 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
 
 
 def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
-    """The cluster of this name or file, with overrides (`cluster.workers=2`) on top."""
+    """The cluster of this name or file, with overrides (`cluster.num_workers=2`) on top."""
     document, where = _open("clusters", name_or_path)
     return _validated(Cluster, document, where, overrides)
 

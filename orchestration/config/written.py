@@ -38,7 +38,7 @@ def to_yaml(part: Any) -> str:
 
     >>> from orchestration.config.recipe import load_cluster
     >>> to_yaml(load_cluster("local")).splitlines()[:2]
-    ['name: local', 'workers: 0']
+    ['name: local', 'num_workers: 0']
     """
     plain = json.loads(json.dumps(dataclasses.asdict(part)))  # without tuples
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)

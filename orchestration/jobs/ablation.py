@@ -118,7 +118,7 @@ def _overrides(table: Table, row: Row, flags: Flags) -> list[str]:
     """The overrides of a row; those of the command stand above all but the steps of a row of equal compute."""
     vocab = [table.vocab] if table.vocab and not flags.data else []
     own = [*row.overrides, *row.sizes.get(flags.scale, ())]
-    given = ["cluster.workers=1", *table.budget_of(flags.scale), *vocab, *own, *flags.overrides]
+    given = ["cluster.num_workers=1", *table.budget_of(flags.scale), *vocab, *own, *flags.overrides]
     if not row.compute:
         return given
     whole = replace(table.rows[table.equal_to], compute=0.0)
@@ -163,10 +163,10 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
         with (
             held(folder),
             ray_session(
-                cluster.address,
+                cluster.ray_address,
                 cpus=launch.cores(),
                 gpus=_gpus(plan),
-                dashboard=cluster.dashboard,
+                dashboard=cluster.ray_dashboard,
                 logs=folder / "ray-logs",
                 report=report,
             ),
@@ -341,11 +341,11 @@ def _log_cell(cell: Cell, tags: Mapping[str, str]) -> None:
 def _room(plan: Plan) -> int:
     """How many cells Ray has room for at a time."""
     cluster = plan.job.cluster
-    return launch.room(cluster.num_workers(plan.job.recipe), cluster.cpus_per_worker, cluster.gpus_per_worker)
+    return launch.room(cluster.count_workers(plan.job.recipe), cluster.cpus_per_worker, cluster.gpus_per_worker)
 
 
 def _gpus(plan: Plan) -> int:
-    return plan.job.cluster.num_workers(plan.job.recipe) * plan.job.cluster.gpus_per_worker
+    return plan.job.cluster.count_workers(plan.job.recipe) * plan.job.cluster.gpus_per_worker
 
 
 class _Together:

@@ -213,11 +213,11 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
     with (
         environment.held(cluster.env) as env,
         launch.ray_session(
-            cluster.address, **has, dashboard=cluster.dashboard, logs=folder / "ray-logs", report=report
+            cluster.ray_address, **has, dashboard=cluster.ray_dashboard, logs=folder / "ray-logs", report=report
         ),
         launch.stop_signals() as asked,
     ):
-        room = launch.Room(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.tuning_workers, env)
+        room = launch.Room(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
         failed = launch.grid([cell for _, cell in todo], room, on_done, asked, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 

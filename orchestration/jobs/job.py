@@ -60,8 +60,8 @@ class Flags:
 
         >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), on="one_gpu").command("train")
         "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
-        >>> Flags(recipe="gpt2", on="8xh100", overrides=("cluster.workers=4",)).command("check")
-        'sesame check gpt2 cluster.workers=4 --on 8xh100'
+        >>> Flags(recipe="gpt2", on="8xh100", overrides=("cluster.num_workers=4",)).command("check")
+        'sesame check gpt2 cluster.num_workers=4 --on 8xh100'
         """
         of_recipe, _ = split_overrides(self.overrides)
         values = self.overrides if verb in ("check", "plan", "train", "run") else of_recipe
@@ -119,16 +119,16 @@ class Job:
             vocab_size=table_rows(recipe.data.tokenizer),
             init_checkpoint=recipe.init_checkpoint,
             folder=str(self.plan.run.folder.absolute()),
-            machine=self.cluster.machine,
+            engine=self.cluster.engine,
             resume=resume,
-            profile=self.cluster.profile,
-            stability=self.cluster.stability,
+            profile_steps=self.cluster.profile_steps,
+            loss_spikes=self.cluster.loss_spikes,
             skip_steps=self.cluster.skip_steps,
-            keep=self.cluster.keep,
-            keep_every=self.cluster.keep_every,
-            save_in_background=self.cluster.save_in_background,
-            weights_every=self.cluster.weights_every,
-            samples=self.cluster.samples_of(recipe),
+            keep_checkpoints=self.cluster.keep_checkpoints,
+            keep_checkpoint_every=self.cluster.keep_checkpoint_every,
+            async_checkpointing=self.cluster.async_checkpointing,
+            save_weights_every=self.cluster.save_weights_every,
+            sample_prompts=self.cluster.samples_of(recipe),
             **self.cluster.intervals(recipe),
         )
 
@@ -151,8 +151,8 @@ class Job:
 def cluster_of(flags: Flags) -> Cluster:
     """The cluster that a command names, with the overrides of its keys; BadInput where its hardware is not known."""
     cluster = load_cluster(flags.on, split_overrides(flags.overrides)[1])
-    if cluster.hardware:
-        device_of(cluster.hardware)
+    if cluster.gpu_type:
+        device_of(cluster.gpu_type)
     return cluster
 
 

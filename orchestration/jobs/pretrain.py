@@ -75,7 +75,7 @@ def train_held(
 ) -> dict[str, Any]:
     """The same, for a caller that holds the lock of the run's folder."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
-    if cluster.profile and stage.state == "done" and resume != "never":
+    if cluster.profile_steps and stage.state == "done" and resume != "never":
         raise BadInput(f"--profile: {stage.folder} is finished; profile a run from its start with --resume never")
     if stage.state != "done" or resume == "never":
         planning.refuse_what_cannot_be(job.recipe, job.cluster)
@@ -88,20 +88,20 @@ def train_held(
         with told_what_would_fit(recipe, cluster), environment.held(cluster.env) as env:
             result = launch.pretrain(
                 job.pretraining(resume),
-                workers=cluster.num_workers(recipe),
+                workers=cluster.count_workers(recipe),
                 cpus=cluster.cpus_per_worker,
                 gpus=cluster.gpus_per_worker,
                 place=tracking.place(job.out),
                 metadata=metadata,
-                address=cluster.address,
+                address=cluster.ray_address,
                 fewest=cluster.min_workers,
                 patience=launch.Patience(
                     max_restarts=cluster.max_restarts,
-                    hang_s=60 * cluster.hang_minutes,
-                    grow_s=60 * cluster.grow_minutes,
+                    hang_s=60 * cluster.hang_timeout_minutes,
+                    grow_s=60 * cluster.scale_up_interval_minutes,
                 ),
                 env=env,
-                dashboard=cluster.dashboard,
+                dashboard=cluster.ray_dashboard,
                 on_progress=report,
                 asked=asked,
             )
@@ -147,12 +147,12 @@ def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:
         "cluster": cluster.name,
         **{f"cluster.{key}": value for key, value in flat(dataclasses.asdict(cluster)) if key != "name"},
         **{f"cluster.{key}": value for key, value in cluster.intervals(recipe).items()},
-        "world": cluster.num_workers(recipe),
-        "zero": cluster.machine.zero,
-        "precision": cluster.machine.precision,
+        "world": cluster.count_workers(recipe),
+        "zero": cluster.engine.zero_stage,
+        "precision": cluster.engine.precision,
         **tags,
     }
-    params = {key: value for key, value in not_default(recipe).items() if key != "expected"}
+    params = {key: value for key, value in not_default(recipe).items() if key != "reported_results"}
     files = {"recipe.yaml": to_yaml(recipe), "cluster.yaml": to_yaml(cluster)}
     return tracking.Metadata(recipe.name, params, tags, _note(job), files)
 
@@ -160,14 +160,14 @@ def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:
 def _note(job: Job) -> str:
     """The description of a run, in Markdown."""
     recipe, cluster = job.recipe, job.cluster
-    workers, about = cluster.num_workers(recipe), row(recipe)
+    workers, about = cluster.count_workers(recipe), row(recipe)
     lines = [
         f"`{recipe.name}`" + (f" ({recipe.paper})" if recipe.paper else "") + f" on the corpus `{job.corpus.name}`",
         *(f"{name}: {about[name]}" for name in ("packing", "masking", "objective", "architecture")),
         f"parameters: {about['parameters']:,}",
         f"steps: {recipe.num_steps:,} of "
         f"{', '.join(f'{p.global_batch_size:,} x {p.seq_length:,} tokens' for p in recipe.phases)}",
-        f"workers: {workers:,} on the cluster `{cluster.name}`, {cluster.machine.precision}",
+        f"workers: {workers:,} on the cluster `{cluster.name}`, {cluster.engine.precision}",
         f"folder: `{job.plan.run.folder.absolute()}`",
     ]
     again = [f"\n```sh\n{job.command}\n```"] if job.command else []
@@ -292,7 +292,9 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
     run, kept = stored_run(folder), kept_steps(folder)
     if step not in kept:
         has = ", ".join(map(str, sorted(kept))) or "none"
-        raise BadInput(f"--step {step}: {folder} has kept these steps: {has}; cluster.keep_every=STEPS keeps more")
+        raise BadInput(
+            f"--step {step}: {folder} has kept these steps: {has}; cluster.keep_checkpoint_every=STEPS keeps more"
+        )
     spec, tensors = load_weights(folder / kept[step])
     vocab = Path(run.corpus) / "vocab"
     becomes = described(spec, Vocab.load(vocab).pad)

@@ -48,12 +48,12 @@ def _evaluated(
 def _ray(job: Job, report: Report) -> AbstractContextManager[None]:
     """A Ray with room for the workers of the one stage and a fine-tuning on each core of the other."""
     cluster = job.cluster
-    workers = cluster.num_workers(job.recipe)
+    workers = cluster.count_workers(job.recipe)
     return ray_session(
-        cluster.address,
+        cluster.ray_address,
         cpus=max(cores(), workers * cluster.cpus_per_worker),
-        gpus=max(workers, cluster.tuning_workers) * cluster.gpus_per_worker,
-        dashboard=cluster.dashboard,
+        gpus=max(workers, cluster.finetuning_workers) * cluster.gpus_per_worker,
+        dashboard=cluster.ray_dashboard,
         logs=job.plan.run.folder / "ray-logs",
         report=report,
     )

@@ -45,7 +45,7 @@ class Wanted:
     @property
     def machine_of_cell(self) -> Machine:
         """How one worker of a cell runs: an evaluation shares neither nets nor rows."""
-        return replace(self.machine, tensor_parallel=1, pipeline_parallel=1, sequence_parallel=1)
+        return replace(self.machine, tensor_parallel_size=1, pipeline_parallel_size=1, sequence_parallel_size=1)
 
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.labels):

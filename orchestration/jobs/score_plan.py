@@ -417,8 +417,10 @@ def _check_dev(task: TaskFile, answered: Sequence[str], machine: Machine) -> Non
     wants = f"task {task.name}: its grid takes the weights that are best on dev"
     if not any(name.startswith("dev") for name in answered):
         raise BadInput(f"{wants}, and no labelled dev split is at hand; give another grid with --grid")
-    if machine.zero == 3 and machine.precision != "fp32":
-        raise BadInput(f"{wants}, and with machine.zero 3 no worker has the whole net; give cluster.machine.zero=2")
+    if machine.zero_stage == 3 and machine.precision != "fp32":
+        raise BadInput(
+            f"{wants}, and with engine.zero_stage 3 no worker has the whole net; give cluster.engine.zero_stage=2"
+        )
 
 
 def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> str:

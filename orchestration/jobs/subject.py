@@ -135,7 +135,7 @@ def at_steps(subject: Subject, every: int) -> list[Subject]:
     chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]
     if not chosen:
         steps = f"weights of the steps {', '.join(map(str, found))}" if found else "no weights but those of its end"
-        remedy = "train with cluster.weights_every=STEPS, or give another number"
+        remedy = "train with cluster.save_weights_every=STEPS, or give another number"
         raise BadInput(f"--every {every}: {subject.folder} has {steps}; {remedy}")
     return [*chosen, replace(subject, step=last)]
 

@@ -27,14 +27,14 @@ LEFT = ".environment"  # a folder of --out: values on their way to a job, a file
 
 def there(flags: Flags) -> Flags:
     """The flags as another folder can read them, on a machine that is part of the cluster: all paths absolute, and
-    `cluster.address=auto`."""
+    `cluster.ray_address=auto`."""
     return replace(
         flags,
         recipe=_file(flags.recipe),
         on=_file(flags.on),
         data=[absolute(given) for given in flags.data],
         out=Path(os.path.abspath(flags.out)),
-        overrides=(*_with_whole_paths(flags), "cluster.address=auto"),
+        overrides=(*_with_whole_paths(flags), "cluster.ray_address=auto"),
     )
 
 
@@ -47,15 +47,15 @@ def sized(flags: Flags, job: Job, server: "JobServer") -> Flags:
     """The flags with as many workers as the cluster behind `server` has room for, where the cluster file leaves that
     open; ResourceError where it has room for none."""
     cluster = job.cluster
-    if cluster.workers:
+    if cluster.num_workers:
         return flags
     room = server.room(cluster.cpus_per_worker, cluster.gpus_per_worker)
-    if room < cluster.machine.workers_unit:
+    if room < cluster.engine.workers_unit:
         raise ResourceError(
-            f"{server.url}: has room for {room} workers, {cluster.name} wants {cluster.machine.workers_unit} at least; "
+            f"{server.url}: has room for {room} workers, {cluster.name} wants {cluster.engine.workers_unit} at least; "
             "change cluster.cpus_per_worker or its machine, or send to another cluster"
         )
-    return replace(flags, overrides=(*flags.overrides, f"cluster.workers={cluster.workers_in(room, job.recipe)}"))
+    return replace(flags, overrides=(*flags.overrides, f"cluster.num_workers={cluster.workers_in(room, job.recipe)}"))
 
 
 def refuse_what_does_not_fit(job: Job) -> list[str]:
@@ -63,7 +63,7 @@ def refuse_what_does_not_fit(job: Job) -> list[str]:
     asked of each; where the cluster file does not name them, of the largest that are known. Memory of its machines is
     not known here."""
     cluster = job.cluster
-    if cluster.machine.device != "cuda":
+    if cluster.engine.device != "cuda":
         return []
     return planning.refuse_what_does_not_fit(job.recipe, cluster, elsewhere=True)
 
@@ -157,7 +157,7 @@ def _with_whole_paths(flags: Flags) -> list[str]:
         for key, path in zip(PATHS, values, strict=True)
         if path and path not in known and not os.path.isabs(path) and Path(path).exists()
     }
-    others = [given for given in flags.overrides if given.partition("=")[0] not in (*whole, "cluster.address")]
+    others = [given for given in flags.overrides if given.partition("=")[0] not in (*whole, "cluster.ray_address")]
     return [*others, *(f"{key}={path}" for key, path in whole.items())]
 
 

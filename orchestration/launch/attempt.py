@@ -56,8 +56,10 @@ class Attempt:
         self, group: Group, run: Run, tracked: Tracked, asked: Asked, hang_s: float, on_progress: Report
     ) -> None:
         self.group, self.tracked, self.asked, self.on_progress = group, tracked, asked, on_progress
-        self.watch = Watch(group.num, hang_s, time.monotonic(), run.machine.pipeline_parallel, run.machine.timeout)
-        self.run = replace(run, machine=replace(run.machine, timeout=self.watch.timeout_s))
+        self.watch = Watch(
+            group.num, hang_s, time.monotonic(), run.engine.pipeline_parallel_size, run.engine.init_timeout_seconds
+        )
+        self.run = replace(run, engine=replace(run.engine, init_timeout_seconds=self.watch.timeout_s))
         self.logged = newest(Path(run.folder)) if run.resume != "never" else 0  # the last step that is known to be done
         self.workers: list[Any] = []
         self.begun: list[Begun] = []

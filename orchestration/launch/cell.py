@@ -98,7 +98,7 @@ def evaluate_cell(cell: Cell, count: Path | None = None) -> "Evaluated":
     """The scores of one cell. The steps that are done are kept in the file `count` for who looks on."""
     import torch
 
-    torch.set_num_threads(cell.machine.threads)
+    torch.set_num_threads(cell.machine.cpu_threads)
     if cell.machine.precision != "fp32" and not torch.distributed.is_initialized():
         _join_alone(cell.machine)
     if isinstance(cell.task, str):

@@ -86,7 +86,7 @@ def pretrain(
     itself gives `asked`, and holds the lock of the run's folder in any case.
     """
     folder = Path(run.folder)
-    needs = Needs(workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.machine.workers_unit)
+    needs = Needs(workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.engine.workers_unit)
     with signals_raise(lambda: f"{folder}: stopped while workers of an earlier command were ending"):
         _wait_for_earlier_workers(folder, on_progress)
     if run.resume == "never":
@@ -256,7 +256,7 @@ class Training:
         begun = bool(self.worlds) or (self.run.resume != "never" and newest(Path(self.run.folder)) > 0)
         needs = self.needs if begun else replace(self.needs, fewest=0)
         wait_s = NODES_S if begun and self.nodes else None
-        return placed(needs, self.run.machine, self.env, self.asked, self.nodes, wait_s, self.on_progress)
+        return placed(needs, self.run.engine, self.env, self.asked, self.nodes, wait_s, self.on_progress)
 
     def _explained(self, death: WorkerDied, group: Group | None) -> WorkerDied:
         """Where a worker died before anything was learned: that its node is gone, if Ray says so within NOTICED_S.
@@ -284,8 +284,8 @@ class Training:
             raise self.asked.stopped(f"{folder}: {death} while it was to stop") from death
         if self.in_vain >= self.patience.max_restarts:
             said = f"{folder}: {death} after step {step}, {self.in_vain + 1} times without progress"
-            if death.memory and self.run.machine.device == "cpu":
-                said += f", with micro_tokens {self.run.machine.micro_tokens:,}"
+            if death.memory and self.run.engine.device == "cpu":
+                said += f", with micro_tokens {self.run.engine.micro_batch_tokens:,}"
                 raise OutOfMemory(said, death.memory.own, death.memory.limit) from death
             if death.memory:
                 raise ResourceError(f"{said}; it is the host's memory: lower loader_workers of the cluster") from death

@@ -78,7 +78,7 @@ def memory_in_words(run: Run, rank: int, doing: Callable[[], str]) -> Iterator[N
         more = f" and asked for {brief(asked)} more" if asked else ""
         raise OutOfMemory(
             f"{run.folder}: worker {rank} had no memory left in {doing()}: it had {brief(used)} of {brief(limit)}"
-            f"{more}, with micro_tokens {run.machine.micro_tokens:,}",
+            f"{more}, with micro_tokens {run.engine.micro_batch_tokens:,}",
             used + asked,
             limit,
         ) from error
@@ -107,7 +107,7 @@ def _asked(text: str) -> float:
 
 def _of_device(run: Run) -> tuple[float, float]:
     """Bytes that this worker has had at most of its device, and how many that has."""
-    if run.machine.device == "cuda":
+    if run.engine.device == "cuda":
         import torch
 
         return float(torch.cuda.max_memory_allocated()), float(torch.cuda.mem_get_info()[1])

@@ -91,7 +91,7 @@ def placed(
                 raise ResourceError(_no_place(needs))
             waits = {"stage": f"waiting for {wanted(num, needs)}", "Ray has": _has()}
             report(waits | {"left_s": until_s - time.monotonic()})
-        environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.threads)}
+        environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.cpu_threads)}
         # four methods at a time: train, and meanwhile poll, stop and stacks
         resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
         options = resources | {"runtime_env": {"env_vars": environment}}
@@ -136,7 +136,7 @@ def divided(nodes: Sequence[str], together: int) -> int:
 
 def _talking(machine: Machine) -> int:
     """Workers in a row that wait for each other in each layer (training/engines/mesh.py)."""
-    return machine.tensor_parallel * machine.sequence_parallel
+    return machine.tensor_parallel_size * machine.sequence_parallel_size
 
 
 def wanted(num: int, needs: Needs) -> str:
@@ -173,5 +173,5 @@ def _no_place(needs: Needs) -> str:
     least = "" if needs.least == needs.workers else f"at least {needs.least} of "
     return (
         f"{least}{wanted(needs.workers, needs)} have no place, Ray has {_has()}; ask for fewer workers "
-        "(cluster.workers, cluster.cpus_per_worker), or wait for the other job to end"
+        "(cluster.num_workers, cluster.cpus_per_worker), or wait for the other job to end"
     )

@@ -162,12 +162,12 @@ class Worker:
 
         steps = Steps(run, self.events.append)
         self._report(MEETING)
-        connect(run.machine)
+        connect(run.engine)
         self._report("building the net")
-        mesh = mesh_of(run.machine)
+        mesh = mesh_of(run.engine)
         model = describe_model(run, mesh.share, mesh.line.stage)
-        engine = DeepSpeedEngine(model, run.optimizer, run.machine)
-        self.own.of(engine.model, run.machine.device)
+        engine = DeepSpeedEngine(model, run.optimizer, run.engine)
+        self.own.of(engine.model, run.engine.device)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 
@@ -239,7 +239,7 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
     """A tag with the number of GPUs and what they are; none on a machine without."""
     import torch
 
-    if run.machine.device != "cuda":
+    if run.engine.device != "cuda":
         return {}
     return {"hardware.gpus": f"{world} x {torch.cuda.get_device_name()}"}
 
@@ -267,7 +267,7 @@ def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Calla
 
     A net that writes none costs a warning, not the run.
     """
-    if not run.samples or metrics is None:
+    if not run.sample_prompts or metrics is None:
         return lambda step: None
     from training.generation import samples
 
@@ -275,7 +275,7 @@ def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Calla
 
     def show(step: int) -> None:
         try:
-            found = samples(engine.model, vocab, run.samples, seed=run.seed)
+            found = samples(engine.model, vocab, run.sample_prompts, seed=run.seed)
         except BadInput as error:
             logging.getLogger(__name__).warning("no samples at step %d: %s", step, error)
             return

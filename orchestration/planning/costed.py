@@ -134,7 +134,7 @@ def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: f
     refuse_precision(cluster, device)
     cuda = device.kind != "cpu"
     own = _costed(demand, chosen(demand, layout, device), device)
-    devices = max(1, cluster.num_workers(recipe))
+    devices = max(1, cluster.count_workers(recipe))
     better = tuple(_costed(demand, one, device) for one in best(demand, device, devices, like=layout))
     needed = own.choice.memory
     why_not = legal(layout, demand)
@@ -168,29 +168,29 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
 
 def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> list[str]:
     """ResourceError where GPUs are missing here; else as `refuse_what_does_not_fit`."""
-    refuse_missing_gpus(cluster, cluster.num_workers(recipe))
+    refuse_missing_gpus(cluster, cluster.count_workers(recipe))
     return refuse_what_does_not_fit(recipe, cluster)
 
 
 def refuse_precision(cluster: Cluster, device: Device) -> None:
     """BadInput where weights are to be in bf16 and devices have none."""
-    if cluster.machine.precision == "bf16" and not device.has_bf16:
+    if cluster.engine.precision == "bf16" and not device.has_bf16:
         raise BadInput(
-            f"{cluster.name}: cluster.machine.precision is bf16, which {device.name} does not have; "
+            f"{cluster.name}: cluster.engine.precision is bf16, which {device.name} does not have; "
             "give fp32, or fp16 without pipeline_parallel"
         )
 
 
 def _hint(demand: Demand, cluster: Cluster, layout: Layout) -> str:
     """The smallest layout that fits, as keys of the cluster file; of CPUs on this machine, else on GPUs."""
-    if cluster.machine.device == "cpu" and not cluster.address:
+    if cluster.engine.device == "cpu" and not cluster.ray_address:
         most, kind = max(1, int(cores()) // cluster.cpus_per_worker), "on this machine"
     else:
         most, kind = 1 << 16, "of this kind"
     if found := smallest(demand, _device_for(cluster), most=most, like=layout):
         return f"the smallest that fits: {' '.join(found.layout.overrides(cluster))}"
     nothing = f"nothing {kind} does, however many"
-    if cluster.machine.device == "cuda":
+    if cluster.engine.device == "cuda":
         return nothing
     on_gpus = smallest(demand, lambda _: DEVICES[GPU], like=replace(layout, precision="bf16"))
     return f"{nothing}; of {GPU} it would be {on_gpus.layout.describe()}" if on_gpus else nothing
@@ -198,7 +198,7 @@ def _hint(demand: Demand, cluster: Cluster, layout: Layout) -> str:
 
 def _device_for(cluster: Cluster) -> Callable[[int], Device]:
     """What each of so many workers runs on; how fast it is does not count."""
-    if cluster.machine.device == "cuda":
+    if cluster.engine.device == "cuda":
         device = devices_of(cluster, 1)[0]
         return lambda _: device
     return lambda workers: devices_of(cluster, workers, timed=False)[0]
@@ -206,21 +206,21 @@ def _device_for(cluster: Cluster) -> Callable[[int], Device]:
 
 def _notes(cluster: Cluster, device: Device, layout: Layout, needed: Memory) -> tuple[str, ...]:
     """What to know of a layout that is not refused."""
-    machine, notes, share = cluster.machine, list[str](), filled(needed, device)
+    machine, notes, share = cluster.engine, list[str](), filled(needed, device)
     if FILLED < share <= REFUSED:
         notes.append(f"tight: {share:.0%} of the memory by the plan, which may be a tenth off")
     if layout.tensor > device.per_node:
         notes.append(f"slow: tensor_parallel is {layout.tensor}, a node has {device.per_node} devices")
-    prepare = layout.devices * machine.loader_workers
-    is_here = not cluster.address and (device.kind == "cpu" or bool(gpus_here()))
+    prepare = layout.devices * machine.dataloader_num_workers
+    is_here = not cluster.ray_address and (device.kind == "cpu" or bool(gpus_here()))
     if is_here and prepare and prepare > (room := max(0.0, cores() - layout.devices)):
         notes.append(
             f"slow: {prepare} loader processes beside {layout.devices} workers, there are {room:.3g} cores more"
         )
     further = near_partition(machine) > 1
     odd = [
-        *(["compile"] if machine.compile else []),
-        *(["layout padded"] if machine.layout == "padded" else []),
+        *(["compile"] if machine.torch_compile else []),
+        *(["layout padded"] if machine.padding == "padded" else []),
         *(["zero_hpz_partition_size"] if further else []),
     ]
     return (*notes, *([f"not counted: {', '.join(odd)}"] if odd else []))
@@ -232,7 +232,7 @@ def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) 
     What was used beyond the plan, such as libraries, other processes and fragments, is taken to stay.
     """
     demand = demand_of(recipe)
-    own, cuda, more = _own_layout(recipe, cluster, demand), cluster.machine.device == "cuda", "cluster.machine."
+    own, cuda, more = _own_layout(recipe, cluster, demand), cluster.engine.device == "cuda", "cluster.engine."
     length = demand.longest.seq_length
     row = demand.row_tokens(length)
 
@@ -243,7 +243,7 @@ def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) 
     room = FILLED * limit - max(0.0, used - planned(now))
     most = now - 1 if planned(now) > room else now // 2  # the plan is wrong here, or others need memory too
     if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
-        return f"{rows * row:,} would fit: set {more}micro_tokens={rows * row}; what is learned does not change"
+        return f"{rows * row:,} would fit: set {more}micro_batch_tokens={rows * row}; what is learned does not change"
     return (
         f"by the plan not even one row of {length} tokens would fit: set "
         f"{more}activation_checkpointing=full, a higher {more}zero, or more workers"
@@ -252,7 +252,7 @@ def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) 
 
 def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
     """ResourceError where workers need GPUs of this machine, and it has fewer."""
-    if cluster.machine.device != "cuda" or cluster.address:
+    if cluster.engine.device != "cuda" or cluster.ray_address:
         return
     wanted, found = workers * cluster.gpus_per_worker, len(gpus_here())
     if found < wanted:
@@ -267,7 +267,7 @@ def _planned_on(
 ) -> tuple[Device, str]:
     """As `devices_of`; a GPU that nobody names is the usual one, or the largest where only that has room: what is
     refused fits no GPU that is known."""
-    workers = cluster.num_workers(recipe)
+    workers = cluster.count_workers(recipe)
     device, assumed = devices_of(cluster, workers, timed=timed, elsewhere=elsewhere)
     usual, largest = UNNAMED
     is_unnamed = bool(assumed) and device.name == usual
@@ -281,33 +281,33 @@ def devices_of(
 ) -> tuple[Device, str]:
     """What each of the workers runs on, and what was assumed of it. Cores are `timed`, or of unknown speed; `unnamed`
     is the GPU where neither the cluster file nor this machine says it, `elsewhere` that this machine has no part."""
-    if cluster.machine.device == "cpu":
-        sharing = 1 if cluster.address else workers  # of a cluster it is not known how many share a machine
+    if cluster.engine.device == "cpu":
+        sharing = 1 if cluster.ray_address else workers  # of a cluster it is not known how many share a machine
         share, assumed = float(cluster.cpus_per_worker), ""
-        if cluster.address:
+        if cluster.ray_address:
             assumed = "each machine of the cluster assumed to be like this one"
         elif workers * share > cores():
             assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, there are {cores():g} here"
             share = cores() / workers
         device = core_here(share, sharing, timed=timed)
-    elif cluster.hardware:
-        device, assumed = device_of(cluster.hardware), ""
+    elif cluster.gpu_type:
+        device, assumed = device_of(cluster.gpu_type), ""
     elif not elsewhere and (here := gpu_here()):
         device, assumed = here
-        if cluster.address:
+        if cluster.ray_address:
             like = f"each machine of the cluster assumed to be like this one ({device.name})"
             assumed = "; ".join(filter(None, (like, assumed)))
     else:
         device = DEVICES[unnamed]
         none = "" if elsewhere else " and this machine has no GPU"
-        assumed = f"{unnamed} assumed: {cluster.name} names no hardware{none}; set cluster.hardware"
-    return (replace(device, price=cluster.price) if cluster.price else device), assumed
+        assumed = f"{unnamed} assumed: {cluster.name} names no gpu_type{none}; set cluster.gpu_type"
+    return (replace(device, price=cluster.usd_per_device_hour) if cluster.usd_per_device_hour else device), assumed
 
 
 def _own_layout(recipe: Recipe, cluster: Cluster, demand: Demand) -> Layout:
     longest = demand.longest
     return layout_of(
-        cluster.machine, cluster.num_workers(recipe), demand.row_tokens(longest.seq_length), longest.global_batch_size
+        cluster.engine, cluster.count_workers(recipe), demand.row_tokens(longest.seq_length), longest.global_batch_size
     )
 
 

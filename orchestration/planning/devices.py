@@ -93,7 +93,7 @@ def device_of(name: str) -> Device:
     """The device of a name in a cluster file. BadInput where there is none."""
     if name in GPUS:
         return DEVICES[name]
-    raise BadInput(f"hardware is {name!r}, allowed is {', '.join(GPUS)}, or nothing: the devices of this machine")
+    raise BadInput(f"gpu_type is {name!r}, allowed is {', '.join(GPUS)}, or nothing: the devices of this machine")
 
 
 def gpu_here() -> tuple[Device, str] | None:

@@ -8,7 +8,7 @@ from orchestration.config import Cluster
 from training.specs import BUCKET, LIVE, PREFETCH, Machine
 
 Checkpointing = Literal["none", "selective", "full"]
-_SAMPLES = next(field.default for field in fields(Cluster) if field.name == "samples")
+_SAMPLES = next(field.default for field in fields(Cluster) if field.name == "sample_prompts")
 
 
 @dataclass(frozen=True)
@@ -77,32 +77,32 @@ class Layout:
 
     def overrides(self, cluster: Cluster) -> Iterator[str]:
         """What to change in a cluster file to have it: each key of which the file has another value."""
-        machine = cluster.machine
+        machine = cluster.engine
         nvme = self.optimiser_on_disk or self.parameters_on_disk
         alone = self.tensor * self.pipeline * self.sequence == 1
-        yield f"cluster.workers={self.devices}"
+        yield f"cluster.num_workers={self.devices}"
         if cluster.min_workers > self.devices:
             yield "cluster.min_workers=1"
         for key, value in (
-            ("zero", self.zero),
-            ("micro_tokens", self.micro_tokens),
+            ("zero_stage", self.zero),
+            ("micro_batch_tokens", self.micro_tokens),
             ("precision", self.precision),
-            ("tensor_parallel", self.tensor),
-            ("pipeline_parallel", self.pipeline),
-            ("sequence_parallel", self.sequence),
+            ("tensor_parallel_size", self.tensor),
+            ("pipeline_parallel_size", self.pipeline),
+            ("sequence_parallel_size", self.sequence),
             ("activation_checkpointing", self.checkpointing),
             ("offload_optimizer", _place(self.offload, self.optimiser_on_disk)),
-            ("offload_parameters", _place(self.offload_parameters, self.parameters_on_disk)),
-            ("nvme_dir", machine.nvme_dir if nvme else ""),
+            ("offload_param", _place(self.offload_parameters, self.parameters_on_disk)),
+            ("nvme_path", machine.nvme_path if nvme else ""),
             ("overlap_comm", self.overlap),
-            ("compile", machine.compile and alone),
+            ("torch_compile", machine.torch_compile and alone),
         ):
             if value != getattr(machine, key):
-                yield f"cluster.machine.{key}={_written(value)}"
+                yield f"cluster.engine.{key}={_written(value)}"
         if (near := near_partition(machine)) > 1 and (self.zero < 3 or not alone or self.devices % near):
-            yield "cluster.machine.deepspeed={}"
-        if (self.zero == 3 or not alone) and cluster.samples not in ((), _SAMPLES):
-            yield "cluster.samples=[]"
+            yield "cluster.engine.deepspeed={}"
+        if (self.zero == 3 or not alone) and cluster.sample_prompts not in ((), _SAMPLES):
+            yield "cluster.sample_prompts=[]"
 
 
 def _place(offloaded: bool, on_disk: bool) -> str:
@@ -121,26 +121,26 @@ def near_partition(machine: Machine) -> int:
 
 def layout_of(machine: Machine, workers: int, row_tokens: int, batch: int) -> Layout:
     """The layout that a cluster file says, for rows of so many tokens (Demand.row_tokens), `batch` of them."""
-    tensor, sequence = machine.tensor_parallel, machine.sequence_parallel
+    tensor, sequence = machine.tensor_parallel_size, machine.sequence_parallel_size
     data = max(1, workers // machine.workers_per_row)
     further = machine.deepspeed.get("zero_optimization", {})
     return Layout(
         data=data,
         tensor=tensor,
-        pipeline=machine.pipeline_parallel,
+        pipeline=machine.pipeline_parallel_size,
         sequence=sequence,
-        zero=machine.zero,
-        rows=max(1, min(machine.micro_tokens // row_tokens, -(-batch // data))),
-        micro_tokens=machine.micro_tokens,
+        zero=machine.zero_stage,
+        rows=max(1, min(machine.micro_batch_tokens // row_tokens, -(-batch // data))),
+        micro_tokens=machine.micro_batch_tokens,
         checkpointing=machine.activation_checkpointing,
         offload=machine.offload_optimizer != "none",
-        offload_parameters=machine.offload_parameters != "none",
+        offload_parameters=machine.offload_param != "none",
         optimiser_on_disk=machine.offload_optimizer == "nvme",
-        parameters_on_disk=machine.offload_parameters == "nvme",
+        parameters_on_disk=machine.offload_param == "nvme",
         precision=machine.precision,
         reduce_bytes=4 if machine.reduce_dtype == "fp32" else 2,
         overlap=machine.overlap_comm,
-        persistent=machine.persistence_threshold,
+        persistent=machine.param_persistence_threshold,
         bucket=int(further.get("reduce_bucket_size", BUCKET)),
         prefetch=int(further.get("stage3_prefetch_bucket_size", PREFETCH)),
         live=int(further.get("stage3_max_live_parameters", LIVE)),

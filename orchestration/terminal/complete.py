@@ -71,7 +71,7 @@ def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
         return []
     written = dataclasses.asdict(found) | {"cluster": dataclasses.asdict(load_cluster("local"))}
     del written["reported_results"]  # what the paper says goes with the recipe as it is
-    del written["cluster"]["samples"]  # texts with blanks
+    del written["cluster"]["sample_prompts"]  # texts with blanks
     values = {key: _typed(value) for key, value in flat(written)}
     keys = _beginning(incomplete.partition("=")[0], values)
     said = [(f"{key}=", values[key]) for key in keys]

@@ -91,7 +91,9 @@ def cores_and_memory() -> Finding:
     found += f", {memory.free / GB:.1f} GB of memory free"
     found += f" of {memory.limit / GB:.1f} GB, the limit of {memory.where}" if memory.where else ""
     more = "raise the limit" if memory.where else "close something"
-    remedy = "" if memory.free > 4 * GB else f"a worker of a tiny recipe takes 1 GB: {more}, or set cluster.workers=1"
+    remedy = (
+        "" if memory.free > 4 * GB else f"a worker of a tiny recipe takes 1 GB: {more}, or set cluster.num_workers=1"
+    )
     return Finding("machine", found, remedy)
 
 

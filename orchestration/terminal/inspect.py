@@ -48,8 +48,8 @@ def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
     """The first rows of the batch of `step`: the very arrays that the workers get, however many they are."""
     if not 0 <= step < run.steps:
         raise BadInput(f"--step is {step}, this run has the steps 0 to {run.steps - 1}")
-    machine = replace(run.machine, layout="unpadded", loader_workers=0)
-    loader = open_loader(replace(run, machine=machine), rank=0, world=1)
+    machine = replace(run.engine, padding="unpadded", dataloader_num_workers=0)
+    loader = open_loader(replace(run, engine=machine), rank=0, world=1)
     vocab = Vocab.load(Store.open(run.corpus, "train", verify=False).vocab_dir)
     rows = (row for batch in loader.at(step) for row in _rows(batch))
     causal = run.model.attention_mask == "causal"

@@ -236,7 +236,7 @@ class StopWorker(KillWorker):
     """SIGSTOP: nothing ends, nothing answers."""
 
     number = signal.SIGSTOP
-    overrides = (f"cluster.hang_minutes={HANG_S / 60:g}",)
+    overrides = (f"cluster.hang_timeout_minutes={HANG_S / 60:g}",)
 
     def hit(self, scene: Scene, code: int) -> bool:
         return self.sent and bool(scene.told(HUNG))
@@ -321,7 +321,7 @@ class Partition(Fault):
 class LongPartition(Partition):
     """It is away until the watchdog has ended the group and the driver starts again, or ends."""
 
-    overrides = (f"cluster.hang_minutes={HANG_S / 60:g}",)
+    overrides = (f"cluster.hang_timeout_minutes={HANG_S / 60:g}",)
 
     def away(self, scene: Scene) -> None:
         with suppress(Missed):

@@ -31,7 +31,7 @@ RECIPE: Final = (  # two layers that are narrow but deep inside: a checkpoint ta
     f"phases=[{{seq_length: 32, global_batch_size: 8, steps: {STEPS}}}]",
 )
 CLUSTER: Final = (
-    *("cluster.workers=2", f"cluster.save_every={SAVE_EVERY}", "cluster.log_every=2", "cluster.eval_every=16"),
+    *("cluster.num_workers=2", f"cluster.save_every={SAVE_EVERY}", "cluster.log_every=2", "cluster.eval_every=16"),
     *("--progress", "plain"),
 )
 ENVIRONMENT: Final = {

@@ -52,7 +52,7 @@ def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
 def losses(run: Run) -> list[float]:
     """Of twenty steps in one plain process in float32; call it in the process of process.py."""
     torch.set_num_threads(1)
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     found: dict[int, float] = {}
     quiet = dataclasses.replace(run, log_every=1, save_every=0, eval_every=0)
     loop.pretrain(quiet, engine, lambda step, metrics: found.update({step: metrics["train/loss"]}))

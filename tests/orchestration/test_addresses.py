@@ -82,8 +82,8 @@ def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.Ca
         (["export", "bert_base", "s3://bucket/x"], "DIR s3://bucket/x"),
         (["eval", "bert_base", "--submit", "gs://bucket/x"], "--submit gs://bucket/x"),
         (
-            ["check", "bert_base", "cluster.machine.nvme_dir=s3://bucket/x", *["cluster.machine.zero=3"]],
-            "nvme_dir",
+            ["check", "bert_base", "cluster.engine.nvme_path=s3://bucket/x", *["cluster.engine.zero_stage=3"]],
+            "nvme_path",
         ),
     ],
 )
@@ -95,8 +95,8 @@ def test_other_options_and_keys_that_name_a_folder(
 
 def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
     for nvme_dir in ("s3://bucket/x", "file:///x"):
-        with pytest.raises(ValueError, match=r"nvme_dir is .*, allowed is a folder on a local disk"):
-            Machine(zero=3, offload_optimizer="nvme", nvme_dir=nvme_dir)
+        with pytest.raises(ValueError, match=r"nvme_path is .*, allowed is a folder on a local disk"):
+            Machine(zero_stage=3, offload_optimizer="nvme", nvme_path=nvme_dir)
     with pytest.raises(ValueError, match=r"output_file is .*, allowed is the name of a file of this machine"):
         Machine(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
     with pytest.raises(BadInput, match=r"^DIR s3://bucket/x: an address"):

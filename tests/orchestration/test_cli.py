@@ -68,7 +68,8 @@ BAD = {
     "check no/such.yaml": "no/such.yaml: cannot be read (No such file or directory)",
     "check gpt2 optimizer.learnig_rate=1": "override optimizer.learnig_rate=1: "
     "optimizer.learnig_rate is not a key of optimizer; did you mean optimizer.learning_rate?",
-    "check gpt2 cluster.wokers=1": "override cluster.wokers=1: wokers is not a key of the file; did you mean workers?",
+    "check gpt2 cluster.num_wokers=1": "override cluster.num_wokers=1: "
+    "num_wokers is not a key of the file; did you mean num_workers?",
     "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, "
     "dataflow, flink, local, one_gpu, portable, spark) and not a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
@@ -79,8 +80,8 @@ BAD = {
     "sample gpt2 x --temperature hot": "Invalid value for '--temperature': allowed is a number",
     "eval gpt2 --features middle": "Invalid value for '--features': 'middle' is not one of 'none', 'last', "
     "'last_four', 'mix'.",
-    "check gpt2 machine.precision=bf16": "override machine.precision=bf16: machine belongs to the cluster; write "
-    "cluster.machine.precision=bf16",
+    "check gpt2 engine.precision=bf16": "override engine.precision=bf16: engine belongs to the cluster; write "
+    "cluster.engine.precision=bf16",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "
     "phases.0.steps=9",
     "check gpt2 data.tokenizer.vocab_size=1": "override data.tokenizer.vocab_size=1: "
@@ -96,12 +97,12 @@ BAD = {
     "plan gpt2 --table": NO_MORE,
     "plan --table --on 8xh100": NO_MORE,
     "plan --table --deadline 1d": NO_MORE,
-    "check gpt2 --on one_gpu cluster.hardware=nonsense": "hardware is 'nonsense', allowed is v100_16gb, v100, "
+    "check gpt2 --on one_gpu cluster.gpu_type=nonsense": "gpu_type is 'nonsense', allowed is v100_16gb, v100, "
     "a100_40gb, a100, h100, h200, b200, l40s, l4, a10g, or nothing: the devices of this machine",
-    "check gpt2 cluster.hardware=h100": "override cluster.hardware=h100: hardware is 'h100', allowed is empty with "
+    "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: gpu_type is 'h100', allowed is empty with "
     "device cpu",
-    "check gpt2 cluster.address=auto": "gpt2: cluster.workers is 0, allowed with an address is a number from 1 up: it "
-    "counts this machine alone",
+    "check gpt2 cluster.ray_address=auto": "gpt2: cluster.num_workers is 0, "
+    "allowed with an address is a number from 1 up: it counts this machine alone",
     "check GPT2": "GPT2 is not one of the recipes (`sesame recipes` lists them) and not a .yaml file; "
     "did you mean gpt2?",
     "check gpt2.yaml": "gpt2.yaml: no such file; did you mean gpt2, of the recipes that Sesame has?",
@@ -112,14 +113,14 @@ BAD = {
     "export` or transformers made",
     "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
     "no such folder; give one that `sesame export` or transformers made",
-    "check gpt2 --on cpu_cluster cluster.address=http://head:8265": "override cluster.address=http://head:8265: "
-    "address is 'http://head:8265', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
-    "check gpt2 --on cpu_cluster cluster.address=head:99999": "override cluster.address=head:99999: "
-    "address is 'head:99999', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
-    "check gpt2 --on 8xh100 cluster.price=.inf": "override cluster.price=.inf: price is inf, allowed is US dollars "
-    "from 0 to a million",
-    "check gpt2 cluster.hang_minutes=.inf": "override cluster.hang_minutes=.inf: hang_minutes is inf, allowed is a "
-    "number of minutes from 0 (never) up",
+    "check gpt2 --on local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
+    "ray_address is 'http://head:8265', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
+    "check gpt2 --on cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
+    "ray_address is 'head:99999', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
+    "check gpt2 --on 8xh100 cluster.usd_per_device_hour=.inf": "override cluster.usd_per_device_hour=.inf: "
+    "usd_per_device_hour is inf, allowed is US dollars from 0 to a million",
+    "check gpt2 cluster.hang_timeout_minutes=.inf": "override cluster.hang_timeout_minutes=.inf: "
+    "hang_timeout_minutes is inf, allowed is a number of minutes from 0 (never) up",
     f"check gpt2 model.num_hidden_layers={10**30}": "override model.num_hidden_layers, line 1: "
     "a number of 31 digits is not read here",
     f"check gpt2 model.num_hidden_layers={'9' * 5000}": "override model.num_hidden_layers, line 1: "
@@ -194,7 +195,7 @@ def test_what_was_assumed_of_the_devices_is_said(capsys, tmp_path: Path, verb: s
 
 
 def test_a_login_in_the_address_of_a_cluster_is_refused_and_not_shown(capsys) -> None:
-    code, line = refused(capsys, "check", "gpt2", "--on", "cpu_cluster", "cluster.address=ray://me:secretpw@head:1")
+    code, line = refused(capsys, "check", "gpt2", "--on", "cpu_cluster", "cluster.ray_address=ray://me:secretpw@head:1")
     assert code == 2
     assert line.endswith("address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
     assert "secretpw" not in line
@@ -220,16 +221,21 @@ def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_pa
 
 
 def test_what_is_next_runs_on_the_same_cluster(capsys) -> None:
-    on = ["gpt2", "cluster.workers=4", "--on", "8xh100"]
+    on = ["gpt2", "cluster.num_workers=4", "--on", "8xh100"]
     assert answer(capsys, "plan", *on)["next"] == [f"sesame check {' '.join(on)}"]
     assert answer(capsys, "check", *on)["next"] == [f"sesame run {' '.join(on)}"]
 
 
 def test_keys_that_change_nothing_are_said(capsys) -> None:
-    assert main(["check", "gpt2", "cluster.grow_minutes=3", "cluster.workers=2", "cluster.min_workers=2"]) == 0
+    assert (
+        main(["check", "gpt2", "cluster.scale_up_interval_minutes=3", "cluster.num_workers=2", "cluster.min_workers=2"])
+        == 0
+    )
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cluster ")]
-    alone = "no address is given: the Ray that is started here has one machine"
-    assert said == [f"cluster local: {key} changes nothing: {alone}" for key in ("min_workers", "grow_minutes")]
+    alone = "no ray_address is given: the Ray that is started here has one machine"
+    assert said == [
+        f"cluster local: {key} changes nothing: {alone}" for key in ("min_workers", "scale_up_interval_minutes")
+    ]
 
 
 @pytest.mark.parametrize("verb", ["corpus", "run"])
@@ -353,8 +359,8 @@ def answer(capsys, *words):
 
 
 def test_check_answers_a_program(capsys):
-    values = answer(capsys, "check", "gpt2", "cluster.workers=2")
-    assert (values["workers"], values["next"]) == (2, ["sesame run gpt2 cluster.workers=2"])
+    values = answer(capsys, "check", "gpt2", "cluster.num_workers=2")
+    assert (values["workers"], values["next"]) == (2, ["sesame run gpt2 cluster.num_workers=2"])
     assert len(values["hash"]) == 64
 
 
@@ -592,7 +598,7 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
         "phases.0.steps=6",
         "phases.0.global_batch_size=8",
         "optimizer.warmup_steps=2",
-        "cluster.workers=1",
+        "cluster.num_workers=1",
     ]
     small = ["--seeds", "1", "--labels", "8", "--progress", "none"]
 
@@ -686,7 +692,7 @@ def test_a_profile_is_of_some_steps_that_the_run_has(capsys, made) -> None:
     assert (code, "'--profile'" in said) == (2, True)
     code, said = refused(capsys, "train", *made, "--profile", "101")  # a trace of many has gigabytes
     assert code == 2
-    assert "profile is 101, allowed is a number of steps from 0 (none) to 100" in said
+    assert "profile_steps is 101, allowed is a number of steps from 0 (none) to 100" in said
 
 
 def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -> None:

@@ -89,7 +89,7 @@ def test_a_command_line_is_kept_without_the_credentials_that_beam_is_given(
         raise BadInput("seen")
 
     monkeypatch.setattr(corpus, "corpus", look)
-    micro = "cluster.machine.micro_tokens=512"
+    micro = "cluster.engine.micro_batch_tokens=512"
     mine = ["corpus", "gpt2", micro, "--scale", "tiny", "--data", "demo", "--out", str(tmp_path)]
     assert main([*mine, "--", *words, "--parallelism=2"]) == 2
     (line,) = kept

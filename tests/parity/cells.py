@@ -49,9 +49,9 @@ class Cell(NamedTuple):
     @property
     def machine(self) -> dict[str, Any]:
         """The keys of the cluster file's machine that say it."""
-        degrees = {f"{axis}_parallel": getattr(self, axis) for axis in DEGREES if len(AXES[axis]) > 1}
-        parameters = {"offload_parameters": "cpu"} if "offload" in self.mode and self.zero == 3 else {}
-        return {"zero": self.zero, **degrees, **self._keys, **parameters}
+        degrees = {f"{axis}_parallel_size": getattr(self, axis) for axis in DEGREES if len(AXES[axis]) > 1}
+        parameters = {"offload_param": "cpu"} if "offload" in self.mode and self.zero == 3 else {}
+        return {"zero_stage": self.zero, **degrees, **self._keys, **parameters}
 
     @property
     def _keys(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Cell(NamedTuple):
 
 def _degree(axis: str) -> tuple[int, ...]:
     """Workers that share something; none where the machine has no such key."""
-    return (1, 2) if f"{axis}_parallel" in {field.name for field in fields(Machine)} else (1,)
+    return (1, 2) if f"{axis}_parallel_size" in {field.name for field in fields(Machine)} else (1,)
 
 
 AXES: Final[dict[str, tuple[Any, ...]]] = {

@@ -52,8 +52,9 @@ OPTIMISERS: Final[dict[str, Optim]] = {
 def recipe(net: str, optimiser: str) -> Recipe:
     """Two layers; wide enough for Adafactor to keep rows and columns instead of elements."""
     width, inner = (128, 160) if optimiser == "Adafactor" else (32, 128)
-    sizes = f"layers=2 width={width} heads=4 inner={inner} dropout=0 attention_dropout=0 init_std=0.1".split()
-    found = load(RECIPES[net], [*(f"trunk.{size}" for size in sizes), *OVERRIDES.get(net, [])], scale="tiny")
+    sizes = f"num_hidden_layers=2 hidden_size={width} num_attention_heads=4 intermediate_size={inner}".split()
+    sizes += ["hidden_dropout=0", "attention_dropout=0", "init_std=0.1"]
+    found = load(RECIPES[net], [*(f"model.{size}" for size in sizes), *OVERRIDES.get(net, [])], scale="tiny")
     return replace(found, optimizer=OPTIMISERS[optimiser], phases=PHASES)
 
 
@@ -66,8 +67,8 @@ def _cluster(keys: tuple[str, ...]) -> Cluster | str:
 
 
 def _keys(cell: Cell) -> tuple[str, ...]:
-    machine = cell.machine | {"micro_tokens": MICRO_TOKENS, "persistence_threshold": 0}
-    return (f"workers={cell.world}", *(f"machine.{key}={value}" for key, value in machine.items()))
+    machine = cell.machine | {"micro_batch_tokens": MICRO_TOKENS, "param_persistence_threshold": 0}
+    return (f"num_workers={cell.world}", *(f"engine.{key}={value}" for key, value in machine.items()))
 
 
 def refusal(cell: Cell) -> str:
@@ -91,5 +92,5 @@ def run(cell: Cell, corpus: Path, folder: Path) -> Run:
         phases=wanted.phases,
         sampling=wanted.sampling,
         vocab_size=ROWS,
-        machine=cluster.machine,
+        engine=cluster.engine,
     )

@@ -33,9 +33,9 @@ def losses(job: dict[str, Any]) -> list[float]:
         if "error" in seen:
             raise RuntimeError(seen["error"])
         return [metrics["train/loss"] for metrics in seen["steps"].values()]
-    if run.machine.precision == "fp32":
-        plain = replace(run, machine=Machine(micro_tokens=run.machine.micro_tokens))
-        return plain_losses(plain, LocalEngine(build_model(plain), plain.optimizer, plain.machine), job["data"])
+    if run.engine.precision == "fp32":
+        plain = replace(run, engine=Machine(micro_batch_tokens=run.engine.micro_batch_tokens))
+        return plain_losses(plain, LocalEngine(build_model(plain), plain.optimizer, plain.engine), job["data"])
     return plain_losses(run, engine_of(run), job["data"])
 
 

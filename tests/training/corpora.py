@@ -65,7 +65,7 @@ def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
         corpus=str(corpus),
         vocab_size=VOCAB_SIZE,
         folder=str(folder),
-        machine=Machine(),
+        engine=Machine(),
         log_every=1,
         save_every=0,
         eval_every=0,

@@ -62,7 +62,7 @@ def other_manifest(corpus: Path) -> None:
 
 def train(run: Run, at: int, change: Callable[[], Any]) -> Any:
     """Train; after so many updates something happens to the corpus."""
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
 
     def doing(done: int, doing: str) -> None:
         if done == at and not doing:

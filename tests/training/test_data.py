@@ -53,7 +53,7 @@ def test_the_workers_together_have_the_rows_of_one(run: Run, world: int) -> None
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than the machine has cores
 def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> None:
     alone = open_loader(run, 0, 1)
-    helped = replace(alone, machine=Machine(loader_workers=workers))
+    helped = replace(alone, machine=Machine(dataloader_num_workers=workers))
     made = list(ahead(helped, 3, 9))
     assert [step for step, _ in made] == [3, 4, 5, 6, 7, 8]
     assert all(same(batches, alone.at(step)) for step, batches in made)
@@ -61,12 +61,12 @@ def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> N
 
 @pytest.mark.parametrize("micro_tokens", [1, 48, 100, 200, 10_000])
 def test_micro_batches_together_are_the_batch(run: Run, micro_tokens: int) -> None:
-    split = replace(open_loader(run, 0, 1), machine=Machine(micro_tokens=micro_tokens))
+    split = replace(open_loader(run, 0, 1), machine=Machine(micro_batch_tokens=micro_tokens))
     assert rows(split.at(7)) == rows(open_loader(run, 0, 1).at(7))
 
 
 def test_a_micro_batch_has_no_more_tokens_than_asked_for(run: Run) -> None:
-    batches = replace(open_loader(run, 0, 1), machine=Machine(micro_tokens=100)).at(0)
+    batches = replace(open_loader(run, 0, 1), machine=Machine(micro_batch_tokens=100)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]
 
 
@@ -82,7 +82,7 @@ def test_every_worker_has_as_many_micro_batches_and_none_is_empty() -> None:
 
 def test_padded_and_unpadded_batches_ask_the_same(run: Run) -> None:
     flat = open_loader(run, 0, 1)
-    (padded,) = replace(flat, machine=Machine(layout="padded")).at(2)
+    (padded,) = replace(flat, machine=Machine(padding="padded")).at(2)
     (unpadded,) = flat.at(2)
     assert padded["ids"].shape == (9, 48)
     assert np.array_equal(padded["targets"], unpadded["targets"])
@@ -180,7 +180,7 @@ def ragged(batch: Batch) -> list[list[int]]:
 
 @pytest.mark.parametrize("micro_tokens", [16, 32, 10_000])
 def test_row_b_of_a_step_goes_on_where_row_b_of_the_step_before_stopped(streaming: Run, micro_tokens: int) -> None:
-    loader = replace(open_loader(streaming, 0, 1), machine=Machine(micro_tokens=micro_tokens))
+    loader = replace(open_loader(streaming, 0, 1), machine=Machine(micro_batch_tokens=micro_tokens))
     before = loader.at(0)
     assert [int(batch["slot"]) for batch in before] == list(range(len(before)))
     assert all(batch["fresh"].all() for batch in before)
@@ -234,8 +234,8 @@ def test_micro_batches_count_the_source_as_well(run: Run) -> None:
         masking=Nothing(),
         objective=Noise(noise_types=("sentence_permutation", "text_infilling")),
     )
-    batches = replace(open_loader(bart, 0, 1), machine=Machine(micro_tokens=200)).at(0)
+    batches = replace(open_loader(bart, 0, 1), machine=Machine(micro_batch_tokens=200)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 tokens and 48 more
     assert all(len(batch["ids"]) + len(batch["source_ids"]) <= 200 for batch in batches)
-    (padded,) = replace(open_loader(bart, 0, 1), machine=Machine(layout="padded")).at(0)
+    (padded,) = replace(open_loader(bart, 0, 1), machine=Machine(padding="padded")).at(0)
     assert padded["ids"].shape[1] == padded["lengths"].max()

@@ -35,7 +35,7 @@ class Spy(LocalEngine):
     """A local engine with faults: gradients that are not finite before some updates, a death before one."""
 
     def __init__(self, run: Run, poison: Sequence[int] = (), die_at: int = -1) -> None:
-        super().__init__(build_model(run), run.optimizer, run.machine)
+        super().__init__(build_model(run), run.optimizer, run.engine)
         self.poison, self.die_at, self.done = poison, die_at, 0
 
     def backward(self, loss: Tensor) -> None:
@@ -84,17 +84,17 @@ def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
 @pytest.mark.parametrize(
     "machine",
     [
-        Machine(micro_tokens=48),
-        Machine(micro_tokens=150),
-        Machine(layout="padded"),
-        Machine(layout="padded", micro_tokens=200),
-        Machine(loader_workers=1),
+        Machine(micro_batch_tokens=48),
+        Machine(micro_batch_tokens=150),
+        Machine(padding="padded"),
+        Machine(padding="padded", micro_batch_tokens=200),
+        Machine(dataloader_num_workers=1),
     ],
-    ids=lambda machine: f"{machine.layout}-{machine.micro_tokens}-{machine.loader_workers}",
+    ids=lambda machine: f"{machine.padding}-{machine.micro_batch_tokens}-{machine.dataloader_num_workers}",
 )
 def test_circumstance_does_not_change_the_losses(run: Run, make, machine: Machine) -> None:
     run = replace(make(run), resume="never")
-    plain, other = train(run)[1], train(replace(run, machine=machine))[1]
+    plain, other = train(run)[1], train(replace(run, engine=machine))[1]
     assert losses(other) == pytest.approx(losses(plain), rel=1e-5)
     assert [m["train/grad_norm"] for m in other.values()] == pytest.approx(
         [m["train/grad_norm"] for m in plain.values()], rel=1e-4
@@ -104,8 +104,8 @@ def test_circumstance_does_not_change_the_losses(run: Run, make, machine: Machin
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
 def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
-    run = replace(run, resume="never", machine=Machine(layout="padded"))
-    compiled = replace(run, machine=replace(run.machine, compile=True))
+    run = replace(run, resume="never", engine=Machine(padding="padded"))
+    compiled = replace(run, engine=replace(run.engine, torch_compile=True))
     assert losses(train(compiled)[1]) == pytest.approx(losses(train(run)[1]), rel=1e-5)
 
 
@@ -119,7 +119,7 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     by_hand = scores["masked_tokens"].loss / len(batch["targets"]) + scores["sentence_pair"].loss / len(
         batch["lengths"]
     )
-    _, logged = train(replace(run, machine=Machine(micro_tokens=100)))
+    _, logged = train(replace(run, engine=Machine(micro_batch_tokens=100)))
     assert losses(logged)[0] == pytest.approx(by_hand.item(), rel=1e-6)
 
 
@@ -127,7 +127,7 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
 @pytest.mark.parametrize("die_at", [0, 3, 4, 11, 19])
 def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run, die_at: int, tmp_path: Path) -> None:
     trunk = replace(run.model, hidden_dropout=0.1, attention_dropout=0.1)
-    run = replace(run, model=trunk, save_every=4, eval_every=6, save_in_background=False)
+    run = replace(run, model=trunk, save_every=4, eval_every=6, async_checkpointing=False)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=die_at)
@@ -139,7 +139,7 @@ def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run,
 
 
 def test_checkpoints_stay_for_good_at_steps_of_their_own(run: Run) -> None:
-    train(replace(run, save_every=6, keep=1, keep_every=8))
+    train(replace(run, save_every=6, keep_checkpoints=1, keep_checkpoint_every=8))
     kept = sorted(path.name for path in Path(run.folder).glob("checkpoints/*"))
     assert kept == ["step-000000008", "step-000000016", "step-000000020"]
 
@@ -184,7 +184,7 @@ def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
 
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 def test_a_logged_loss_is_the_mean_over_the_targets_since_the_last_point(run: Run, make) -> None:
-    run = replace(make(run), resume="never", machine=Machine(micro_tokens=100))
+    run = replace(make(run), resume="never", engine=Machine(micro_batch_tokens=100))
     each, seldom = train(run)[1], train(replace(run, log_every=8))[1]
     assert list(seldom) == [8, 16, 20]
     targets = [targets_of(run, step) for step in range(20)]
@@ -205,7 +205,7 @@ def targets_of(run: Run, step: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("die_at", [3, 8, 11, 18])
 def test_the_points_of_a_run_that_died_between_them_are_those_of_another(run: Run, die_at: int, tmp_path: Path) -> None:
-    run = replace(run, log_every=7, save_every=4, save_in_background=False)
+    run = replace(run, log_every=7, save_every=4, async_checkpointing=False)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=die_at)
@@ -327,7 +327,7 @@ def with_loss(kind: str, run: Run) -> Run:
 
 def train_half(run: Run, kind: str) -> None:
     """Train until a step is logged, with a head that scores half of its targets."""
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     name = next(loss.head_name for loss in run.losses if loss.kind == kind)
     engine.model.heads[name].register_forward_hook(
         lambda module, given, score: score._replace(loss=score.loss / 2, count=score.count // 2)
@@ -368,7 +368,7 @@ def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -
     run = replace(
         run, model=replace(run.model, allow_correct=False), losses=(MaskedTokens(), Replaced(predict_at="masked"))
     )
-    _, logged = train(replace(run, eval_every=20, machine=Machine(micro_tokens=100)))
+    _, logged = train(replace(run, eval_every=20, engine=Machine(micro_batch_tokens=100)))
     assert [metrics["train/replaced_share"] for metrics in logged.values()] == [1.0] * 20
     assert logged[20]["eval/replaced_share"] == 1.0
 
@@ -391,8 +391,8 @@ def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_
 def test_whoever_looks_on_is_told_of_all_that_takes_longer_than_a_step(run: Run) -> None:
     """Samples, kept weights and a profile's export were steps that hung."""
     told, did = list[tuple[int, str]](), list[tuple[int, str]]()
-    run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=7),), eval_every=4, weights_every=5)
-    run = replace(run, samples=("",), profile=2)
+    run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=7),), eval_every=4, save_weights_every=5)
+    run = replace(run, sample_prompts=("",), profile_steps=2)
 
     def look(step: int) -> None:
         did.append(told[-1])

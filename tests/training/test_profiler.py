@@ -19,12 +19,12 @@ from training.run import Run
 
 @pytest.fixture(scope="module")
 def profiled(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, torch.Tensor]]:
-    run = replace(mini_run(corpus, tmp_path_factory.mktemp("run")), profile=4)
+    run = replace(mini_run(corpus, tmp_path_factory.mktemp("run")), profile_steps=4)
     return run, trained(run)
 
 
 def trained(run: Run) -> dict[str, torch.Tensor]:
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     pretrain(run, engine, lambda step, metrics: None)
     return engine.full_state()
 
@@ -36,7 +36,7 @@ def lines(run: Run) -> dict[tuple[str, str], dict[str, str]]:
 
 def test_it_changes_nothing_of_what_is_learned(profiled, tmp_path: Path) -> None:
     run, weights = profiled
-    plain = trained(replace(run, profile=0, folder=str(tmp_path)))
+    plain = trained(replace(run, profile_steps=0, folder=str(tmp_path)))
     assert all(torch.equal(weights[name], plain[name]) for name in plain)
     assert not (tmp_path / "profile").exists()
 
@@ -64,7 +64,7 @@ def test_the_table_has_phases_modules_and_operators_of_a_step(profiled) -> None:
 
 
 def test_a_run_that_ends_before_says_so(corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = mini_run(corpus, tmp_path / "short", profile=9)
+    run = mini_run(corpus, tmp_path / "short", profile_steps=9)
     trained(replace(run, phases=(replace(run.phases[0], steps=5),)))
     assert "Means of 2 steps" in (tmp_path / "short" / "profile" / "table.txt").read_text()
     trained(replace(run, folder=str(tmp_path / "shorter"), phases=(replace(run.phases[0], steps=3),)))
@@ -74,7 +74,7 @@ def test_a_run_that_ends_before_says_so(corpus: Path, tmp_path: Path, caplog: py
 
 def test_a_step_that_was_not_made_is_not_counted(corpus: Path, tmp_path: Path) -> None:
     """A run that was asked to stop had begun one, and its means were of one step too many."""
-    run, asked = mini_run(corpus, tmp_path / "stopped", profile=9), iter([*6 * [False], True])
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    run, asked = mini_run(corpus, tmp_path / "stopped", profile_steps=9), iter([*6 * [False], True])
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     assert pretrain(run, engine, lambda step, metrics: None, lambda: next(asked)).state.step == 6
     assert "Means of 3 steps" in (Path(run.folder) / "profile" / "table.txt").read_text()

@@ -80,13 +80,17 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
     "evaluation": lambda patch, run: patch.setattr(loop, "evaluate", fail(Fault())) or replace(run, eval_every=5),
     "rows": lambda patch, run: patch.setattr("training.data.Loader.at", fail(Fault())) or run,
     "rows of another process": lambda patch, run: (
-        patch.setattr("training.data.Loader.at", fail(Fault())) or replace(run, machine=Machine(loader_workers=1))
+        patch.setattr("training.data.Loader.at", fail(Fault()))
+        or replace(run, engine=Machine(dataloader_num_workers=1))
     ),
-    "rows made ahead": lambda patch, run: in_step(patch, 6, Fault()) or replace(run, machine=Machine(loader_workers=1)),
-    "profile": lambda patch, run: in_step(patch, 6, Fault()) or replace(run, profile=10),
+    "rows made ahead": lambda patch, run: (
+        in_step(patch, 6, Fault()) or replace(run, engine=Machine(dataloader_num_workers=1))
+    ),
+    "profile": lambda patch, run: in_step(patch, 6, Fault()) or replace(run, profile_steps=10),
     "full disk": lambda patch, run: patch.setattr(saving, "write", fail(OSError(28, "No space left"))) or run,
     "spikes": lambda patch, run: (
-        in_step(patch, 6, Fault()) or replace(run, stability=Stability(policy="skip", sigmas=3.0, window=4))
+        in_step(patch, 6, Fault())
+        or replace(run, loss_spikes=Stability(policy="skip", threshold_sigmas=3.0, window_steps=4))
     ),
     "end": lambda patch, run: run,
 }
@@ -97,13 +101,13 @@ def test_no_thread_process_or_file_outlives_a_training(
     run: Run, end: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     pretrain(replace(run, folder=str(tmp_path / "warm")), engine, ignore)  # libraries open what they keep
     run = ENDS[end](monkeypatch, run)
     caught: list[BaseException] = []  # its traceback holds what the frames have
     with outliving(("/dev/", "pipe", run.corpus)) as left:  # pipes and mapped shards go with the traceback
         try:
-            pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
+            pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), ignore)
         except BaseException as error:
             caught.append(error)
     assert (left.threads, left.processes, left.files) == ([], [], [])
@@ -126,7 +130,7 @@ def test_the_checkpoint_that_is_being_written_at_an_error_is_finished(
 
     monkeypatch.setattr(loop.Learner, "learn", learned)
     with pytest.raises(type(error)):
-        pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
+        pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), ignore)
     assert names(Path(run.folder) / CHECKPOINTS) == [checkpoint.name(4)]
     assert checkpoint.find_fault(Path(run.folder) / CHECKPOINTS / checkpoint.name(4)) is None
 
@@ -145,7 +149,7 @@ def test_a_checkpoint_that_cannot_be_finished_at_an_error_is_a_warning(
     finish = Saver.finish_alone
     monkeypatch.setattr(Saver, "finish_alone", lambda self: go_on.set() or finish(self))
     with pytest.raises(Fault), caplog.at_level(logging.WARNING):
-        pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
+        pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), ignore)
     assert "the checkpoint of step 4 is not whole: [Errno 28] No space left on device" in caplog.text
     assert names(Path(run.folder) / CHECKPOINTS) == []
 
@@ -283,5 +287,5 @@ def test_another_thread_finishes_what_a_training_that_waits_cannot(tmp_path: Pat
 
 def test_a_refused_start_leaves_no_thread(run: Run) -> None:
     with outliving() as left, pytest.raises(BadInput):
-        pretrain(replace(run, resume="must"), LocalEngine(build_model(run), run.optimizer, run.machine), ignore)
+        pretrain(replace(run, resume="must"), LocalEngine(build_model(run), run.optimizer, run.engine), ignore)
     assert left.threads == []

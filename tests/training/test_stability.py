@@ -37,17 +37,17 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 def short(run: Run, policy: str = "off", **keys: Any) -> Run:
-    stability = Stability(policy=policy, window=8, **keys)  # type: ignore[arg-type]
+    stability = Stability(policy=policy, window_steps=8, **keys)  # type: ignore[arg-type]
     phases = (Phase(seq_length=48, global_batch_size=9, steps=STEPS),)
     trunk = replace(run.model, hidden_dropout=0.1)
-    return replace(run, model=trunk, phases=phases, save_every=4, keep=2, stability=stability)
+    return replace(run, model=trunk, phases=phases, save_every=4, keep_checkpoints=2, loss_spikes=stability)
 
 
 class Faulty(LocalEngine):
     """An engine in which some batches, wherever they come, have losses and gradients fifty times too large, or NaN."""
 
     def __init__(self, run: Run, bad: Iterable[int] = (), factor: float = 50.0) -> None:
-        super().__init__(build_model(run), run.optimizer, run.machine)
+        super().__init__(build_model(run), run.optimizer, run.engine)
         self.bad = {batch["ids"].tobytes() for step in bad for batch in open_loader(run, 0, 1).at(step - 1)}
         self.factor, self.updates = factor, 0
 
@@ -100,14 +100,16 @@ def test_looking_for_spikes_does_not_change_what_is_learned(run: Run, make: Call
     run = make(run)
     _, plain, logged, _ = train(short(replace(run, folder=f"{run.folder}-off")))
     for policy in ("warn", "fail", "skip", "rollback"):
-        _, weights, found, engine = train(short(replace(run, folder=f"{run.folder}-{policy}"), policy, sigmas=50.0))
+        _, weights, found, engine = train(
+            short(replace(run, folder=f"{run.folder}-{policy}"), policy, threshold_sigmas=50.0)
+        )
         assert_same(weights, plain)
         assert engine.updates == STEPS
         assert [found[step]["train/loss"] for step in found] == [logged[step]["train/loss"] for step in logged]
 
 
 def test_a_spike_is_said_with_its_step_and_value(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    result, _, logged, _ = train(short(run, "warn", sigmas=20.0), [BAD])
+    result, _, logged, _ = train(short(run, "warn", threshold_sigmas=20.0), [BAD])
     assert [line.split(" is")[0].rsplit(" ", 1)[0] for line in lines(caplog)[0].split("; ")] == [
         f"step {BAD}: loss",
         f"step {BAD}: grad_norm",
@@ -126,7 +128,7 @@ def test_a_spike_ends_a_run_whose_policy_is_to_fail(run: Run) -> None:
     with pytest.raises(
         Diverged, match=rf"step {BAD}: loss .* is a spike, .*; lower optimizer.learning_rate .*policy=skip or rollback"
     ):
-        train(short(run, "fail", sigmas=20.0), [BAD])
+        train(short(run, "fail", threshold_sigmas=20.0), [BAD])
     with pytest.raises(Diverged, match="step 3: loss nan is not finite"):
         train(short(replace(run, folder=f"{run.folder}-nan"), "fail"), [3], math.nan)
 
@@ -144,7 +146,7 @@ def test_a_spike_ends_a_run_whose_policy_is_to_fail(run: Run) -> None:
 def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
     run: Run, policy: str, factor: float, skipped: tuple[int, ...]
 ) -> None:
-    run = short(run, policy, sigmas=20.0)
+    run = short(run, policy, threshold_sigmas=20.0)
     result, weights, logged, _ = train(run, [BAD], factor)
     assert result.state.skip_steps == skipped
     back = {step: values["train/rolled_back_to"] for step, values in logged.items() if "train/rolled_back_to" in values}
@@ -155,7 +157,7 @@ def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
     assert engine.updates == STEPS - len(skipped)
     assert repeated.state == result.state if policy == "skip" or math.isnan(factor) else True
     assert (repeated.state.recent_losses, repeated.state.step) == (result.state.recent_losses, STEPS)
-    plain = replace(again, folder=f"{run.folder}-plain", stability=Stability())  # nobody looks, and it is the same
+    plain = replace(again, folder=f"{run.folder}-plain", loss_spikes=Stability())  # nobody looks, and it is the same
     assert_same(weights, train(plain, [BAD], factor)[1])
 
 
@@ -175,7 +177,7 @@ class Overflowing(Faulty):
 
 @pytest.mark.parametrize("policy", ["off", "warn", "fail", "skip", "rollback"])
 def test_an_overflow_of_the_loss_scale_is_no_spike(run: Run, caplog: pytest.LogCaptureFixture, policy: str) -> None:
-    run = short(run, policy, sigmas=50.0)
+    run = short(run, policy, threshold_sigmas=50.0)
     engine = Overflowing(run)
     engine.overflows = [1, 5, 6]
     result = pretrain(run, engine, lambda step, metrics: None)
@@ -186,7 +188,7 @@ def test_an_overflow_of_the_loss_scale_is_no_spike(run: Run, caplog: pytest.LogC
 
 @pytest.mark.parametrize("policy", ["off", "warn", "fail", "skip", "rollback"])
 def test_a_loss_scale_may_be_lowered_at_more_updates_than_end_a_run(run: Run, policy: str) -> None:
-    run = short(run, policy, sigmas=50.0)
+    run = short(run, policy, threshold_sigmas=50.0)
     engine = Overflowing(run)
     engine.overflows = range(1, 17)
     result = pretrain(run, engine, lambda step, metrics: None)
@@ -203,7 +205,7 @@ def test_a_loss_scale_may_be_lowered_at_more_updates_than_end_a_run(run: Run, po
     ],
 )
 def test_what_overflows_with_the_smallest_scale_is_a_spike(run: Run, policy: str, message: str) -> None:
-    run = short(run, policy, sigmas=50.0, most=2)
+    run = short(run, policy, threshold_sigmas=50.0, max_skips=2)
     engine = Overflowing(run)
     engine.overflows, engine.smallest_at = range(3, STEPS), 6
     with pytest.raises(Diverged, match=message):
@@ -211,7 +213,7 @@ def test_what_overflows_with_the_smallest_scale_is_a_spike(run: Run, policy: str
 
 
 def test_an_overflow_with_a_loss_that_is_not_finite_is_a_spike(run: Run) -> None:
-    run = short(run, "fail", sigmas=50.0)
+    run = short(run, "fail", threshold_sigmas=50.0)
     engine = Overflowing(run, [3], math.nan)
     engine.overflows = [3]
     with pytest.raises(Diverged, match="step 3: loss nan is not finite"):
@@ -274,7 +276,7 @@ def test_a_scale_that_does_not_adapt_never_overflows(monkeypatch: pytest.MonkeyP
 
 
 def test_a_rollback_goes_to_the_newest_checkpoint_before_what_it_skips(run: Run) -> None:
-    run = short(run, "rollback", sigmas=20.0)
+    run = short(run, "rollback", threshold_sigmas=20.0)
     _, _, _, engine = train(run, [BAD])
     assert engine.updates == BAD + (STEPS - 12 - 2)  # from the checkpoint after step 12, without steps 15 and 16
     saved = sorted(path.name for path in (Path(run.folder) / "checkpoints").iterdir())
@@ -283,9 +285,9 @@ def test_a_rollback_goes_to_the_newest_checkpoint_before_what_it_skips(run: Run)
 
 def test_a_rollback_without_a_checkpoint_is_one_line(run: Run) -> None:
     with pytest.raises(
-        Diverged, match=rf"no checkpoint from before step {BAD - 1} to roll back to; raise cluster.keep"
+        Diverged, match=rf"no checkpoint from before step {BAD - 1} to roll back to; raise cluster.keep_checkpoints"
     ):
-        train(replace(short(run, "rollback", sigmas=20.0), save_every=0), [BAD])
+        train(replace(short(run, "rollback", threshold_sigmas=20.0), save_every=0), [BAD])
 
 
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
@@ -293,15 +295,15 @@ def test_too_many_skipped_batches_end_the_run(run: Run, policy: str) -> None:
     with pytest.raises(
         Diverged, match=r"more than 2 of the last 8 batches were skipped; lower optimizer.learning_rate"
     ):
-        train(short(run, policy, sigmas=20.0, most=2, before=0), [BAD, BAD + 1, BAD + 2])
+        train(short(run, policy, threshold_sigmas=20.0, max_skips=2, skip_before=0), [BAD, BAD + 1, BAD + 2])
 
 
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
 def test_a_run_that_resumes_knows_its_window(run: Run, policy: str) -> None:
     """The window is in the checkpoint: it has a value less than it needs where the run is taken up."""
-    whole = short(replace(run, folder=f"{run.folder}-whole"), policy, sigmas=20.0)
+    whole = short(replace(run, folder=f"{run.folder}-whole"), policy, threshold_sigmas=20.0)
     wanted, weights, _, _ = train(whole, [BAD])
-    stopped = short(run, policy, sigmas=20.0)
+    stopped = short(run, policy, threshold_sigmas=20.0)
 
     class Dies(Faulty):
         def step(self, rate: float) -> Any:
@@ -327,10 +329,13 @@ def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"sigmas": 0.0}, r"stability\.sigmas is 0\.0, allowed is a number of deviations above 0"),
-        ({"window": 1}, r"stability\.window is 1, allowed is a number of updates from 2 up"),
-        ({"most": 0}, r"stability\.most is 0, allowed is a number of batches from 1 up"),
-        ({"before": -1}, r"stability\.before is -1, allowed is a number of batches from 0 up"),
+        (
+            {"threshold_sigmas": 0.0},
+            r"loss_spikes\.threshold_sigmas is 0\.0, allowed is a number of deviations above 0",
+        ),
+        ({"window_steps": 1}, r"loss_spikes\.window_steps is 1, allowed is a number of updates from 2 up"),
+        ({"max_skips": 0}, r"loss_spikes\.max_skips is 0, allowed is a number of batches from 1 up"),
+        ({"skip_before": -1}, r"loss_spikes\.skip_before is -1, allowed is a number of batches from 0 up"),
     ],
 )
 def test_a_policy_outside_of_its_limits_is_refused(keys: dict[str, Any], message: str) -> None:
@@ -339,5 +344,5 @@ def test_a_policy_outside_of_its_limits_is_refused(keys: dict[str, Any], message
 
 
 def test_policy_and_steps_travel_as_json(run: Run) -> None:
-    sent = replace(short(run, "skip", most=3), skip_steps=(3, 5))
+    sent = replace(short(run, "skip", max_skips=3), skip_steps=(3, 5))
     assert Run.from_json(sent.to_json()) == sent

@@ -50,8 +50,8 @@ def job(run: Run, **fault: int) -> dict[str, Any]:
 
 def engine_of(run: Run) -> zero.DeepSpeedEngine[Model]:
     """This worker's engine, with its share of the net."""
-    mesh = mesh_of(run.machine)
-    return zero.DeepSpeedEngine(describe_model(run, mesh.share, mesh.line.stage), run.optimizer, run.machine)
+    mesh = mesh_of(run.engine)
+    return zero.DeepSpeedEngine(describe_model(run, mesh.share, mesh.line.stage), run.optimizer, run.engine)
 
 
 def train(run: Run, fault: Fault) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def first_weights(run: Run) -> list[int]:
 def resave(run: Run) -> dict[str, Any]:
     """Load the newest checkpoint of a run, and write it again, as these workers have it, into the folder `again`."""
     engine = engine_of(run)
-    about: checkpoint.Topology = {"recipe": "", "workers": engine.world, "precision": run.machine.precision}
+    about: checkpoint.Topology = {"recipe": "", "workers": engine.world, "precision": run.engine.precision}
     about |= {"corpus": Manifest.load(run.corpus).digest}
     state = checkpoint.restore(engine, Path(run.folder) / CHECKPOINTS, about, "must")
     assert state

@@ -49,10 +49,10 @@ def connect(machine: Machine) -> None:
     # DeepSpeed calls collectives by names that torch 2.13 has renamed; torch says so at every single call.
     warnings.filterwarnings("ignore", r".torch\.distributed\.\w+. is deprecated", FutureWarning)
     _check_disk(machine)
-    torch.set_num_threads(machine.threads)
+    torch.set_num_threads(machine.cpu_threads)
     ops.switch()
     backend = "nccl" if machine.device == "cuda" else "gloo"
-    timeout = timedelta(seconds=machine.timeout)
+    timeout = timedelta(seconds=machine.init_timeout_seconds)
     if loopback.meets_here():
         loopback.join(backend, timeout)
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=timeout)
@@ -60,16 +60,16 @@ def connect(machine: Machine) -> None:
 
 def _check_disk(machine: Machine) -> None:
     """Raise ResourceError where something is to be offloaded to a disk, and DeepSpeed cannot do that here."""
-    keys = [key for key in ("offload_optimizer", "offload_parameters") if getattr(machine, key) == "nvme"]
+    keys = [key for key in ("offload_optimizer", "offload_param") if getattr(machine, key) == "nvme"]
     if keys and not lean.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
         raise ResourceError(
-            f"machine.{keys[0]} is nvme, but DeepSpeed cannot build async_io here: install libaio "
+            f"engine.{keys[0]} is nvme, but DeepSpeed cannot build async_io here: install libaio "
             "(apt install libaio-dev), or offload to the cpu"
         )
 
 
 def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
-    """The whole of what DeepSpeed is told; `machine.deepspeed` has the last word on keys that it may have.
+    """The whole of what DeepSpeed is told; `engine.deepspeed` has the last word on keys that it may have.
 
     The batch keys are place-holders: the loop owns accumulation (`managed_gradient_accumulation`), calls `step` when a
     batch is complete, and has already divided the loss by the global count.
@@ -80,7 +80,7 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "managed_gradient_accumulation": False,
         "gradient_allreduce_op": "mean",
         # DeepSpeed's own default has been 1.0 since June 2026; on stage 0 the engine below clips
-        "gradient_clipping": spec.max_grad_norm if machine.zero else 0.0,
+        "gradient_clipping": spec.max_grad_norm if machine.zero_stage else 0.0,
         "zero_allow_untested_optimizer": True,  # optim.py knows of the pieces
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
@@ -89,15 +89,15 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
         "data_types": {"grad_accum_dtype": "fp32"},
         "communication_data_type": machine.reduce_dtype,  # by default gradients of bf16 weights are summed in bf16
         "zero_optimization": {
-            "stage": machine.zero,
+            "stage": machine.zero_stage,
             "overlap_comm": machine.overlap_comm,
             "offload_optimizer": _offload(machine, machine.offload_optimizer),
-            "offload_param": _offload(machine, machine.offload_parameters),
+            "offload_param": _offload(machine, machine.offload_param),
             "reduce_bucket_size": BUCKET,
             "allgather_bucket_size": BUCKET,
             "stage3_prefetch_bucket_size": PREFETCH,
             "stage3_max_live_parameters": LIVE,
-            "stage3_param_persistence_threshold": machine.persistence_threshold,
+            "stage3_param_persistence_threshold": machine.param_persistence_threshold,
         },
         "steps_per_print": 1_000_000_000,
         "wall_clock_breakdown": False,
@@ -111,7 +111,7 @@ def _offload(machine: Machine, to: Offload) -> dict[str, Any] | None:
     """Where DeepSpeed keeps the optimiser or the parameters."""
     if to == "none":
         return None
-    place = {"nvme_path": machine.nvme_dir} if to == "nvme" else {}
+    place = {"nvme_path": machine.nvme_path} if to == "nvme" else {}
     return {"device": to, "pin_memory": machine.device == "cuda", **place}
 
 
@@ -125,7 +125,7 @@ def settling(machine: Machine, config: dict[str, Any], mesh: Mesh) -> Callable[[
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[machine.precision]
     device = torch.device(deepspeed.get_accelerator().current_device_name())
     partition = None
-    if machine.zero == 3:
+    if machine.zero_stage == 3:
         init = deepspeed.zero.Init
         # its dtype is that of the config: a CPU without fp16 takes any that is given for bf16
         partition = init(data_parallel_group=mesh.same_share, config_dict_or_path=config)
@@ -163,19 +163,23 @@ class DeepSpeedEngine(Generic[M]):
 
     def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
         self.model, self.mesh = model, mesh_of(machine)
-        self.zero: int | str = machine.zero
+        self.zero: int | str = machine.zero_stage
         set_recompute(model, machine.activation_checkpointing)
         set_chunks(model, self.mesh.chunk)
         self.cuts = net_of(model).cuts
         self.shares = held.shares_of(model, is_first=self.mesh.share.number == 0)
-        if machine.tensor_parallel > 1 and not self.cuts:
-            raise BadInput(f"tensor_parallel is {machine.tensor_parallel}, allowed is 1 for a net that is not split")
-        if machine.pipeline_parallel > 1 and not (isinstance(model, Model) and model.stage.of > 1):
-            raise BadInput(f"pipeline_parallel is {machine.pipeline_parallel}, allowed is 1 for a net without stages")
+        if machine.tensor_parallel_size > 1 and not self.cuts:
+            raise BadInput(
+                f"tensor_parallel is {machine.tensor_parallel_size}, allowed is 1 for a net that is not split"
+            )
+        if machine.pipeline_parallel_size > 1 and not (isinstance(model, Model) and model.stage.of > 1):
+            raise BadInput(
+                f"pipeline_parallel is {machine.pipeline_parallel_size}, allowed is 1 for a net without stages"
+            )
         mpu = self.mesh if self.mesh.divides else None
         lean.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
         config = deepspeed_config(machine, spec)
-        if machine.offload_parameters == "nvme":  # each of five buffers takes the share of any weight
+        if machine.offload_param == "nvme":  # each of five buffers takes the share of any weight
             sizes = (weight.numel() for weight in model.parameters())
             most = -(-max(sizes) // self.mesh.get_data_parallel_world_size())
             config["zero_optimization"]["offload_param"]["buffer_size"] = most
@@ -204,7 +208,7 @@ class DeepSpeedEngine(Generic[M]):
         self.has_no_loss = torch.zeros((), dtype=torch.bool, device=self.engine.device)  # since the last update
         if self._scaler():  # else DeepSpeed ends with a traceback: the loop counts what is skipped, and ends in words
             self.optimizer.loss_scaler.raise_error_at_min_scale = False
-        if machine.zero == 0:
+        if machine.zero_stage == 0:
             self._guard(spec.max_grad_norm)
         elif self.mesh.divides and hasattr(self.optimizer, "scaled_global_norm"):  # stages 1 and 2
             self._sum_norms_once()

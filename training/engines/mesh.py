@@ -74,7 +74,7 @@ class Mesh:
 
 def mesh_of(machine: Machine) -> Mesh:
     """The groups of this worker. All workers call it, after `connect`. BadInput where they are no whole groups."""
-    return _mesh(machine.tensor_parallel, machine.sequence_parallel, machine.pipeline_parallel)
+    return _mesh(machine.tensor_parallel_size, machine.sequence_parallel_size, machine.pipeline_parallel_size)
 
 
 @cache

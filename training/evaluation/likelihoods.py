@@ -32,7 +32,7 @@ def scored(
     answered, and how many there are. BadInput where the net gives no likelihood, or a text does not fit it.
     """
     machine = machine or Machine()
-    reader = NetReader(model_of(net, seed, machine), net.vocab, machine.micro_tokens, on_step)
+    reader = NetReader(model_of(net, seed, machine), net.vocab, machine.micro_batch_tokens, on_step)
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(which_of(net))
     units, alike = dict[str, Sequence[float]](), dict[str, str]()
     train, example = items.get("train", ()), ""

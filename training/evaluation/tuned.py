@@ -69,7 +69,7 @@ def finetuned(
     dev = dev_of(items)
 
     def score(model: TaskModel) -> float:
-        said = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_tokens)
+        said = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_batch_tokens)
         answers = task.predictions(items[dev], others[dev], said)
         fitted = task.fitted(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
         return better(task.metrics[0]) * fitted.scores(items[dev], answers)[task.metrics[0]]
@@ -88,7 +88,7 @@ def finetuned(
         model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         random = [] if net.weights is None else model.take_over(net.weights)
         engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
-        tune(engine, train.examples, tuning, machine.micro_tokens, step)
+        tune(engine, train.examples, tuning, machine.micro_batch_tokens, step)
     taken = best.take(model) if best else None
     if keep is not None:
         keep(taken or whole_state(engine))
@@ -136,8 +136,8 @@ class Best:
         BadInput where there is no such split, "", or no worker has the whole net."""
         if not (number := tuning.dev_evaluations):
             return None
-        if not dev or (machine.zero == 3 and not is_alone(machine)):
-            why = "with machine.zero 3 no worker has the whole net" if dev else "no labelled dev split is at hand"
+        if not dev or (machine.zero_stage == 3 and not is_alone(machine)):
+            why = "with engine.zero_stage 3 no worker has the whole net" if dev else "no labelled dev split is at hand"
             raise BadInput(f"tuning.dev_evaluations is {number}: {why}; use another grid")
         return cls(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
 
@@ -260,7 +260,7 @@ def _answered(
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(found.notes)
     units, alike = dict[str, Sequence[float]](), dict[str, str]()
     said = {
-        split: list(outputs(model, given.examples, torch.device(machine.device), machine.micro_tokens))
+        split: list(outputs(model, given.examples, torch.device(machine.device), machine.micro_batch_tokens))
         for split, given in encoded.items()
     }
     if isinstance(task, FittedTask):

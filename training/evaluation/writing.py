@@ -226,9 +226,9 @@ def _micro_tokens(
 ) -> int:
     """Tokens of a micro-batch, of which those of a decoder are counted: fewer where an encoder reads more beside."""
     if not form.trunk.reads_source:
-        return machine.micro_tokens
+        return machine.micro_batch_tokens
     read, wrote = sum(map(len, questions)), sum(map(len, answers))
-    return max(1, machine.micro_tokens * wrote // max(1, read + wrote))
+    return max(1, machine.micro_batch_tokens * wrote // max(1, read + wrote))
 
 
 def _fitting(net: Net, form: Form, model: TaskModel) -> Mapping[str, torch.Tensor]:

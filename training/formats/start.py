@@ -54,7 +54,7 @@ def describe_model(run: Run, share: Share = WHOLE, stage: Stage = ONLY) -> Model
 
 
 def _compiled(run: Run, model: Model) -> Model:
-    if run.machine.compile:
+    if run.engine.torch_compile:
         model.trunk.compile()  # not the heads: their number of targets differs from batch to batch
     return model
 

@@ -1,4 +1,4 @@
-"""The keys of DeepSpeed's configuration that a cluster file may have under `machine.deepspeed`, in the pinned version.
+"""The keys of DeepSpeed's configuration that a cluster file may have under `engine.deepspeed`, in the pinned version.
 
 DeepSpeed ignores a key at the top that it does not know, without a word. What is not here, it does not know, or Sesame
 sets it: from another key, or because a training would be another one. A test compares these with DeepSpeed's own
@@ -53,24 +53,24 @@ LEAST: Final[Mapping[str, int]] = {  # of the others, which are whole numbers; 0
     "module_depth": -1,
 }
 OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says so; "": no key does
-    "zero_optimization.stage": "machine.zero",
-    "zero_optimization.overlap_comm": "machine.overlap_comm",
-    "zero_optimization.offload_optimizer": "machine.offload_optimizer",
-    "zero_optimization.offload_param": "machine.offload_parameters",
-    "zero_optimization.stage3_param_persistence_threshold": "machine.persistence_threshold",
-    "fp16.enabled": "machine.precision",
-    "bf16": "machine.precision",
-    "torch_autocast": "machine.precision",
+    "zero_optimization.stage": "engine.zero_stage",
+    "zero_optimization.overlap_comm": "engine.overlap_comm",
+    "zero_optimization.offload_optimizer": "engine.offload_optimizer",
+    "zero_optimization.offload_param": "engine.offload_param",
+    "zero_optimization.stage3_param_persistence_threshold": "engine.param_persistence_threshold",
+    "fp16.enabled": "engine.precision",
+    "bf16": "engine.precision",
+    "torch_autocast": "engine.precision",
     "data_types": "",
-    "communication_data_type": "machine.reduce_dtype",
-    "activation_checkpointing": "machine.activation_checkpointing",
-    "compile": "machine.compile",
+    "communication_data_type": "engine.reduce_dtype",
+    "activation_checkpointing": "engine.activation_checkpointing",
+    "compile": "engine.torch_compile",
     "gradient_clipping": "optimizer.max_grad_norm",
     "optimizer": "optim",
     "scheduler": "optimizer.lr_schedule",
     "train_batch_size": "phases.0.global_batch_size",
-    "train_micro_batch_size_per_gpu": "machine.micro_tokens",
-    "gradient_accumulation_steps": "machine.micro_tokens",
+    "train_micro_batch_size_per_gpu": "engine.micro_batch_tokens",
+    "gradient_accumulation_steps": "engine.micro_batch_tokens",
     "managed_gradient_accumulation": "",
     "gradient_allreduce_op": "",
     "zero_allow_untested_optimizer": "",
@@ -99,7 +99,7 @@ def check_further(given: Mapping[str, Any]) -> None:
     for key, value in given.items():
         if key in BLOCKS:
             is_block = isinstance(value, Mapping) and all(isinstance(inner, str) for inner in value)
-            require(is_block, f"machine.deepspeed.{key}", value, "a block of keys")
+            require(is_block, f"engine.deepspeed.{key}", value, "a block of keys")
         for name in (f"{key}.{inner}" for inner in value) if key in BLOCKS else (key,):
             if name in OWNED:
                 here = f"it is set by {OWNED[name]}" if OWNED[name] else "Sesame sets it"
@@ -118,27 +118,27 @@ def _check_value(name: str, value: object) -> None:
     """DeepSpeed looks at a value where it reads it: in the workers, if at all."""
     key = name.rpartition(".")[2]
     if key in SWITCHES:
-        return require(isinstance(value, bool), f"machine.deepspeed.{name}", value, "true or false")
+        return require(isinstance(value, bool), f"engine.deepspeed.{name}", value, "true or false")
     kinds = OTHERS.get(key, (int, float))
     fits = isinstance(value, kinds) and not isinstance(value, bool)
     if kinds != (int, float):
         fits = fits and not (isinstance(value, str) and is_address(value))
         allowed = "the name of a file of this machine" if kinds == (str,) else "a list"
-        return require(fits, f"machine.deepspeed.{name}", value, allowed)
+        return require(fits, f"engine.deepspeed.{name}", value, allowed)
     least, number = LEAST.get(key, 0), value if fits and isinstance(value, int | float) else math.nan
     fits = least <= number < 2**63 and (key in OTHERS or number == int(number))
     kind = "number" if key in OTHERS else "whole number"
-    return require(fits, f"machine.deepspeed.{name}", value, f"a {kind} from {least} up")
+    return require(fits, f"engine.deepspeed.{name}", value, f"a {kind} from {least} up")
 
 
 def check_effect(given: Mapping[str, Any], zero: int, precision: str, to_disk: bool) -> None:
     """Raise ValueError, one line, where DeepSpeed would not look at a key, with this stage and this precision."""
     if zero < 3 and (idle := sorted(STAGE_3.intersection(given.get("zero_optimization", ())))):
-        raise ValueError(_idle(f"zero_optimization.{idle[0]}", f"zero {zero}", "machine.zero=3"))
+        raise ValueError(_idle(f"zero_optimization.{idle[0]}", f"zero_stage {zero}", "engine.zero_stage=3"))
     if precision != "fp16" and given.get("fp16"):
-        raise ValueError(_idle("fp16", f"precision {precision}", "machine.precision=fp16"))
+        raise ValueError(_idle("fp16", f"precision {precision}", "engine.precision=fp16"))
     if not to_disk and given.get("aio"):
-        raise ValueError(_idle("aio", "nothing offloaded to a disk", "machine.offload_optimizer=nvme"))
+        raise ValueError(_idle("aio", "nothing offloaded to a disk", "engine.offload_optimizer=nvme"))
 
 
 def _idle(key: str, circumstance: str, remedy: str) -> str:

@@ -64,78 +64,116 @@ class Machine:
 
     device: Literal["cpu", "cuda"] = "cpu"  # of each worker
     precision: Precision = "fp32"  # of weights and states; fp16: with a loss scale that adapts
-    zero: Literal[0, 1, 2, 3] = 2
-    micro_tokens: int = 16_384  # tokens of a micro-batch per worker; rows = micro_tokens // length
-    layout: Literal["padded", "unpadded"] = "unpadded"  # of a micro-batch: with or without padding
-    threads: int = 1  # torch threads per worker
-    loader_workers: int = 0  # processes that prepare batches ahead, per worker; 0 = in the training process
-    compile: bool = False
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    micro_batch_tokens: int = 16_384  # tokens of a micro-batch per worker; rows = micro_tokens // length
+    padding: Literal["padded", "unpadded"] = "unpadded"  # of a micro-batch: with or without padding
+    cpu_threads: int = 1  # torch threads per worker
+    dataloader_num_workers: int = 0  # processes that prepare batches ahead, per worker; 0 = in the training process
+    torch_compile: bool = False
     # what is computed a second time instead of being kept for the backward pass: nothing, each block, or the scores and
     # the softmax of attention alone, which take much room and little time
     activation_checkpointing: ActivationCheckpointing = "none"
     offload_optimizer: Offload = "none"  # where master weights and moments lie, and are updated; zero 1 to 3, nvme: 3
-    offload_parameters: Offload = "none"  # where the weights lie until a layer needs them; zero 3
-    nvme_dir: str = ""  # folder on a local disk, for what is offloaded to nvme
+    offload_param: Offload = "none"  # where the weights lie until a layer needs them; zero 3
+    nvme_path: str = ""  # folder on a local disk, for what is offloaded to nvme
     reduce_dtype: Literal["fp32", "bf16"] = "fp32"  # in which gradients are summed over the workers
     overlap_comm: bool = False  # gradients are summed while the backward pass goes on; zero 2
-    tensor_parallel: int = 1  # workers that share one net, each with some heads, inner columns and tokens of the table
-    pipeline_parallel: int = 1  # stages of a net: each is some of its layers on workers of its own; zero 0 or 1
-    sequence_parallel: int = 1  # workers that share the tokens of a micro-batch, each with some of them
+    tensor_parallel_size: int = (
+        1  # workers that share one net, each with some heads, inner columns and tokens of the table
+    )
+    pipeline_parallel_size: int = 1  # stages of a net: each is some of its layers on workers of its own; zero 0 or 1
+    sequence_parallel_size: int = 1  # workers that share the tokens of a micro-batch, each with some of them
     deepspeed: dict[str, Any] = field(default_factory=dict)  # further keys of DeepSpeed's configuration
-    timeout: int = 600  # seconds that workers may take to meet; with hang_minutes 0 also that one waits for others
-    persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
+    init_timeout_seconds: int = (
+        600  # seconds that workers may take to meet; with hang_minutes 0 also that one waits for others
+    )
+    param_persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
 
     def __post_init__(self) -> None:
-        require(self.micro_tokens >= 1, "micro_tokens", self.micro_tokens, "a number of tokens from 1 up")
-        require(self.timeout >= 1, "timeout", self.timeout, "a number of seconds from 1 up")
-        require(self.threads >= 1, "threads", self.threads, "a number from 1 up")
-        require(self.tensor_parallel >= 1, "tensor_parallel", self.tensor_parallel, "a number of workers from 1 up")
-        pipeline, sequence = self.pipeline_parallel, self.sequence_parallel
-        require(pipeline >= 1, "pipeline_parallel", pipeline, "a number of stages from 1 up")
-        require(sequence >= 1, "sequence_parallel", sequence, "a number of workers from 1 up")
-        require(self.loader_workers >= 0, "loader_workers", self.loader_workers, "a number from 0 up")
-        allowed = "false with tensor, pipeline or sequence_parallel, which torch.compile was not tried with"
-        require(not (self.compile and self.workers_per_row > 1), "compile", self.compile, allowed)
         require(
-            not (self.zero == 0 and self.precision == "bf16"),
-            "zero",
-            self.zero,
+            self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "a number of tokens from 1 up"
+        )
+        require(
+            self.init_timeout_seconds >= 1,
+            "init_timeout_seconds",
+            self.init_timeout_seconds,
+            "a number of seconds from 1 up",
+        )
+        require(self.cpu_threads >= 1, "cpu_threads", self.cpu_threads, "a number from 1 up")
+        require(
+            self.tensor_parallel_size >= 1,
+            "tensor_parallel_size",
+            self.tensor_parallel_size,
+            "a number of workers from 1 up",
+        )
+        pipeline, sequence = self.pipeline_parallel_size, self.sequence_parallel_size
+        require(pipeline >= 1, "pipeline_parallel_size", pipeline, "a number of stages from 1 up")
+        require(sequence >= 1, "sequence_parallel_size", sequence, "a number of workers from 1 up")
+        require(
+            self.dataloader_num_workers >= 0,
+            "dataloader_num_workers",
+            self.dataloader_num_workers,
+            "a number from 0 up",
+        )
+        allowed = "false with tensor, pipeline or sequence_parallel, which torch.compile was not tried with"
+        require(not (self.torch_compile and self.workers_per_row > 1), "torch_compile", self.torch_compile, allowed)
+        require(
+            not (self.zero_stage == 0 and self.precision == "bf16"),
+            "zero_stage",
+            self.zero_stage,
             "1, 2 or 3 with bf16 (DeepSpeed's stage 0 takes a dummy Adam step in 16 bit)",
         )
         least = "a number of elements from 0 up"
-        require(self.persistence_threshold >= 0, "persistence_threshold", self.persistence_threshold, least)
+        require(
+            self.param_persistence_threshold >= 0,
+            "param_persistence_threshold",
+            self.param_persistence_threshold,
+            least,
+        )
         check_further(self.deepspeed)
         self._check_layout()
 
     def _check_layout(self) -> None:
         """Raise ValueError where keys do not go together."""
-        fits = self.precision != "fp16" or (self.device == "cuda" and self.zero > 0)
-        require(fits, "precision", self.precision, "fp32 or bf16; fp16 only with device cuda and zero 1, 2 or 3")
-        optimizer, parameters = self.offload_optimizer, self.offload_parameters
-        allowed = {0: ["none"], 3: ["none", "cpu", "nvme"]}.get(self.zero, ["none", "cpu"])
-        require(optimizer in allowed, "offload_optimizer", optimizer, f"{' or '.join(allowed)} with zero {self.zero}")
-        whole = parameters == "none" or self.zero == 3
-        require(whole, "offload_parameters", parameters, f"none with zero {self.zero}; other stages than 3 need them")
+        fits = self.precision != "fp16" or (self.device == "cuda" and self.zero_stage > 0)
+        require(fits, "precision", self.precision, "fp32 or bf16; fp16 only with device cuda and zero_stage 1, 2 or 3")
+        optimizer, parameters = self.offload_optimizer, self.offload_param
+        allowed = {0: ["none"], 3: ["none", "cpu", "nvme"]}.get(self.zero_stage, ["none", "cpu"])
+        require(
+            optimizer in allowed,
+            "offload_optimizer",
+            optimizer,
+            f"{' or '.join(allowed)} with zero_stage {self.zero_stage}",
+        )
+        whole = parameters == "none" or self.zero_stage == 3
+        require(
+            whole, "offload_param", parameters, f"none with zero_stage {self.zero_stage}; other stages than 3 need them"
+        )
         to_disk = "nvme" in (optimizer, parameters)
         wanted = "a folder on a local disk with nvme, empty without"
-        fits = bool(self.nvme_dir) == to_disk and not is_address(self.nvme_dir)
-        require(fits, "nvme_dir", self.nvme_dir, wanted)
-        check_effect(self.deepspeed, self.zero, self.precision, to_disk)
-        overlaps = not self.overlap_comm or self.zero == 2
-        require(overlaps, "overlap_comm", self.overlap_comm, f"false with zero {self.zero}: DeepSpeed can with 2 alone")
+        fits = bool(self.nvme_path) == to_disk and not is_address(self.nvme_path)
+        require(fits, "nvme_path", self.nvme_path, wanted)
+        check_effect(self.deepspeed, self.zero_stage, self.precision, to_disk)
+        overlaps = not self.overlap_comm or self.zero_stage == 2
+        require(
+            overlaps,
+            "overlap_comm",
+            self.overlap_comm,
+            f"false with zero_stage {self.zero_stage}: DeepSpeed can with 2 alone",
+        )
         near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
-        alike = near == 1 or self.tensor_parallel == 1
-        allowed_near = "1 with tensor_parallel: workers in a row have different shares of the net"
-        require(alike, "machine.deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
-        if self.pipeline_parallel > 1:
-            low = "0 or 1 with pipeline_parallel: 2 and 3 would exchange gradients at each micro-batch"
-            require(self.zero <= 1, "zero", self.zero, low)
-            require(self.precision != "fp16", "precision", self.precision, "fp32 or bf16 with pipeline_parallel")
+        alike = near == 1 or self.tensor_parallel_size == 1
+        allowed_near = "1 with tensor_parallel_size: workers in a row have different shares of the net"
+        require(alike, "engine.deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
+        if self.pipeline_parallel_size > 1:
+            low = "0 or 1 with pipeline_parallel_size: 2 and 3 would exchange gradients at each micro-batch"
+            require(self.zero_stage <= 1, "zero_stage", self.zero_stage, low)
+            require(self.precision != "fp16", "precision", self.precision, "fp32 or bf16 with pipeline_parallel_size")
 
     @property
     def workers_per_row(self) -> int:
         """Workers that read the same rows."""
-        return self.tensor_parallel * self.sequence_parallel * self.pipeline_parallel
+        return self.tensor_parallel_size * self.sequence_parallel_size * self.pipeline_parallel_size
 
     @property
     def workers_unit(self) -> int:

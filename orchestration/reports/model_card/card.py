@@ -154,7 +154,7 @@ def _recipe(run: Run, name: str) -> str:
         "training": "; ".join(
             f"{one.steps:,} steps of {one.global_batch_size:,} x {one.seq_length:,} tokens" for one in run.phases
         ),
-        "precision": run.machine.precision,
+        "precision": run.engine.precision,
         "seed": run.seed,
         "recipe hash": run.recipe_hash[:16],
     }

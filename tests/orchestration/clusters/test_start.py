@@ -67,8 +67,8 @@ def test_commands_of_these_files_name_recipes_and_clusters_that_there_are() -> N
     for _, _, *words in commands():
         cluster = words[words.index("--on") + 1]
         if not cluster.startswith("$"):
-            assert load_cluster(cluster).address == "auto"
-    assert load_cluster(documents("skypilot.yaml")[0]["envs"]["CLUSTER"]).address == "auto"
+            assert load_cluster(cluster).ray_address == "auto"
+    assert load_cluster(documents("skypilot.yaml")[0]["envs"]["CLUSTER"]).ray_address == "auto"
 
 
 def test_every_file_runs_ray_with_a_token_and_opens_no_dashboard() -> None:
@@ -179,8 +179,8 @@ def test_its_machines_have_what_its_cluster_file_asks_for() -> None:
     cluster = load_cluster(re.search(r"--on (\S+)", spec["entrypoint"])[1])  # type: ignore[index]
     (group,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     has = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    assert group["replicas"] * int(has["nvidia.com/gpu"]) == cluster.workers * cluster.gpus_per_worker
-    assert group["replicas"] * int(has["cpu"]) == cluster.workers * cluster.cpus_per_worker
+    assert group["replicas"] * int(has["nvidia.com/gpu"]) == cluster.num_workers * cluster.gpus_per_worker
+    assert group["replicas"] * int(has["cpu"]) == cluster.num_workers * cluster.cpus_per_worker
 
 
 # SkyPilot
@@ -194,7 +194,7 @@ def test_the_file_for_skypilot_has_fields_of_its_specification() -> None:
     assert task["resources"]["infra"] == "kubernetes"  # where `volumes` are
     assert set(task["secrets"].values()) == {None}
     cluster = load_cluster(task["envs"]["CLUSTER"])
-    assert task["num_nodes"] * int(task["resources"]["accelerators"].split(":")[1]) == cluster.workers
+    assert task["num_nodes"] * int(task["resources"]["accelerators"].split(":")[1]) == cluster.num_workers
     subprocess.run(["bash", "-n"], input=task["run"], text=True, check=True)
 
 
@@ -359,7 +359,7 @@ def test_the_head_of_slurm_has_an_address_that_others_reach(
 def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_path: Path) -> None:
     """Two Rays on this machine, one cluster: the training has a worker on each, and no process is left."""
     text.write(tmp_path / "text.jsonl", num_documents=300)
-    (tmp_path / "two.yaml").write_text("name: two\naddress: auto\nworkers: 2\nsamples: []\n")
+    (tmp_path / "two.yaml").write_text("name: two\nray_address: auto\nnum_workers: 2\nsample_prompts: []\n")
     words = [
         "run",
         "gpt2",

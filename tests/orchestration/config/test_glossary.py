@@ -15,10 +15,11 @@ from orchestration.config.glossary import ABSENT, BY_NAME, KINDS, TERMS, markdow
 from orchestration.config.keys import parts
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
+from training.specs import Machine
 
 README = Path(__file__).parents[3] / "README.md"
 FOREIGN = sorted(name for name, term in BY_NAME.items() if name in (*term.transformers, *term.megatron))
-AT_THE_TOP = {field.name for field in dataclasses.fields(Recipe)}
+AT_THE_TOP = {field.name for part in (Recipe, Cluster, Machine) for field in dataclasses.fields(part)}
 
 
 def keys_of(value: Any, prefix: str = "") -> set[str]:
@@ -69,7 +70,7 @@ def test_no_name_stands_for_two_keys() -> None:
             "model.max_positions=7",
             "model.max_positions is not a key; here it is model.position_embedding.max_position_embeddings",
         ),
-        ("zero_stage=3", "zero_stage is not a key; here it is cluster.machine.zero"),
+        ("tp_size=3", "tp_size is not a key; here it is cluster.engine.tensor_parallel_size"),
         (
             "optimizer.weight_decya=0",
             "optimizer.weight_decya is not a key of optimizer; did you mean optimizer.weight_decay?",
@@ -95,8 +96,8 @@ def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:
 
 
 def test_a_cluster_file_answers_too() -> None:
-    with pytest.raises(BadInput, match=r"machine\.bf16 is not a key; here it is machine\.precision"):
-        load_cluster("local", ["cluster.machine.bf16=true"])
+    with pytest.raises(BadInput, match=r"engine\.bf16 is not a key; here it is engine\.precision"):
+        load_cluster("local", ["cluster.engine.bf16=true"])
 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name not in AT_THE_TOP])

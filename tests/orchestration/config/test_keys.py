@@ -39,9 +39,7 @@ def test_there_are_parts_of_every_kind() -> None:
     assert {"optimizer.lamb", "model.generator_discriminator", "masking.span", "losses.sentence_pair"} <= set(
         keys.key_names()
     )
-    assert {"data.tokenizer.byte_level_bpe", "corpus.sources.warc", "cluster.machine", "phases"} <= set(
-        keys.key_names()
-    )
+    assert {"data.tokenizer.byte_level_bpe", "corpus.sources.warc", "cluster.engine", "phases"} <= set(keys.key_names())
 
 
 @pytest.mark.parametrize(
@@ -52,8 +50,8 @@ def test_there_are_parts_of_every_kind() -> None:
         ("adamw", ["optimizer.adamw"]),
         ("masking.span", ["masking.span"]),
         ("span", ["masking.span"]),
-        ("cluster", ["cluster", "cluster.machine", "cluster.stability", "cluster.beam"]),
-        ("machine", ["cluster.machine"]),
+        ("cluster", ["cluster", "cluster.engine", "cluster.loss_spikes", "cluster.beam"]),
+        ("engine", ["cluster.engine"]),
         ("phases.0.steps", ["phases"]),
         ("dedup", ["corpus.dedup"]),
     ],

@@ -305,10 +305,10 @@ def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_a
 
 
 def test_overrides_of_the_cluster_go_to_the_cluster():
-    of_recipe, of_cluster = split_overrides(["seed=3", "cluster.workers=5", "cluster.machine.zero=3"])
+    of_recipe, of_cluster = split_overrides(["seed=3", "cluster.num_workers=5", "cluster.engine.zero_stage=3"])
     cluster = load_cluster("local", of_cluster)
     assert of_recipe == ["seed=3"]
-    assert (cluster.workers, cluster.machine.zero) == (5, 3)
+    assert (cluster.num_workers, cluster.engine.zero_stage) == (5, 3)
 
 
 @pytest.mark.parametrize("name", names("recipes"))
@@ -548,7 +548,7 @@ IMPOSSIBLE = [
     (
         "bert_base",
         ["phases.0.global_batch_size=1"],
-        "phases.0.global_batch_size is 1, fewer rows than the 2 workers; lower cluster.workers",
+        "phases.0.global_batch_size is 1, fewer rows than the 2 workers; lower cluster.num_workers",
     ),
     (
         "bert_base",
@@ -683,15 +683,15 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize(("name", "overrides", "said"), IMPOSSIBLE)
 def test_an_impossible_recipe_is_refused_with_what_to_do(name, overrides, said):
-    problems = check(load(name, overrides), load_cluster("local", ["workers=2"]))
+    problems = check(load(name, overrides), load_cluster("local", ["num_workers=2"]))
     assert any(said in problem for problem in problems), problems
     assert all("\n" not in problem for problem in problems)
 
 
 def test_a_row_must_fit_into_a_micro_batch():
-    problems = check(load("gpt2"), load_cluster("local", ["workers=1", "machine.micro_tokens=1000"]))
+    problems = check(load("gpt2"), load_cluster("local", ["num_workers=1", "engine.micro_batch_tokens=1000"]))
     assert problems == [
-        "phases.0.seq_length is 1024, cluster.machine.micro_tokens is 1000: less than one row; raise it"
+        "phases.0.seq_length is 1024, cluster.engine.micro_batch_tokens is 1000: less than one row; raise it"
     ]
 
 
@@ -699,7 +699,8 @@ UNSPLIT = [
     (
         "bert_base",
         8,
-        "cluster.machine.tensor_parallel is 8, model.num_attention_heads is 12, allowed is a multiple of the 8 workers",
+        "cluster.engine.tensor_parallel_size is 8, model.num_attention_heads is 12, allowed is a multiple of the 8 "
+        "workers",
     ),
     (
         "gpt2",
@@ -719,7 +720,7 @@ UNSPLIT = [
 
 @pytest.mark.parametrize(("name", "tensor", "said"), UNSPLIT)
 def test_a_net_that_cannot_be_split_is_refused_with_what_to_do(name, tensor, said):
-    given = ["workers=24", f"machine.tensor_parallel={tensor}"]
+    given = ["num_workers=24", f"engine.tensor_parallel_size={tensor}"]
     (problem,) = check(load(name), load_cluster("local", given))
     assert said in problem
     assert "\n" not in problem
@@ -727,13 +728,13 @@ def test_a_net_that_cannot_be_split_is_refused_with_what_to_do(name, tensor, sai
 
 def test_an_optimiser_that_needs_whole_tensors_is_refused_with_others_that_do_not(monkeypatch):
     monkeypatch.setattr(Adafactor, "takes_slices", False)
-    (problem,) = check(load("t5_11b"), load_cluster("local", ["workers=24", "machine.tensor_parallel=8"]))
+    (problem,) = check(load("t5_11b"), load_cluster("local", ["num_workers=24", "engine.tensor_parallel_size=8"]))
     assert "optimizer.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw or lamb" in problem
 
 
 @pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large", "t5_11b", "xlnet_large"])
 def test_a_giant_may_be_split_over_eight_workers(name):
-    given = ["workers=16", "machine.tensor_parallel=8"]
+    given = ["num_workers=16", "engine.tensor_parallel_size=8"]
     assert check(load(name), load_cluster("local", given)) == []
 
 
@@ -741,7 +742,7 @@ UNSTAGED = [
     (
         "albert_base",
         2,
-        "cluster.machine.pipeline_parallel is 2, model.parameter_sharing is all, allowed with stages is none",
+        "cluster.engine.pipeline_parallel_size is 2, model.parameter_sharing is all, allowed with stages is none",
     ),
     (
         "t5_base",
@@ -765,7 +766,7 @@ UNSTAGED = [
 
 @pytest.mark.parametrize(("name", "stages", "said"), UNSTAGED)
 def test_a_net_that_has_no_stages_is_refused_with_what_to_do(name, stages, said):
-    given = ["workers=24", f"machine.pipeline_parallel={stages}", "machine.zero=1"]
+    given = ["num_workers=24", f"engine.pipeline_parallel_size={stages}", "engine.zero_stage=1"]
     problems = check(load(name), load_cluster("local", given))
     assert any(said in problem for problem in problems), problems
     assert all("\n" not in problem for problem in problems)
@@ -785,8 +786,12 @@ LAYOUTS = [
 
 @pytest.mark.parametrize(("name", "workers", "tensor", "stages"), LAYOUTS)
 def test_published_layouts_can_be_written_down(name, workers, tensor, stages):
-    given = [f"workers={workers}", f"machine.tensor_parallel={tensor}", f"machine.pipeline_parallel={stages}"]
-    cluster = load_cluster("local", [*given, "machine.zero=1"])
+    given = [
+        f"num_workers={workers}",
+        f"engine.tensor_parallel_size={tensor}",
+        f"engine.pipeline_parallel_size={stages}",
+    ]
+    cluster = load_cluster("local", [*given, "engine.zero_stage=1"])
     assert check(load(name), cluster) == []
 
 
@@ -794,7 +799,7 @@ UNCHUNKED = [
     (
         "bert_base",
         8,
-        "cluster.machine.sequence_parallel is 8, model.num_attention_heads is 12, allowed is a multiple of the 8 "
+        "cluster.engine.sequence_parallel_size is 8, model.num_attention_heads is 12, allowed is a multiple of the 8 "
         "workers",
     ),
     ("t5_base", 2, "model.kind is encoder_decoder, whose tokens are not shared; give another one, 1 where nothing is"),
@@ -811,31 +816,35 @@ UNCHUNKED = [
 
 @pytest.mark.parametrize(("name", "sequence", "said"), UNCHUNKED)
 def test_tokens_that_cannot_be_shared_are_refused_with_what_to_do(name, sequence, said):
-    (problem,) = check(load(name), load_cluster("local", ["workers=24", f"machine.sequence_parallel={sequence}"]))
+    (problem,) = check(
+        load(name), load_cluster("local", ["num_workers=24", f"engine.sequence_parallel_size={sequence}"])
+    )
     assert said in problem
     assert "\n" not in problem
 
 
 def test_heads_are_shared_by_both_sorts_of_groups():
-    both = ["workers=16", "machine.tensor_parallel=4", "machine.sequence_parallel=4"]
+    both = ["num_workers=16", "engine.tensor_parallel_size=4", "engine.sequence_parallel_size=4"]
     assert check(load("gpt3_6_7b"), load_cluster("local", both)) == []
-    (problem,) = check(load("gpt2_medium"), load_cluster("local", [*both, "machine.sequence_parallel=8", "workers=32"]))
+    (problem,) = check(
+        load("gpt2_medium"), load_cluster("local", [*both, "engine.sequence_parallel_size=8", "num_workers=32"])
+    )
     assert "model.num_attention_heads is 16, allowed is a multiple of the 32 workers that share rows" in problem
 
 
 def test_workers_are_whole_groups_that_share_a_net():
     with pytest.raises(
-        BadInput, match=r"workers is 3, allowed is 0, or a multiple of machine\.tensor_parallel x .* \(2\)"
+        BadInput, match=r"num_workers is 3, allowed is 0, or a multiple of engine\.tensor_parallel_size x .* \(2\)"
     ):
-        load_cluster("local", ["workers=3", "machine.tensor_parallel=2"])
-    cluster = load_cluster("local", ["machine.tensor_parallel=64"])
-    assert cluster.num_workers(load("bert_base")) == 64
+        load_cluster("local", ["num_workers=3", "engine.tensor_parallel_size=2"])
+    cluster = load_cluster("local", ["engine.tensor_parallel_size=64"])
+    assert cluster.count_workers(load("bert_base")) == 64
     problems = check(
         load("gpt2", ["phases.0.global_batch_size=2"]),
-        load_cluster("local", ["workers=6", "machine.tensor_parallel=2"]),
+        load_cluster("local", ["num_workers=6", "engine.tensor_parallel_size=2"]),
     )
     assert problems == [
-        "phases.0.global_batch_size is 2, fewer rows than the 3 groups of workers; lower cluster.workers"
+        "phases.0.global_batch_size is 2, fewer rows than the 3 groups of workers; lower cluster.num_workers"
     ]
 
 
@@ -878,7 +887,7 @@ def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("profile=38", "cluster.profile is 38 steps, the run has 37 behind its first 3; lower it"),
+        ("profile_steps=38", "cluster.profile_steps is 38 steps, the run has 37 behind its first 3; lower it"),
         ("skip_steps=[7, 41]", "cluster.skip_steps has 41, the whole run has 40 steps; leave it out"),
     ],
 )
@@ -886,16 +895,16 @@ def test_steps_that_a_run_does_not_have_are_refused(override: str, problem: str)
     recipe = load(
         "bert_base", ["phases=[{seq_length: 128, global_batch_size: 256, steps: 40}]", "optimizer.warmup_steps=4"]
     )
-    assert check(recipe, load_cluster("local", ["workers=2", override])) == [problem]
+    assert check(recipe, load_cluster("local", ["num_workers=2", override])) == [problem]
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("profile=-1", r"profile is -1, allowed is a number of steps from 0 \(none\) to 100"),
+        ("profile_steps=-1", r"profile_steps is -1, allowed is a number of steps from 0 \(none\) to 100"),
         ("skip_steps=[0]", r"skip_steps is \[0\], allowed is steps from 1 up"),
-        ("stability.policy=ignore", "stability.policy is 'ignore', allowed are off, warn, fail, skip, rollback"),
-        ("stability.sigma=5", "stability.sigma is not a key"),
+        ("loss_spikes.policy=ignore", "loss_spikes.policy is 'ignore', allowed are off, warn, fail, skip, rollback"),
+        ("loss_spikes.sigma=5", "loss_spikes.sigma is not a key"),
     ],
 )
 def test_what_a_cluster_cannot_skip_or_profile_is_refused(override: str, message: str) -> None:
@@ -905,57 +914,65 @@ def test_what_a_cluster_cannot_skip_or_profile_is_refused(override: str, message
 
 def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_rows():
     recipe = load("bert_base", ["phases=[{seq_length: 8, global_batch_size: 1, steps: 1}]"])
-    assert load_cluster("local").num_workers(recipe) == 1
-    assert load_cluster("local", ["workers=3"]).num_workers(recipe) == 3
+    assert load_cluster("local").count_workers(recipe) == 1
+    assert load_cluster("local", ["num_workers=3"]).count_workers(recipe) == 3
 
 
-HPZ = ["machine.zero=3", "machine.deepspeed={zero_optimization: {zero_hpz_partition_size: 4}}"]
+HPZ = ["engine.zero_stage=3", "engine.deepspeed={zero_optimization: {zero_hpz_partition_size: 4}}"]
 
 
 def test_workers_are_whole_partitions_of_deepspeed(monkeypatch):
     """With 6 workers and partitions of 4 each worker ended in a traceback."""
-    with pytest.raises(BadInput, match=r"workers is 6, allowed is 0, or a multiple of .*partition_size: of 4"):
-        load_cluster("local", ["workers=6", *HPZ])
+    with pytest.raises(BadInput, match=r"num_workers is 6, allowed is 0, or a multiple of .*partition_size: of 4"):
+        load_cluster("local", ["num_workers=6", *HPZ])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(11)))
     cluster, recipe = load_cluster("local", HPZ), load("bert_base")
-    assert cluster.num_workers(recipe) == 8
+    assert cluster.count_workers(recipe) == 8
     assert cluster.workers_in(3, recipe) == 4  # one partition at least
     assert cluster.workers_in(11, load("bert_base", ["phases.0.global_batch_size=5"])) == 4  # no more than rows
-    both = load_cluster("local", ["machine.sequence_parallel=6", *HPZ])
+    both = load_cluster("local", ["engine.sequence_parallel_size=6", *HPZ])
     assert both.workers_in(40, recipe) == 36
 
 
 def test_a_cluster_of_gpus_without_a_number_of_workers_takes_the_gpus(monkeypatch):
     """It took the cores of this machine, divided by those of a worker."""
     monkeypatch.setattr("orchestration.config.recipe.gpus_here", lambda: 3 * (("a GPU", 1e9),))
-    cluster = load_cluster("one_gpu", ["workers=0"])
-    assert cluster.num_workers(load("bert_base")) == 3
-    assert cluster.num_workers(load("bert_base", ["phases=[{seq_length: 8, global_batch_size: 2, steps: 1}]"])) == 2
-    with_tensor = load_cluster("one_gpu", ["workers=0", "machine.tensor_parallel=2"])
-    assert with_tensor.num_workers(load("bert_base")) == 2
+    cluster = load_cluster("one_gpu", ["num_workers=0"])
+    assert cluster.count_workers(load("bert_base")) == 3
+    assert cluster.count_workers(load("bert_base", ["phases=[{seq_length: 8, global_batch_size: 2, steps: 1}]"])) == 2
+    with_tensor = load_cluster("one_gpu", ["num_workers=0", "engine.tensor_parallel_size=2"])
+    assert with_tensor.count_workers(load("bert_base")) == 2
 
 
 def test_cores_have_no_make_of_a_gpu():
-    with pytest.raises(BadInput, match="hardware is 'h100', allowed is empty with device cpu"):
-        load_cluster("local", ["hardware=h100"])
+    with pytest.raises(BadInput, match="gpu_type is 'h100', allowed is empty with device cpu"):
+        load_cluster("local", ["gpu_type=h100"])
 
 
 def test_a_cluster_that_runs_elsewhere_says_how_many_workers_it_has():
-    (problem,) = check(load("bert_base"), load_cluster("local", ["address=auto"]))
-    assert problem.startswith("cluster.workers is 0, allowed with an address is a number from 1 up")
-    assert check(load("bert_base"), load_cluster("local", ["address=auto", "workers=2"])) == []
+    (problem,) = check(load("bert_base"), load_cluster("local", ["ray_address=auto"]))
+    assert problem.startswith("cluster.num_workers is 0, allowed with an address is a number from 1 up")
+    assert check(load("bert_base"), load_cluster("local", ["ray_address=auto", "num_workers=2"])) == []
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "keys"),
     [
         *((name, [], []) for name in names("clusters")),
-        ("local", ["grow_minutes=0", "workers=2", "min_workers=2"], ["min_workers", "grow_minutes"]),
-        ("cpu_cluster", ["grow_minutes=0", "min_workers=2"], []),
-        ("local", ["stability.sigmas=5", "stability.most=3"], ["stability.sigmas", "stability.most"]),
-        ("local", ["stability.sigmas=5", "stability.policy=warn"], []),
-        ("local", ["machine.persistence_threshold=0"], ["machine.persistence_threshold"]),
-        ("local", ["machine.persistence_threshold=0", "machine.zero=3"], []),
+        (
+            "local",
+            ["scale_up_interval_minutes=0", "num_workers=2", "min_workers=2"],
+            ["min_workers", "scale_up_interval_minutes"],
+        ),
+        ("cpu_cluster", ["scale_up_interval_minutes=0", "min_workers=2"], []),
+        (
+            "local",
+            ["loss_spikes.threshold_sigmas=5", "loss_spikes.max_skips=3"],
+            ["loss_spikes.threshold_sigmas", "loss_spikes.max_skips"],
+        ),
+        ("local", ["loss_spikes.threshold_sigmas=5", "loss_spikes.policy=warn"], []),
+        ("local", ["engine.param_persistence_threshold=0"], ["engine.param_persistence_threshold"]),
+        ("local", ["engine.param_persistence_threshold=0", "engine.zero_stage=3"], []),
         ("local", ["beam.options={flink_master: 'far:8081'}"], ["beam.options.flink_master"]),
         ("flink", ["beam.options={direct_num_workers: 4}"], ["beam.options.direct_num_workers"]),
         ("local", ["beam.options={direct_num_workers: 4}"], []),
@@ -997,8 +1014,8 @@ def test_a_device_and_its_gpus_must_agree():
             load_cluster(name, [f"gpus_per_worker={number}"])
     with pytest.raises(BadInput, match="gpus_per_worker is 0, allowed is 1 with device cuda"):
         load_cluster("one_gpu", ["gpus_per_worker=0"])
-    with pytest.raises(BadInput, match=r"machine\.zero is 0, allowed is 1, 2 or 3 with bf16"):
-        load_cluster("one_gpu", ["machine.zero=0"])
+    with pytest.raises(BadInput, match=r"engine\.zero_stage is 0, allowed is 1, 2 or 3 with bf16"):
+        load_cluster("one_gpu", ["engine.zero_stage=0"])
 
 
 def test_flat_names_every_leaf():
@@ -1012,4 +1029,4 @@ def test_workers_are_no_more_than_a_control_group_has_cores_and_memory_for(monke
     """Under 2 GB and half a core there were as many as the machine has cores, and the kernel ended them."""
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
     monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.Memory(memory, memory))
-    assert load_cluster("local").num_workers(load("bert_base")) == workers
+    assert load_cluster("local").count_workers(load("bert_base")) == workers

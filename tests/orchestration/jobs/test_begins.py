@@ -43,7 +43,7 @@ def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: l
 def test_checkpoints_that_a_run_kept_are_scored_too(
     net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run kept weights where `cluster.weights_every` was set before it began, and no others were scored."""
+    """A run kept weights where `cluster.save_weights_every` was set before it began, and no others were scored."""
     for step in (10, 20, 30):
         checkpoint = net.folder / "checkpoints" / f"step-{step:09d}"
         checkpoint.mkdir(parents=True)

@@ -21,8 +21,8 @@ def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: Subject, data
     mine = replace(task, grids={"mine": grid})
     asked = Wanted(tasks=[mine], data=data, grid="mine", seeds=1)
     assert planned(net, asked)[0].cells
-    with pytest.raises(BadInput, match=r"give cluster\.machine\.zero=2"):
-        planned(net, replace(asked, machine=Machine(precision="bf16", zero=3)))
+    with pytest.raises(BadInput, match=r"give cluster\.engine\.zero_stage=2"):
+        planned(net, replace(asked, machine=Machine(precision="bf16", zero_stage=3)))
     (data / "SST-2/test-labeled.tsv").write_text((data / "SST-2/dev.tsv").read_text())
     (data / "SST-2/dev.tsv").unlink()
     with pytest.raises(BadInput, match="takes the weights that are best on dev, and no labelled dev split is at hand"):

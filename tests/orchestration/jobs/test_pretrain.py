@@ -45,7 +45,7 @@ def finished(spec: ModelSpec, folder: Path) -> Path:
         corpus=str(folder / "corpus"),
         vocab_size=spec.vocab_size,
         folder=str(folder),
-        machine=Machine(),
+        engine=Machine(),
     )
     (folder / launch.RUN).write_text(run.to_json())
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
@@ -94,7 +94,7 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
     for folder in ("weights", "export"):
         shutil.rmtree(run / folder)
     other = stored_run(run)
-    trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optimizer, other.machine)
+    trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optimizer, other.engine)
     about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
     Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})
     files, becomes, _ = learn.export(run, tmp_path / "hf", step=5)
@@ -103,7 +103,9 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
     _, weights = from_transformers(tmp_path / "hf")
     assert torch.equal(weights["trunk.tokens.weight"], trained.full_state()["trunk.tokens.weight"])
     assert "step 5 of 1" in (tmp_path / "hf" / "README.md").read_text()
-    with pytest.raises(BadInput, match=r"--step 6: .* has kept these steps: 5; cluster.keep_every=STEPS keeps more"):
+    with pytest.raises(
+        BadInput, match=r"--step 6: .* has kept these steps: 5; cluster.keep_checkpoint_every=STEPS keeps more"
+    ):
         learn.export(run, tmp_path / "other", step=6)
     with pytest.raises(BadInput, match="--push a/b: with --step only a folder is written"):
         learn.export(run, tmp_path / "other", step=5, repo="a/b")

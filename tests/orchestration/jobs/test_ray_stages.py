@@ -66,12 +66,12 @@ def do(job: Job, resume: Any = "allow") -> None:
 
 
 def test_both_stages_are_done_on_one_ray(happened: list[str], text: Path) -> None:
-    do(job_of(text, "cluster.workers=1"))
+    do(job_of(text, "cluster.num_workers=1"))
     assert happened == [f"Ray of {cores()} cores starts", "trained", "evaluated", "Ray ends"]
 
 
 def test_it_has_room_for_all_workers(happened: list[str], text: Path) -> None:
-    do(job_of(text, "cluster.workers=16", "cluster.cpus_per_worker=20"))
+    do(job_of(text, "cluster.num_workers=16", "cluster.cpus_per_worker=20"))
     assert happened[0] == "Ray of 320 cores starts"
 
 

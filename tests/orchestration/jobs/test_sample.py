@@ -59,7 +59,7 @@ def finished(spec: ModelSpec, folder: Path, **changes: Any) -> Path:
         corpus=str(folder / "corpus"),
         vocab_size=spec.vocab_size,
         folder=str(folder),
-        machine=Machine(),
+        engine=Machine(),
         **({"sampling": SAMPLED if spec is DECODER else NOISED} | changes),
     )
     (folder / launch.RUN).write_text(run.to_json())

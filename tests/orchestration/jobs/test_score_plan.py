@@ -409,7 +409,9 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
     with pytest.raises(
         BadInput, match=r"optimizer.learning_rate=1: .* is trained, and no key of its recipe changes it"
     ):
-        subject.subject_of(Flags(recipe=str(net.folder), overrides=("optimizer.learning_rate=1", "cluster.workers=2")))
+        subject.subject_of(
+            Flags(recipe=str(net.folder), overrides=("optimizer.learning_rate=1", "cluster.num_workers=2"))
+        )
     for name, value in {
         "scale": "tiny",
         "data": ("/nosuch",),
@@ -420,9 +422,9 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
         for folder in (net.folder, folder_of_transformers(tmp_path / name)):
             with pytest.raises(BadInput, match=f"^{option}: {folder} is trained, and .* changes it; leave that out$"):
                 subject.subject_of(Flags(recipe=str(folder), **{name: value}))  # type: ignore[arg-type]
-    given = Flags(recipe=str(net.folder), overrides=("cluster.tuning_workers=2", "cluster.machine.threads=3"))
+    given = Flags(recipe=str(net.folder), overrides=("cluster.finetuning_workers=2", "cluster.engine.cpu_threads=3"))
     assert subject.subject_of(given) == net
     cluster = cluster_of(given)
-    assert (cluster.tuning_workers, cluster.machine.threads) == (2, 3)
+    assert (cluster.finetuning_workers, cluster.engine.cpu_threads) == (2, 3)
     with pytest.raises(BadInput, match="tuning_workers is 0, allowed is a number of workers from 1 up"):
-        cluster_of(Flags(recipe="bert_base", overrides=("cluster.tuning_workers=0",)))
+        cluster_of(Flags(recipe="bert_base", overrides=("cluster.finetuning_workers=0",)))

@@ -39,8 +39,8 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
         "optimizer.learning_rate=1e-3",
         "data.tokenizer.path=tok.json",
         "data.corpus=mine.yaml",
-        "cluster.address=other:1",
-        "cluster.workers=1",
+        "cluster.ray_address=other:1",
+        "cluster.num_workers=1",
     )
     data = ("text", "demo", "jsonl:text#body", "cc-2019=text", "wiki.en=jsonl:text")
     flags = Flags(recipe="mine.yaml", overrides=given, data=data, on="./boxes.yaml")
@@ -48,11 +48,11 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
     assert words[:6] == ["exec", "python", "-m", "sesame", "train", f"{here}/mine.yaml"]
     assert words[6:12] == [
         "optimizer.learning_rate=1e-3",
-        "cluster.workers=1",
+        "cluster.num_workers=1",
         f"init_checkpoint={here}/weights",
         f"data.tokenizer.path={here}/tok.json",
         f"data.corpus={here}/mine.yaml",
-        "cluster.address=auto",
+        "cluster.ray_address=auto",
     ]
     assert words[12:] == [
         "--on", f"{here}/boxes.yaml", "--data", f"{here}/text", "--data", "demo", "--data", f"jsonl:{here}/text#body",
@@ -69,22 +69,22 @@ def test_paths_inside_of_a_recipe_file_are_those_of_who_sends_it(here: Path) -> 
     )
     paths = [f"init_checkpoint={here}/weights", f"data.tokenizer.path={here}/tok.json", f"data.corpus={here}/mine.yaml"]
     sent = submission.there(Flags(recipe="mine.yaml", overrides=["optimizer.learning_rate=1e-3"]))
-    assert list(sent.overrides) == ["optimizer.learning_rate=1e-3", *paths, "cluster.address=auto"]
+    assert list(sent.overrides) == ["optimizer.learning_rate=1e-3", *paths, "cluster.ray_address=auto"]
     (here / "demo").mkdir()  # a corpus of Sesame
     sent = submission.there(
         Flags(recipe="mine.yaml", overrides=["init_checkpoint=''", "data.corpus=demo"], scale="tiny")
     )
-    assert list(sent.overrides) == ["init_checkpoint=''", "data.corpus=demo", paths[1], "cluster.address=auto"]
+    assert list(sent.overrides) == ["init_checkpoint=''", "data.corpus=demo", paths[1], "cluster.ray_address=auto"]
     sent = submission.there(Flags(recipe="gpt2", overrides=["data.tokenizer={kind: byte_level_bpe, path: 'tok.json'}"]))
-    assert list(sent.overrides)[1:] == [paths[1], "cluster.address=auto"]
-    assert list(submission.there(Flags(recipe="gpt2")).overrides) == ["cluster.address=auto"]
+    assert list(sent.overrides)[1:] == [paths[1], "cluster.ray_address=auto"]
+    assert list(submission.there(Flags(recipe="gpt2")).overrides) == ["cluster.ray_address=auto"]
 
 
 def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path) -> None:
     ids = {
         name_of(),
         name_of("optimizer.learning_rate=1e-3"),
-        name_of("cluster.machine.zero=1"),
+        name_of("cluster.engine.zero_stage=1"),
         name_of(verb="train"),
         name_of(seed=7),
         name_of(hold_out=0.1),
@@ -93,7 +93,7 @@ def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path
     assert len(ids) == 7
     assert all(one.startswith("gpt2_tiny-") for one in ids)
     assert name_of() == name_of(out=here / "work")
-    assert name_of("cluster.workers=2") == name_of("cluster.address=127.0.0.1:6379", "cluster.workers=2")
+    assert name_of("cluster.num_workers=2") == name_of("cluster.ray_address=127.0.0.1:6379", "cluster.num_workers=2")
     os.chdir(here / "text")
     flags = Flags(recipe="gpt2", scale="tiny", data=(str(here / "text"),), out=here / "work")
     assert submission.identity(open_job(flags), flags, "run") in ids
@@ -127,9 +127,9 @@ def test_two_jobs_never_write_into_one_folder(status: str) -> None:
 
 def test_what_is_assumed_of_gpus_that_a_cluster_file_does_not_name_is_said(tmp_path: Path) -> None:
     nameless = tmp_path / "mine.yaml"
-    nameless.write_text("{name: mine, gpus_per_worker: 1, workers: 2, machine: {device: cuda, precision: bf16}}")
+    nameless.write_text("{name: mine, gpus_per_worker: 1, num_workers: 2, engine: {device: cuda, precision: bf16}}")
     unnamed = submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on=str(nameless))))
-    assert unnamed[0] == "h100 assumed: mine names no hardware; set cluster.hardware"
+    assert unnamed[0] == "h100 assumed: mine names no gpu_type; set cluster.gpu_type"
     assert not any(
         "assumed" in note for note in submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on="8xh100")))
     )

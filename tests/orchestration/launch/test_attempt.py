@@ -28,7 +28,7 @@ GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Time
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return mini_run(tmp_path / "corpus", tmp_path / "run", machine=Machine(timeout=600))
+    return mini_run(tmp_path / "corpus", tmp_path / "run", engine=Machine(init_timeout_seconds=600))
 
 
 def attempt(run: Run, asked: Asked | None = None, hang_s: float = 600.0, workers: int = 2) -> Attempt:
@@ -138,12 +138,12 @@ def test_a_node_that_cannot_be_prepared_is_one_line(run: Run, monkeypatch: pytes
 def test_the_watch_is_there_before_a_collective_call_fails(run: Run) -> None:
     """With the keys as they are both waited 600 s, and other work than steps is given six times as long."""
     each = attempt(run)
-    assert each.run.machine.timeout == each.watch.timeout_s == DAY_S
+    assert each.run.engine.init_timeout_seconds == each.watch.timeout_s == DAY_S
     for rank in (0, 1):
         hear(each, rank, "checkpoint", 100.0)
-    assert each.watch.patience_s([0, 1]) < each.run.machine.timeout
-    assert attempt(run, hang_s=0.0).run.machine.timeout == 600
-    assert attempt(run, hang_s=86_400.0).run.machine.timeout == 6 * 86_400 + 60
+    assert each.watch.patience_s([0, 1]) < each.run.engine.init_timeout_seconds
+    assert attempt(run, hang_s=0.0).run.engine.init_timeout_seconds == 600
+    assert attempt(run, hang_s=86_400.0).run.engine.init_timeout_seconds == 6 * 86_400 + 60
 
 
 # How far it is

@@ -181,7 +181,7 @@ def test_a_signal_ends_the_grid_and_what_is_done_stays(some: list[Cell]) -> None
 
 
 def test_a_cell_in_bfloat16_goes_through_deepspeed(some: list[Cell]) -> None:
-    half = replace(some[0], machine=Machine(precision="bf16", zero=2))
+    half = replace(some[0], machine=Machine(precision="bf16", zero_stage=2))
     found, failed = done([half], Room())
     assert failed == {}
     assert 0 <= found[0].scores["dev"]["accuracy"] <= 1
@@ -199,7 +199,9 @@ def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[Cell], ze
     assert cell.tuning is not None
     still = replace(cell, tuning=replace(cell.tuning, dropout=0.0))  # each worker draws noise of its own
     alone = cells.evaluate_cell(still)
-    machine = replace(still.machine, zero=zero, persistence_threshold=0, micro_tokens=32)  # several passes a worker
+    machine = replace(
+        still.machine, zero_stage=zero, param_persistence_threshold=0, micro_batch_tokens=32
+    )  # several passes a worker
     together = replace(still, machine=machine)
     found, failed = done([together, together], Room(workers=2))
     assert failed == {}
@@ -217,7 +219,7 @@ def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[Cell]) -> None
 
 def test_a_group_that_never_fits_is_one_line(some: list[Cell]) -> None:
     with pytest.raises(ResourceError, match=r"wants 4 CPUs by the cluster file, Ray has 2 in all"):
-        done(some, Room(cpus=2, workers=2))
+        done(some, Room(cpus=2, num_workers=2))
 
 
 def test_two_workers_begin_with_the_same_and_keep_it(some: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +228,7 @@ def test_two_workers_begin_with_the_same_and_keep_it(some: list[Cell], monkeypat
     assert isinstance(task, TaskFile)
     assert some[0].tuning is not None
     begins = replace(some[0], begin=(task, some[0].tuning), tuning=replace(some[0].tuning, start="sst2"))
-    both = replace(begins, machine=Machine(zero=2))
+    both = replace(begins, machine=Machine(zero_stage=2))
     found, failed = done([both, both], Room(workers=2))
     assert failed == {}
     assert found[0] == found[1]

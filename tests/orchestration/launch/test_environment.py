@@ -107,7 +107,7 @@ def test_no_file_log_table_or_command_line_has_them(
         "optimizer.warmup_steps=2",
         "eval_tasks=[follows]",
     ]
-    values = [*(f"cluster.{one}" for one in VALUES), "cluster.workers=2", "--scale", "tiny", "--dashboard"]
+    values = [*(f"cluster.{one}" for one in VALUES), "cluster.num_workers=2", "--scale", "tiny", "--dashboard"]
     place = [
         "--data",
         str(tmp_path / "text.jsonl"),
@@ -144,7 +144,7 @@ def test_a_network_interface_of_the_cluster_file_counts(
         'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":3}]',
         "optimizer.warmup_steps=2",
         "eval_tasks=[]",
-        "cluster.workers=2",
+        "cluster.num_workers=2",
     ]
     with pytest.raises(Exception, match="nowhere0"):
         main(["run", *recipe, "cluster.env.GLOO_SOCKET_IFNAME=nowhere0", *place])

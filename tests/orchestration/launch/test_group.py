@@ -88,8 +88,8 @@ def test_workers_that_share_a_net_leave_whole_weights(
     whole: Any, corpus: Path, place: track.Place, tmp_path: Path
 ) -> None:
     folder, _ = whole
-    shared = Machine(tensor_parallel=2)
-    start(run_of(corpus, tmp_path / "shared", machine=shared), place)
+    shared = Machine(tensor_parallel_size=2)
+    start(run_of(corpus, tmp_path / "shared", engine=shared), place)
     found, wanted = (dict(losses(each)) for each in (tmp_path / "shared", folder))
     assert found == pytest.approx(wanted, rel=1e-4)
     (its_spec, its), (spec, weights) = (load_weights(each / "weights") for each in (tmp_path / "shared", folder))
@@ -99,7 +99,7 @@ def test_workers_that_share_a_net_leave_whole_weights(
 
 def test_stages_of_a_net_leave_whole_weights(whole: Any, corpus: Path, place: track.Place, tmp_path: Path) -> None:
     folder, _ = whole
-    start(run_of(corpus, tmp_path / "staged", machine=Machine(pipeline_parallel=2, zero=1)), place)
+    start(run_of(corpus, tmp_path / "staged", engine=Machine(pipeline_parallel_size=2, zero_stage=1)), place)
     found, wanted = (dict(losses(each)) for each in (tmp_path / "staged", folder))
     assert found == pytest.approx(wanted, rel=1e-4)
     (its_spec, its), (spec, weights) = (load_weights(each / "weights") for each in (tmp_path / "staged", folder))
@@ -141,7 +141,7 @@ def test_the_same_command_goes_on_with_fewer_workers(
 ) -> None:
     with pytest.raises(Preempted):
         start(run_of(corpus, tmp_path), place, on_progress=once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM)))
-    assert start(run_of(corpus, tmp_path), place, workers=1).finished
+    assert start(run_of(corpus, tmp_path), place, num_workers=1).finished
     found, wanted = (dict(losses(folder)) for folder in (tmp_path, whole[0]))
     assert found == pytest.approx(wanted, rel=1e-6)
 
@@ -163,7 +163,7 @@ def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
     monkeypatch.setattr(placement, "PLACEMENT_S", 0.5)
     events: list[Mapping[str, Any]] = []
     with pytest.raises(ResourceError, match=r"64 workers of 1 CPU have no place, Ray has \d+ CPUs? \(\d+ free\)"):
-        start(run_of(corpus, tmp_path), place, workers=64, on_progress=events.append)
+        start(run_of(corpus, tmp_path), place, num_workers=64, on_progress=events.append)
     (waited, *_) = [event for event in events if event["stage"] == "waiting for 64 workers of 1 CPU"]
     assert waited["Ray has"].endswith(" free)")
 

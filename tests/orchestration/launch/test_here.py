@@ -104,8 +104,8 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
     text.write(tmp_path / "text.jsonl", num_documents=300)
     values = [
         "cluster.env.HF_TOKEN=${OF_THIS_USER}",
-        "cluster.workers=2",
-        "cluster.samples=[]",
+        "cluster.num_workers=2",
+        "cluster.sample_prompts=[]",
         "optimizer.warmup_steps=2",
     ]
     recipe = [

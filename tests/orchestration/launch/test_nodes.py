@@ -190,8 +190,8 @@ def test_a_worker_is_on_one_node_with_all_that_it_takes(free: list[dict[str, flo
     ("machine", "unit"),
     [
         (Machine(), 1),
-        (Machine(tensor_parallel=2, sequence_parallel=3), 6),
-        (Machine(zero=3, deepspeed={"zero_optimization": {"zero_hpz_partition_size": 4}}), 4),
+        (Machine(tensor_parallel_size=2, sequence_parallel_size=3), 6),
+        (Machine(zero_stage=3, deepspeed={"zero_optimization": {"zero_hpz_partition_size": 4}}), 4),
     ],
 )
 def test_workers_that_share_something_are_not_parted(machine: Machine, unit: int) -> None:

@@ -31,7 +31,7 @@ GB = 1e9
 
 
 def run_with(**machine: Any) -> Any:
-    return replace(mini_run(Path("corpus"), Path("run")), machine=Machine(**machine))
+    return replace(mini_run(Path("corpus"), Path("run")), engine=Machine(**machine))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_error_of_ours_stays_what_it_is() -> None:
 def test_a_gpu_without_memory_is_one_line_that_survives_the_way_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 71 * GB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 * GB, 80 * GB))
-    run = run_with(device="cuda", precision="bf16", micro_tokens=65_536)
+    run = run_with(device="cuda", precision="bf16", micro_batch_tokens=65_536)
     with pytest.raises(OutOfMemory) as raised, memory_in_words(run, 3, lambda: "step 12"):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of")
     error = pickle.loads(pickle.dumps(raised.value))
@@ -80,7 +80,7 @@ mini_run from training.engines import LocalEngine from training.loop import pret
 build_model from training.specs import Machine, Phase folder = Path(sys.argv[1]) torch.set_num_threads(1) run =
 mini_run(mini_corpus(folder / "corpus"), folder / "run", phases=(Phase(seq_length=48, global_batch_size=4000,
 steps=2),),
-               machine=Machine(micro_tokens=48 * 4000), eval_every=0)
+               engine=Machine(micro_batch_tokens=48 * 4000), eval_every=0)
 run = replace(run, model=replace(run.model, hidden_size=256))
 engine = LocalEngine(build_model(run), run.optim, run.machine)
 most = psutil.Process().memory_info().vms + (400 << 20)
@@ -108,11 +108,11 @@ def test_a_limit_of_addresses_is_told_with_what_there_was(tmp_path: Path) -> Non
 
 
 def on_one_gpu(micro_tokens: int) -> Any:
-    return load_cluster("one_gpu", [f"cluster.machine.micro_tokens={micro_tokens}", "cluster.hardware=h100"])
+    return load_cluster("one_gpu", [f"cluster.engine.micro_batch_tokens={micro_tokens}", "cluster.gpu_type=h100"])
 
 
 def tokens_in(hint: str) -> int:
-    return int(hint.rpartition("micro_tokens=")[2].split(";")[0])
+    return int(hint.rpartition("micro_batch_tokens=")[2].split(";")[0])
 
 
 def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
@@ -122,7 +122,7 @@ def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
 
     def planned(tokens: int) -> float:
         one = on_one_gpu(tokens)
-        layout = planning.Layout(zero=2, rows=tokens // length, precision=one.machine.precision)
+        layout = planning.Layout(zero=2, rows=tokens // length, precision=one.engine.precision)
         return planning.memory(demand, layout, length).peak
 
     fits = tokens_in(planning.what_would_fit(recipe, cluster, 10 * GB, 12 * GB))
@@ -148,7 +148,7 @@ def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
         raise OutOfMemory("run: worker 3 had no memory left", 10 * GB, 12 * GB)
     said = str(raised.value)
     assert said.startswith("run: worker 3 had no memory left; ")
-    assert "would fit: set cluster.machine.micro_tokens=" in said
+    assert "would fit: set cluster.engine.micro_batch_tokens=" in said
     assert said.endswith("the same command goes on from the newest checkpoint")
     assert raised.value.exit_code == 4
 

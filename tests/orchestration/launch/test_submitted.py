@@ -183,7 +183,7 @@ def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_i
         with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes(*machines)) as url:
             assert main([*words, "--address", url]) == 0
         answer = json.loads(capsys.readouterr().out)
-        assert f" cluster.workers={number} " in answer["command"]
+        assert f" cluster.num_workers={number} " in answer["command"]
         names.add(answer["job"])
     assert len(names) == 1  # the same work
     with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes({})) as url:
@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFix
     """Whether GPUs are here does not count; what the largest that there are hold does."""
     words = ["submit", "mt_nlg_530b", "--data", "demo", "--out", str(tmp_path)]
     with dashboard(RAY | {"/api/jobs/": (200, [])}) as url:
-        for on in (["one_gpu"], ["one_gpu", "cluster.hardware=l4"]):
+        for on in (["one_gpu"], ["one_gpu", "cluster.gpu_type=l4"]):
             assert main([*words, "--on", *on, "--address", url]) == 4
             (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
             assert "mt_nlg_530b on one_gpu: each device needs" in line
@@ -317,7 +317,13 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
 ) -> None:
     text.write(tmp_path / "text.jsonl", num_documents=300)
     phases = 'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":3000}]'
-    values = [phases, "optimizer.warmup_steps=10", "eval_tasks=[]", "cluster.workers=1", "cluster.samples=[]"]
+    values = [
+        phases,
+        "optimizer.warmup_steps=10",
+        "eval_tasks=[]",
+        "cluster.num_workers=1",
+        "cluster.sample_prompts=[]",
+    ]
     recipe = [
         "gpt2",
         *values,
@@ -361,7 +367,7 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
 def test_the_command_of_ray_sends_a_training_as_the_readme_says(cluster: str, tmp_path: Path) -> None:
     """`ray job submit --working-dir .`: Ray refused a second working directory, and now the job brings the code."""
     text.write(tmp_path / "text.jsonl", num_documents=300)
-    (tmp_path / "one.yaml").write_text("name: one\naddress: auto\nworkers: 1\nsamples: []\n")
+    (tmp_path / "one.yaml").write_text("name: one\nray_address: auto\nnum_workers: 1\nsample_prompts: []\n")
     phases = 'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]'
     place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out")]
     of_job = ["gpt2", phases, "optimizer.warmup_steps=2", "eval_tasks=[]", "--scale", "tiny", *place]

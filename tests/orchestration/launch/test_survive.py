@@ -174,7 +174,7 @@ folder, out = map(Path, sys.argv[1:])
 run = Run.from_json((folder / "asked.json").read_text())
 metadata = tracking.Metadata("mini")
 try:
-    pretrain(run, workers=1, place=tracking.place(out), metadata=metadata,
+    pretrain(run, num_workers=1, place=tracking.place(out), metadata=metadata,
              on_progress=lambda event: print(event["stage"], event.get("done", ""), flush=True))
 except SesameError as error:
     sys.exit(refuse(str(error), error.exit_code))

@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def engine(run: Run) -> LocalEngine:
-    return LocalEngine(build_model(run), run.optimizer, run.machine)
+    return LocalEngine(build_model(run), run.optimizer, run.engine)
 
 
 def test_a_net_that_transformers_has_is_exported(run: Run) -> None:
@@ -137,7 +137,7 @@ def test_a_fine_tuning_goes_on_where_nobody_can_be_told(tmp_path: Path) -> None:
 def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Path) -> None:
     losses, given = {}, decoder(tmp_path)
     for prompts in ((), ("w7 w9", "")):
-        run = replace(given, samples=prompts, eval_every=8, folder=str(tmp_path / f"run{len(prompts)}"))
+        run = replace(given, sample_prompts=prompts, eval_every=8, folder=str(tmp_path / f"run{len(prompts)}"))
         Path(run.folder).mkdir()
         with_net, metrics = engine(run), MetricLog(Path(run.folder), None, system=False)
         pretrain(run, with_net, metrics, show=worker.shown(run, with_net, metrics))
@@ -151,7 +151,9 @@ def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Pat
     assert last.count("\n---\n") == 1
     assert last.startswith("w7 w9")
     with_net.model.train()
-    assert samples(with_net.model, vocab_of(run), run.samples, seed=run.seed) == last.strip("\n").split("\n\n---\n\n")
+    assert samples(with_net.model, vocab_of(run), run.sample_prompts, seed=run.seed) == last.strip("\n").split(
+        "\n\n---\n\n"
+    )
     assert with_net.model.training
 
 
@@ -166,9 +168,9 @@ def vocab_of(run: Run) -> Vocab:
 
 @pytest.mark.parametrize(("zero", "samples"), [(3, ["one prompt"])])
 def test_samples_with_zero_3_are_refused_and_the_usual_ones_left_out(zero: int, samples: list[str]) -> None:
-    usual = load_cluster("local", [f"cluster.machine.zero={zero}"])
+    usual = load_cluster("local", [f"cluster.engine.zero_stage={zero}"])
     assert usual.samples_of(load("gpt2", scale="tiny")) == ()
     assert len(load_cluster("local").samples_of(load("gpt2", scale="tiny"))) == 3
     assert load_cluster("local").samples_of(load("bert_base", scale="tiny")) == ()
     with pytest.raises(BadInput, match="no worker has the whole net"):
-        load_cluster("local", [f"cluster.machine.zero={zero}", f"cluster.samples={samples}"])
+        load_cluster("local", [f"cluster.engine.zero_stage={zero}", f"cluster.sample_prompts={samples}"])

@@ -30,12 +30,12 @@ SHORT_AND_LONG = (
 @pytest.mark.parametrize(
     ("recipe", "cluster", "keys"),
     [
-        ("gpt3_175b", "1024xh100", ["tensor_parallel=16", "micro_tokens=999999999"]),
-        ("bert_base", "local", ["tensor_parallel=4", "micro_tokens=9999999"]),
+        ("gpt3_175b", "1024xh100", ["tensor_parallel_size=16", "micro_batch_tokens=999999999"]),
+        ("bert_base", "local", ["tensor_parallel_size=4", "micro_batch_tokens=9999999"]),
     ],
 )
 def test_memory_is_looked_at_whatever_else_is_odd(recipe: str, cluster: str, keys: list[str]) -> None:
-    given = [f"cluster.machine.{key}" for key in keys] + (["cluster.workers=4"] if cluster == "local" else [])
+    given = [f"cluster.engine.{key}" for key in keys] + (["cluster.num_workers=4"] if cluster == "local" else [])
     with pytest.raises(ResourceError, match="each device needs"):
         planning.refuse_what_does_not_fit(load(recipe), load_cluster(cluster, given))
 
@@ -47,13 +47,13 @@ def test_memory_is_looked_at_whatever_else_is_odd(recipe: str, cluster: str, key
 def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
     demand = demand_of(load(name))
     phase = Phase(seq_length=64, global_batch_size=48, steps=1)
-    machine = Machine(micro_tokens=10 * 64)
+    machine = Machine(micro_batch_tokens=10 * 64)
     row = {"ids": np.arange(64), "labels": np.arange(64)}
     if demand.recipe.model.reads_source:
         row |= {"source_ids": np.arange(64)}
     loader = Loader({}, (phase,), machine, pad=0, rank=0, world=2)
     batches = loader._micro([row] * 20, 64, 40)  # type: ignore[list-item]
-    rows = demand.micro_rows(machine.micro_tokens, phase, 2)
+    rows = demand.micro_rows(machine.micro_batch_tokens, phase, 2)
     assert rows == len(batches[0]["lengths"]) == (5 if name in TWO_SIDED else 10)
     layout = layout_of(machine, 2, demand.row_tokens(64), 48)
     assert (layout.rows, in_phase(layout, demand, phase).rows) == (rows, rows)
@@ -63,15 +63,15 @@ def test_t5_has_half_the_rows_of_its_tokens() -> None:
     demand, cluster = demand_of(load("t5_base")), load_cluster("8xh100")
     length = demand.longest.seq_length
     own = planning.plan(demand.recipe, cluster).own.choice.layout
-    assert own.rows == min(cluster.machine.micro_tokens // (2 * length), demand.longest.global_batch_size // 8)
+    assert own.rows == min(cluster.engine.micro_batch_tokens // (2 * length), demand.longest.global_batch_size // 8)
     fits = planning.what_would_fit(demand.recipe, load_cluster("one_gpu"), 90e9, 80e9)
-    assert int(fits.rpartition("micro_tokens=")[2].split(";")[0]) % (2 * length) == 0
+    assert int(fits.rpartition("micro_batch_tokens=")[2].split(";")[0]) % (2 * length) == 0
 
 
 def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
     recipe = load("bert_base", SHORT_AND_LONG)
     own = planning.plan(recipe, load_cluster("8xh100")).own
-    demand, machine = demand_of(recipe), load_cluster("8xh100").machine
+    demand, machine = demand_of(recipe), load_cluster("8xh100").engine
     layout = layout_of(machine, 8, 512, 8)
     rows = [in_phase(layout, demand, phase).rows for phase in recipe.phases]
     assert rows == [512, 1]
@@ -104,12 +104,12 @@ def test_what_is_offloaded_must_fit_into_the_host() -> None:
 
 
 def test_a_host_that_is_too_small_is_refused_and_the_need_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["zero=3", "activation_checkpointing=full", "offload_optimizer=cpu", "micro_tokens=2048"]
-    assert main(["check", "gpt3_175b", "--on", "8xh100", *(f"cluster.machine.{key}" for key in given)]) == 4
+    given = ["zero_stage=3", "activation_checkpointing=full", "offload_optimizer=cpu", "micro_batch_tokens=2048"]
+    assert main(["check", "gpt3_175b", "--on", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 4
     said = capsys.readouterr().err
     assert "the host of 8 devices needs 3." in said
     assert "hosts of h100 have 2.0 TB" in said
-    assert main(["plan", "gpt3_175b", "--on", "8xh100", *(f"cluster.machine.{key}" for key in given)]) == 0
+    assert main(["plan", "gpt3_175b", "--on", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 0
     assert "host of 8 devices" in capsys.readouterr().out
 
 
@@ -126,7 +126,7 @@ def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
     slower = seconds(demand, to_disk, device, 1024, 512).update - seconds(demand, to_host, device, 1024, 512).update
     assert slower == pytest.approx((2 * 12 + 2) * owned / (DISK / 8))
     machine = Machine(
-        device="cuda", precision="bf16", zero=3, offload_optimizer="nvme", nvme_dir="/local", offload_parameters="cpu"
+        device="cuda", precision="bf16", zero_stage=3, offload_optimizer="nvme", nvme_path="/local", offload_param="cpu"
     )
     own = layout_of(machine, 8, 1024, 512)
     assert (own.optimiser_on_disk, own.parameters_on_disk) == (True, False)
@@ -137,17 +137,17 @@ def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
 
 HPZ = "zero_optimization.zero_hpz_partition_size"
 CLUSTERS: list[tuple[str, list[str]]] = [
-    ("2240xa100", ["hardware=v100", "machine.precision=fp32"]),
-    ("2240xa100", ["hardware=a100_40gb", "machine.micro_tokens=4194304"]),
-    ("1024xh100", ["machine.micro_tokens=8388608", "min_workers=1024"]),
-    ("8xh100", ["machine.overlap_comm=true", "machine.micro_tokens=8388608", "samples=[A]"]),
-    ("8xh100", ["machine.compile=true", "machine.micro_tokens=8388608"]),
-    ("8xh100", ["machine.precision=fp16", "hardware=v100", "machine.micro_tokens=8388608"]),
-    ("8xh100", ["machine.sequence_parallel=8", "machine.micro_tokens=8388608"]),
-    ("1024xh100", [f"machine.deepspeed.{HPZ}=8", "machine.micro_tokens=8388608"]),
-    ("one_gpu", ["hardware=l4", "machine.micro_tokens=8388608"]),
-    ("cpu_cluster", ["machine.micro_tokens=8388608"]),
-    ("local", ["workers=2", "machine.zero=3", "machine.micro_tokens=8388608"]),
+    ("2240xa100", ["gpu_type=v100", "engine.precision=fp32"]),
+    ("2240xa100", ["gpu_type=a100_40gb", "engine.micro_batch_tokens=4194304"]),
+    ("1024xh100", ["engine.micro_batch_tokens=8388608", "min_workers=1024"]),
+    ("8xh100", ["engine.overlap_comm=true", "engine.micro_batch_tokens=8388608", "sample_prompts=[A]"]),
+    ("8xh100", ["engine.torch_compile=true", "engine.micro_batch_tokens=8388608"]),
+    ("8xh100", ["engine.precision=fp16", "gpu_type=v100", "engine.micro_batch_tokens=8388608"]),
+    ("8xh100", ["engine.sequence_parallel_size=8", "engine.micro_batch_tokens=8388608"]),
+    ("1024xh100", [f"engine.deepspeed.{HPZ}=8", "engine.micro_batch_tokens=8388608"]),
+    ("one_gpu", ["gpu_type=l4", "engine.micro_batch_tokens=8388608"]),
+    ("cpu_cluster", ["engine.micro_batch_tokens=8388608"]),
+    ("local", ["num_workers=2", "engine.zero_stage=3", "engine.micro_batch_tokens=8388608"]),
 ]
 
 
@@ -174,15 +174,15 @@ def _refused(recipe: Recipe, cluster: Cluster) -> str:
 
 
 def test_a_hint_resets_what_the_cluster_file_has() -> None:
-    cluster = load_cluster("2240xa100", ["cluster.hardware=v100", "cluster.machine.precision=fp32"])
+    cluster = load_cluster("2240xa100", ["cluster.gpu_type=v100", "cluster.engine.precision=fp32"])
     keys = set(Layout(data=4, zero=3, micro_tokens=2048, precision="fp32", offload=True).overrides(cluster))
     assert keys == {
-        "cluster.workers=4",
-        "cluster.machine.zero=3",
-        "cluster.machine.tensor_parallel=1",
-        "cluster.machine.pipeline_parallel=1",
-        "cluster.machine.activation_checkpointing=none",
-        "cluster.machine.offload_optimizer=cpu",
+        "cluster.num_workers=4",
+        "cluster.engine.zero_stage=3",
+        "cluster.engine.tensor_parallel_size=1",
+        "cluster.engine.pipeline_parallel_size=1",
+        "cluster.engine.activation_checkpointing=none",
+        "cluster.engine.offload_optimizer=cpu",
     }
 
 
@@ -203,7 +203,7 @@ def test_float32_runs_at_its_own_peak() -> None:
     demand, device = demand_of(load("gpt2")), DEVICES["a100"]
     half, single = (seconds(demand, Layout(precision=kind), device, 1024, 64).products for kind in ("bf16", "fp32"))
     assert single / half == pytest.approx(312 / 19.5)
-    given = ["cluster.hardware=a100", "cluster.machine.precision=fp32"]
+    given = ["cluster.gpu_type=a100", "cluster.engine.precision=fp32"]
     own = planning.plan(demand.recipe, load_cluster("one_gpu", given)).own
     assert 0.3 < own.mfu < 1
 
@@ -211,13 +211,13 @@ def test_float32_runs_at_its_own_peak() -> None:
 @pytest.mark.parametrize("ask", [planning.plan, planning.refuse_what_does_not_fit])
 def test_precision_that_devices_lack_is_refused(ask: Any) -> None:
     with pytest.raises(BadInput, match="precision is bf16, which v100 does not have; give fp32, or fp16"):
-        ask(load("gpt2"), load_cluster("8xh100", ["cluster.hardware=v100"]))
-    with pytest.raises(BadInput, match="hardware is 'tpu_v3', allowed is v100_16gb"):
-        ask(load("gpt2"), load_cluster("8xh100", ["cluster.hardware=tpu_v3"]))
+        ask(load("gpt2"), load_cluster("8xh100", ["cluster.gpu_type=v100"]))
+    with pytest.raises(BadInput, match="gpu_type is 'tpu_v3', allowed is v100_16gb"):
+        ask(load("gpt2"), load_cluster("8xh100", ["cluster.gpu_type=tpu_v3"]))
 
 
 def test_proposals_have_the_precision_of_the_cluster() -> None:
-    given = ["cluster.hardware=v100", "cluster.machine.precision=fp16"]
+    given = ["cluster.gpu_type=v100", "cluster.engine.precision=fp16"]
     found = planning.plan(load("gpt2"), load_cluster("8xh100", given))
     assert {one.choice.layout.precision for one in found.better} == {"fp16"}
     assert {one.choice.layout.pipeline for one in found.better} == {1}  # which does not go with fp16
@@ -254,7 +254,7 @@ def test_a_gpu_of_this_machine_is_known_by_its_name(
 def test_what_is_assumed_is_said_with_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(devices, "gpus_here", list)
     assert main(["check", "bert_base", "--on", "one_gpu"]) == 0
-    said = "h100 assumed: one_gpu names no hardware and this machine has no GPU; set cluster.hardware"
+    said = "h100 assumed: one_gpu names no gpu_type and this machine has no GPU; set cluster.gpu_type"
     assert said in capsys.readouterr().out
     assert main(["check", "bert_base", "--on", "one_gpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"][0] == said
@@ -269,7 +269,7 @@ def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
     """It was the largest of all, so that each plan of one_gpu was told in the time and money of a B200; what is refused
     fits none that is known, whether it is planned, checked or sent to a cluster."""
     monkeypatch.setattr(devices, "gpus_here", list)
-    cluster, net = load_cluster("one_gpu", ["machine.micro_tokens=2048"]), load(recipe)
+    cluster, net = load_cluster("one_gpu", ["engine.micro_batch_tokens=2048"]), load(recipe)
     found = planning.plan(net, cluster)
     assert found.device.name == device
     for elsewhere in (False, True):
@@ -278,16 +278,16 @@ def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
         except ResourceError as error:
             assert found.why_not
             said = str(error)
-        assert f"{device} assumed: one_gpu names no hardware" in said
+        assert f"{device} assumed: one_gpu names no gpu_type" in said
 
 
 def test_a_cluster_that_is_somewhere_else_has_not_this_machines_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "gpus_here", lambda: (("NVIDIA L4", 24e9),))
-    there = load_cluster("one_gpu", ["address=10.0.0.1:6379"])
+    there = load_cluster("one_gpu", ["ray_address=10.0.0.1:6379"])
     assert costed.devices_of(load_cluster("one_gpu"), 1)[1] == ""
     assert costed.devices_of(there, 1)[1] == "each machine of the cluster assumed to be like this one (NVIDIA L4)"
     device, said = costed.devices_of(there, 1, elsewhere=True)
-    assert (device.name, said) == ("h100", "h100 assumed: one_gpu names no hardware; set cluster.hardware")
+    assert (device.name, said) == ("h100", "h100 assumed: one_gpu names no gpu_type; set cluster.gpu_type")
 
 
 def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,15 +306,15 @@ def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.Monk
 
 def test_workers_that_share_cores_are_as_slow_as_that() -> None:
     cluster, cores = load_cluster("local"), int(devices.cores())
-    alone, said = costed.devices_of(replace(cluster, workers=cores), cores)
-    shared, slow = costed.devices_of(replace(cluster, workers=4 * cores), 4 * cores)
+    alone, said = costed.devices_of(replace(cluster, num_workers=cores), cores)
+    shared, slow = costed.devices_of(replace(cluster, num_workers=4 * cores), 4 * cores)
     assert said == ""
     assert slow == f"slow: cores asked for by {4 * cores} workers are {4 * cores}, there are {cores} here"
     assert shared.flops == pytest.approx(alone.flops / 4)
 
 
 def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe, cluster = load("bert_base"), load_cluster("local", ["workers=2", "machine.loader_workers=2"])
+    recipe, cluster = load("bert_base"), load_cluster("local", ["num_workers=2", "engine.dataloader_num_workers=2"])
     said = []
     for number in (4.0, 6.0, 2.5):
         monkeypatch.setattr(costed, "cores", lambda number=number: number)
@@ -332,7 +332,7 @@ def test_part_of_a_core_is_planned_as_that(number: float, monkeypatch: pytest.Mo
     for module in (costed, devices):
         monkeypatch.setattr(module, "cores", lambda: number)
     whole = costed.devices_of(load_cluster("local"), 1, timed=False)[0]
-    two, slow = costed.devices_of(load_cluster("local", ["workers=2"]), 2, timed=False)
+    two, slow = costed.devices_of(load_cluster("local", ["num_workers=2"]), 2, timed=False)
     assert whole.flops == pytest.approx(min(1.0, number) * 1e12)
     assert two.flops == pytest.approx(number / 2 * 1e12)
     assert slow == f"slow: cores asked for by 2 workers are 2, there are {number:g} here"
@@ -357,8 +357,8 @@ def test_check_and_plan_refuse_the_same() -> None:
 
 
 def test_keys_that_a_plan_does_not_count_are_named() -> None:
-    given = ["compile=true", "layout=padded", "zero=3", f"deepspeed.{HPZ}=8"]
-    cluster = load_cluster("64xa100", [f"cluster.machine.{key}" for key in given])
+    given = ["torch_compile=true", "padding=padded", "zero_stage=3", f"deepspeed.{HPZ}=8"]
+    cluster = load_cluster("64xa100", [f"cluster.engine.{key}" for key in given])
     assert planning.refuse_what_does_not_fit(load("gpt2"), cluster) == [
         "not counted: compile, layout padded, zero_hpz_partition_size"
     ]

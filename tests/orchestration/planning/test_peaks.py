@@ -61,8 +61,8 @@ def small(name: str) -> Recipe:
         "intermediate_size": 0,
         "head_dim": 0,
     }
-    if hasattr(recipe.model, "embedding"):
-        sizes["embedding"] = WIDTH // 4 if recipe.model.table_width < recipe.model.hidden_size else WIDTH
+    if hasattr(recipe.model, "embedding_size"):
+        sizes["embedding_size"] = WIDTH // 4 if recipe.model.table_width < recipe.model.hidden_size else WIDTH
     vocab = replace(recipe.data.tokenizer, vocab_size=VOCAB)
     return replace(recipe, model=replace(recipe.model, **sizes), data=replace(recipe.data, tokenizer=vocab))
 

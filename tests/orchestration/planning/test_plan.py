@@ -212,13 +212,13 @@ def test_buckets_of_a_cluster_file_are_counted() -> None:
         found = planning.memory(demand, _layout(**keys), LENGTH, cuda=False)
         return found.buckets + found.reserved
 
-    assert buckets(zero=2) == 4 * BUCKET + 4 * demand.parameters / 2  # and a micro-batch's own part
-    assert buckets(zero=2, precision="bf16", overlap_comm=True) == 4 * BUCKET
-    assert buckets(zero=2, precision="bf16") == 2 * BUCKET
-    assert buckets(zero=3, precision="bf16") == 4 * BUCKET
-    assert buckets(zero=3, reduce_dtype="bf16", precision="bf16") == 2 * BUCKET
-    assert buckets(zero=1, precision="bf16") == 0
-    assert buckets(zero=2, precision="bf16", deepspeed=further) == 2 * 1_000
+    assert buckets(zero_stage=2) == 4 * BUCKET + 4 * demand.parameters / 2  # and a micro-batch's own part
+    assert buckets(zero_stage=2, precision="bf16", overlap_comm=True) == 4 * BUCKET
+    assert buckets(zero_stage=2, precision="bf16") == 2 * BUCKET
+    assert buckets(zero_stage=3, precision="bf16") == 4 * BUCKET
+    assert buckets(zero_stage=3, reduce_dtype="bf16", precision="bf16") == 2 * BUCKET
+    assert buckets(zero_stage=1, precision="bf16") == 0
+    assert buckets(zero_stage=2, precision="bf16", deepspeed=further) == 2 * 1_000
 
 
 def test_a_table_that_no_bucket_holds_is_copied_by_itself() -> None:
@@ -230,17 +230,19 @@ def test_a_table_that_no_bucket_holds_is_copied_by_itself() -> None:
         return table_copies(demand, _layout(**keys, deepspeed={"zero_optimization": {"reduce_bucket_size": bucket}}))
 
     assert table > 1_000
-    assert copied(1_000, zero=1) == copied(table, zero=2) == copied(table, zero=3) == 0
-    assert copied(1_000, zero=2) == 2 * 4 * table  # from both sides of the net
-    assert copied(1_000, zero=2, precision="bf16") == (2 * 2 + 4) * table  # and cast to be summed
-    assert copied(1_000, zero=2, precision="bf16", reduce_dtype="bf16") == 2 * 2 * table
-    assert copied(1_000, zero=3, precision="bf16") == (2 * 2 + 4 + 4) * table  # and in the order of the workers
+    assert copied(1_000, zero_stage=1) == copied(table, zero_stage=2) == copied(table, zero_stage=3) == 0
+    assert copied(1_000, zero_stage=2) == 2 * 4 * table  # from both sides of the net
+    assert copied(1_000, zero_stage=2, precision="bf16") == (2 * 2 + 4) * table  # and cast to be summed
+    assert copied(1_000, zero_stage=2, precision="bf16", reduce_dtype="bf16") == 2 * 2 * table
+    assert copied(1_000, zero_stage=3, precision="bf16") == (2 * 2 + 4 + 4) * table  # and in the order of the workers
 
 
 def test_small_tensors_of_stage_3_are_whole() -> None:
     demand = _demand(*NETS["bert"])
     kept = {
-        most: planning.memory(demand, _layout(zero=3, persistence_threshold=most), LENGTH, cuda=False).weights
+        most: planning.memory(
+            demand, _layout(zero_stage=3, param_persistence_threshold=most), LENGTH, cuda=False
+        ).weights
         for most in (0, 100, 100_000)
     }
     layers = sum(part.total for part in demand.weights.layers)
@@ -251,9 +253,9 @@ def test_small_tensors_of_stage_3_are_whole() -> None:
 def test_what_is_offloaded_lies_in_the_memory_of_the_host() -> None:
     demand = _demand(*NETS["bert"])
     owned = demand.parameters / 2
-    keys: dict[str, Any] = {"zero": 3, "precision": "bf16", "persistence_threshold": 0, "device": "cuda"}
+    keys: dict[str, Any] = {"zero_stage": 3, "precision": "bf16", "param_persistence_threshold": 0, "device": "cuda"}
     there = planning.memory(demand, _layout(**keys), LENGTH)
-    aside = planning.memory(demand, _layout(**keys, offload_optimizer="cpu", offload_parameters="cpu"), LENGTH)
+    aside = planning.memory(demand, _layout(**keys, offload_optimizer="cpu", offload_param="cpu"), LENGTH)
     assert there.states == pytest.approx((2 + 4 + 4 + 8) * owned)
     assert aside.states == 0
     assert aside.host == pytest.approx(there.states + 4 * owned)  # gradients once more, as the update reads them
@@ -264,7 +266,7 @@ def test_what_is_offloaded_lies_in_the_memory_of_the_host() -> None:
 @pytest.mark.parametrize(("stage", "of_weights"), [(0, 2 * 4), (1, 2 * 4 + 4), (2, 2 * 2 * 4 + 4), (3, 2 * 4 + 2 * 4)])
 def test_bytes_that_a_worker_sends(stage: int, of_weights: int) -> None:
     """In two micro-batches, by rings of two; as benchmarks/scale.py counts them."""
-    demand, layout = _demand(*NETS["bert"]), _layout(zero=stage, persistence_threshold=0)
+    demand, layout = _demand(*NETS["bert"]), _layout(zero_stage=stage, param_persistence_threshold=0)
     found = planning.sent(demand, layout, LENGTH, 2 * 2 * layout.rows)
     assert found.total == pytest.approx(of_weights * demand.parameters / 2)
 
@@ -309,12 +311,12 @@ def test_small_micro_batches_are_not_free() -> None:
     took = [seconds(demand, Layout(rows=rows), device, 512, 256).total for rows in (2, 8, 32, 128)]
     assert took == sorted(took, reverse=True)
     assert took[0] > 5 * took[-1]
-    found = planning.plan(load("bert_base"), load_cluster("one_gpu", ["hardware=h200"]))
+    found = planning.plan(load("bert_base"), load_cluster("one_gpu", ["gpu_type=h200"]))
     assert all(one.choice.layout.rows >= 64 for one in found.better if one.choice.layout.checkpointing == "none")
 
 
 def test_a_plan_says_with_what_it_was_calibrated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "gpt2", "--on", "one_gpu", "cluster.hardware=a100"]) == 0
+    assert main(["plan", "gpt2", "--on", "one_gpu", "cluster.gpu_type=a100"]) == 0
     assert "calibrated on one NVIDIA H200 in bf16, 2026-11-26" in " ".join(capsys.readouterr().out.split())
     assert main(["plan", "--table"]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -353,9 +355,9 @@ def test_a_giant_is_shared_by_devices_that_hold_it() -> None:
 
 
 def test_a_recipe_that_does_not_fit_is_refused_with_a_layout_that_does() -> None:
-    cluster = load_cluster("one_gpu", ["cluster.hardware=h100"])
+    cluster = load_cluster("one_gpu", ["cluster.gpu_type=h100"])
     with pytest.raises(
-        ResourceError, match=r"each device needs 5\.\d TB, most of it activations .* cluster\.workers=\d+"
+        ResourceError, match=r"each device needs 5\.\d TB, most of it activations .* cluster\.num_workers=\d+"
     ):
         planning.refuse_what_does_not_fit(load("gpt3_175b"), cluster)
     planning.refuse_what_does_not_fit(load("gpt2"), cluster)
@@ -400,7 +402,7 @@ def test_a_deadline_and_a_budget_choose_devices() -> None:
 
 
 def test_the_command_plans(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "gpt2", "--on", "one_gpu", "cluster.hardware=a100", "--budget", "500usd"]) == 0
+    assert main(["plan", "gpt2", "--on", "one_gpu", "cluster.gpu_type=a100", "--budget", "500usd"]) == 0
     said = capsys.readouterr().out
     assert "124,439,808 parameters" in said
     assert "what was asked for" in said
@@ -410,5 +412,5 @@ def test_the_command_plans(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hardware_is_a_name_that_is_known() -> None:
-    with pytest.raises(BadInput, match="hardware is 'h1000', allowed is v100"):
-        planning.plan(load("gpt2"), load_cluster("one_gpu", ["cluster.hardware=h1000"]))
+    with pytest.raises(BadInput, match="gpu_type is 'h1000', allowed is v100"):
+        planning.plan(load("gpt2"), load_cluster("one_gpu", ["cluster.gpu_type=h1000"]))

@@ -37,15 +37,15 @@ def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Trunk:
         "intermediate_size": INNER,
     }
     changes |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
-    if hasattr(positions, "max"):
+    if hasattr(positions, "max_position_embeddings"):
         most = min(positions.max_position_embeddings, POSITIONS + getattr(positions, "offset", 0))
-        changes["positions"] = replace(positions, max_position_embeddings=most)  # type: ignore[type-var]  # a spec
+        changes["position_embedding"] = replace(positions, max_position_embeddings=most)  # type: ignore[type-var]  # a spec
     elif positions.mem_len:
-        changes["positions"] = tiny.model.position_embedding
-    if "embedding" in has:
-        changes["embedding"] = WIDTH // 2 if trunk.table_width != trunk.hidden_size else 0
+        changes["position_embedding"] = tiny.model.position_embedding
+    if "embedding_size" in has:
+        changes["embedding_size"] = WIDTH // 2 if trunk.table_width != trunk.hidden_size else 0
     if trunk.cutoffs:
-        changes["tables"] = replace(trunk.token_embedding, cutoffs=CUTOFFS)  # type: ignore[type-var]  # a spec
+        changes["token_embedding"] = replace(trunk.token_embedding, cutoffs=CUTOFFS)  # type: ignore[type-var]  # a spec
     return replace(trunk, **changes)
 
 

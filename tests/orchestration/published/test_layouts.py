@@ -90,7 +90,7 @@ def evaluated(name: str, world: int, **machine: Any) -> dict[str, float]:
     return found[0]
 
 
-LAYOUTS: list[tuple[int, dict[str, Any]]] = [(2, {}), (3, {}), (2, {"layout": "padded", "micro_tokens": 64})]
+LAYOUTS: list[tuple[int, dict[str, Any]]] = [(2, {}), (3, {}), (2, {"padding": "padded", "micro_batch_tokens": 64})]
 
 
 @pytest.mark.one_in(3)

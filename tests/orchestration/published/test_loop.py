@@ -64,9 +64,11 @@ def run_of(name: str, corpus: Path, folder: Path) -> Run:
     recipe, (trunk, losses) = family.recipe(name), stepping(name)
     run = mini_run(corpus, folder)
     run = {"decoder": gpt, "encoder_decoder": two_sided}.get(trunk.kind, lambda same: same)(run)
-    machine = Machine(zero=RUNS[name][0], micro_tokens=96, persistence_threshold=0)  # a step is several micro-batches
+    machine = Machine(
+        zero_stage=RUNS[name][0], micro_batch_tokens=96, param_persistence_threshold=0
+    )  # a step is several micro-batches
     phases = (Phase(seq_length=48, global_batch_size=9, steps=recipe.num_steps),)
-    return replace(run, model=trunk, losses=losses, optimizer=recipe.optimizer, phases=phases, machine=machine)
+    return replace(run, model=trunk, losses=losses, optimizer=recipe.optimizer, phases=phases, engine=machine)
 
 
 @dataclass(frozen=True)

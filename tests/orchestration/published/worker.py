@@ -25,7 +25,7 @@ STEPS = 20
 
 def train(run: Run, at: int) -> None:
     """Twenty steps with the rates from step `at` on; step-0.safetensors has the first weights."""
-    engine = zero.DeepSpeedEngine(build_model(run), run.optimizer, run.machine)
+    engine = zero.DeepSpeedEngine(build_model(run), run.optimizer, run.engine)
     folder, update, done = Path(run.folder), engine.step, 0
     folder.mkdir(parents=True)
     safetensors.torch.save_file(engine.full_state(), folder / "step-0.safetensors")

@@ -116,7 +116,7 @@ def test_cells_are_the_rows_from_each_seed_on_one_text(tmp_path: Path) -> None:
     assert [cell.name for cell in plan.cells] == ["none, seed 0", "SOP, seed 0", "none, seed 1", "SOP, seed 1"]
     assert len({cell.job.plan.run.folder for cell in plan.cells}) == 4
     assert len({cell.job.corpus.sources[0].path for cell in plan.cells}) == 1
-    assert {cell.job.cluster.num_workers(cell.job.recipe) for cell in plan.cells} == {1}
+    assert {cell.job.cluster.count_workers(cell.job.recipe) for cell in plan.cells} == {1}
 
 
 @pytest.mark.parametrize("name", ["size-ladder", "adam-eps"])
@@ -589,7 +589,9 @@ def test_a_table_is_made_once_and_nested_in_mlflow(tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_error_of_a_cell_ends_the_table(tmp_path: Path) -> None:
-    plan = planned(SMALL, tmp_path, "cluster.workers=9", "phases=[{seq_length: 48, global_batch_size: 9, steps: 6}]")
+    plan = planned(
+        SMALL, tmp_path, "cluster.num_workers=9", "phases=[{seq_length: 48, global_batch_size: 9, steps: 6}]"
+    )
     with pytest.raises(Exception, match="9 workers"):
         table.make(plan, ignore)
     assert (

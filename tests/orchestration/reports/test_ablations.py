@@ -46,7 +46,7 @@ ABLATIONS = [("electra_base", name, overrides) for name, overrides in ELECTRA.it
 @pytest.mark.parametrize(("recipe", "overrides"), [pytest.param(*case[::2], id=case[1]) for case in ABLATIONS])
 def test_an_ablation_is_an_option_that_fits_together_and_takes_a_batch(recipe: str, overrides: list[str]) -> None:
     one = load(recipe, overrides, scale="tiny")
-    assert list(check(one, load_cluster("local", ["workers=1"]))) == []
+    assert list(check(one, load_cluster("local", ["num_workers=1"]))) == []
     (batch,) = family.loader(one, steps=1).at(0)
     torch.manual_seed(0)
     scores = family.model(one)({name: torch.from_numpy(array) for name, array in batch.items()})

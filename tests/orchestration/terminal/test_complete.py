@@ -35,12 +35,12 @@ def test_verbs_and_recipes_are_completed() -> None:
 
 
 def test_keys_are_completed_behind_a_recipe() -> None:
-    assert {"optimizer.beta1=", "optimizer.beta2="} == set(completed("sesame check gpt2 optim.beta"))
+    assert {"optimizer.beta1=", "optimizer.beta2="} == set(completed("sesame check gpt2 optimizer.beta"))
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_zsh_and_fish_see_the_value_of_a_key(shell: str) -> None:
-    assert "0.00025" in " ".join(completed("sesame train gpt2 optim.pe", shell=shell))
+    assert "0.00025" in " ".join(completed("sesame train gpt2 optimizer.learning_r", shell=shell))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -86,7 +86,12 @@ def test_clusters_corpora_tables_and_parts() -> None:
     assert complete.corpus("") == names("corpora")
     assert complete.recipe("") == names("recipes")
     assert complete.table("alb") == ["albert-sp", "albert-sharing"]
-    assert complete.part("optim.a") == ["optim.adamw", "optim.adafactor", "optimizer.adamw_lr_ratio"]
+    assert complete.part("optimizer.a") == [
+        "optimizer.adamw",
+        "optimizer.adafactor",
+        "optimizer.adjust_lr_fn",
+        "optimizer.adamw_lr_ratio",
+    ]
 
 
 def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
@@ -96,10 +101,10 @@ def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_whole_key_also_has_its_value() -> None:
-    found = complete.override(Context(recipe="gpt2"), "optim.pe")
+    found = complete.override(Context(recipe="gpt2"), "optimizer.learning_r")
     assert [word for word, _ in found] == ["optimizer.learning_rate=", "optimizer.learning_rate=0.00025"]
     assert complete.override(Context(recipe="gpt2"), "init") == [("init_checkpoint=", "")]
-    assert complete.override(Context(recipe="no_such"), "optim.pe") == []
+    assert complete.override(Context(recipe="no_such"), "optimizer.learning_r") == []
 
 
 def test_every_key_that_is_offered_can_be_given_with_its_value() -> None:

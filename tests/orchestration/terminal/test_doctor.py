@@ -117,7 +117,7 @@ def test_limits_of_a_control_group_are_told(monkeypatch: pytest.MonkeyPatch) -> 
         "0.5 cores by the quota of /sys/fs/cgroup/cpu/job, 1.5 GB of memory free of 2.0 GB, the limit of "
         "/sys/fs/cgroup/memory/job"
     )
-    assert found.remedy == "a worker of a tiny recipe takes 1 GB: raise the limit, or set cluster.workers=1"
+    assert found.remedy == "a worker of a tiny recipe takes 1 GB: raise the limit, or set cluster.num_workers=1"
     monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(1.0))
     monkeypatch.setattr(doctor.limits, "memory", lambda: Memory(32e9, 20e9))
     assert doctor.cores_and_memory().found == "1 core, 20.0 GB of memory free"

@@ -377,10 +377,10 @@ def test_a_worker_says_what_it_runs_on(place: track.Place, corpus: Path, tmp_pat
 
 def test_a_run_that_goes_on_tells_the_values_of_the_new_start(place: track.Place, corpus: Path, tmp_path: Path) -> None:
     for zero in (1, 3):
-        with track.run(place, tmp_path, corpus, replace(METADATA, tags={"cluster.machine.zero": zero})) as tracked:
+        with track.run(place, tmp_path, corpus, replace(METADATA, tags={"cluster.engine.zero_stage": zero})) as tracked:
             pass
     told = look(tracked)
-    assert (told.data.tags["cluster.machine.zero"], told.data.params["optimizer.learning_rate"]) == ("3", "0.001")
+    assert (told.data.tags["cluster.engine.zero_stage"], told.data.params["optimizer.learning_rate"]) == ("3", "0.001")
 
 
 def test_the_ui_takes_our_experiments_for_those_of_model_training(place: track.Place, experiment: str) -> None:
@@ -929,9 +929,9 @@ def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: tra
 def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
     tracked: track.Tracked, corpus: Path, tmp_path: Path
 ) -> None:
-    run = replace(gpt(mini_run(corpus, tmp_path)), samples=("w7 w9", ""), eval_every=2)
+    run = replace(gpt(mini_run(corpus, tmp_path)), sample_prompts=("w7 w9", ""), eval_every=2)
     run = replace(run, phases=(replace(run.phases[0], steps=4),))
-    log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optimizer, run.machine)
+    log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optimizer, run.engine)
     pretrain(run, engine, log, show=worker.shown(run, engine, log))
     log.close()
     client = track.client_of(tracked.uri)

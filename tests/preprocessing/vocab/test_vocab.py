@@ -361,7 +361,7 @@ OF_BYTES = b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}'
         ("spiece.model", b"no protocol buffer", Unigram, "is no sentencepiece model"),
         ("spiece.model", b"", Unigram, "is no sentencepiece model"),
         ("tokenizer.json", OF_BYTES, Unigram, "is BPE of kind byte_level_bpe, tokenizer.kind is unigram"),
-        ("tokenizer.json", OF_BYTES, SentencePieceBPE, "vocab.kind is sentencepiece_bpe"),
+        ("tokenizer.json", OF_BYTES, SentencePieceBPE, "tokenizer.kind is sentencepiece_bpe"),
     ],
 )
 def test_a_file_that_is_no_such_vocabulary_is_bad_input(
@@ -386,7 +386,7 @@ def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[VocabSpec,
     fits(vocab, WordPiece(vocab_size=101))
     with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 99, the vocabulary given has 100"):
         fits(vocab, WordPiece(vocab_size=99))
-    with pytest.raises(BadInput, match=r"vocab\.kind is unigram, the vocabulary given is wordpiece"):
+    with pytest.raises(BadInput, match=r"tokenizer\.kind is unigram, the vocabulary given is wordpiece"):
         fits(vocab, Unigram())
 
 

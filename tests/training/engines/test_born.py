@@ -27,7 +27,7 @@ def test_every_net_has_the_same_weights_to_the_bit(make: Callable[[Run], Run], r
     run = make(run)
     described, whole = describe_model(run), build_model(run)
     assert all(weight.is_meta for weight in described.parameters())
-    made = LocalEngine(described, run.optimizer, run.machine).full_state()
+    made = LocalEngine(described, run.optimizer, run.engine).full_state()
     wanted = dict(whole.named_parameters())
     assert made.keys() == wanted.keys()
     assert all(torch.equal(made[name], weight) for name, weight in wanted.items())

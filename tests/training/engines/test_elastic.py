@@ -83,7 +83,7 @@ def placed(corpus: Path, folder: Path, kind: str, place: Place) -> Run:
     """The run, in its folder; it is wide enough for stage 3 to have pieces of tensors on four workers."""
     run = mini_run(corpus, folder, phases=SHORT, save_every=SAVED, log_every=1)
     at = machine(place.zero, precision="bf16" if kind == "bf16" else "fp32")
-    run = replace(run, machine=replace(at, tensor_parallel=place.tensor, pipeline_parallel=place.stages))
+    run = replace(run, engine=replace(at, tensor_parallel_size=place.tensor, pipeline_parallel_size=place.stages))
     return of_whole_tensors(run, kind) if kind in ("adafactor", "lamb") else run
 
 

@@ -24,7 +24,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 def local(run: Run) -> LocalEngine:
-    return LocalEngine(build_model(run), run.optimizer, run.machine)
+    return LocalEngine(build_model(run), run.optimizer, run.engine)
 
 
 def update(engine: Engine, rate: float = 1e-2, factor: float = 1.0) -> tuple[float, bool]:
@@ -80,7 +80,7 @@ def test_a_run_starts_from_given_weights_and_new_heads_stay_random(run: Run, tmp
 
 
 def test_a_run_starts_from_a_checkpoint_of_another(run: Run, tmp_path: Path) -> None:
-    given = LocalEngine(build_model(resampled(run, seed=1)), run.optimizer, run.machine)
+    given = LocalEngine(build_model(resampled(run, seed=1)), run.optimizer, run.engine)
     about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
     Saver(given, tmp_path, about, asdict(given.model.spec), keep=1, background=False).save(3, {})
     path = tmp_path / "step-000000003"

@@ -26,16 +26,16 @@ from training.specs import Machine
 from training.specs.deepspeed_keys import BLOCKS, LEAST, OTHERS, OWNED, SWITCHES, VALUES, WRONG
 
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "recomputed 2": {"zero": 2, "activation_checkpointing": "full"},
-    "recomputed 3": {"zero": 3, "activation_checkpointing": "full"},
-    "selective 3": {"zero": 3, "activation_checkpointing": "selective"},
-    "optimiser on the host 1": {"zero": 1, "offload_optimizer": "cpu"},
-    "optimiser on the host 2": {"zero": 2, "offload_optimizer": "cpu"},
-    "optimiser on the host 3": {"zero": 3, "offload_optimizer": "cpu"},
-    "all on the host 3": {"zero": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"},
-    "overlapping 2": {"zero": 2, "overlap_comm": True},
+    "recomputed 2": {"zero_stage": 2, "activation_checkpointing": "full"},
+    "recomputed 3": {"zero_stage": 3, "activation_checkpointing": "full"},
+    "selective 3": {"zero_stage": 3, "activation_checkpointing": "selective"},
+    "optimiser on the host 1": {"zero_stage": 1, "offload_optimizer": "cpu"},
+    "optimiser on the host 2": {"zero_stage": 2, "offload_optimizer": "cpu"},
+    "optimiser on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu"},
+    "all on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu", "offload_param": "cpu"},
+    "overlapping 2": {"zero_stage": 2, "overlap_comm": True},
     "small buckets 3": {
-        "zero": 3,
+        "zero_stage": 3,
         "deepspeed": {"zero_optimization": {"reduce_bucket_size": 1_000, "stage3_prefetch_bucket_size": 100}},
     },
 }
@@ -49,10 +49,10 @@ def with_memory(run: Run) -> Run:
 
 NETS = {"bert": lambda run: run, "two sides": two_sided, "memory": with_memory}
 BORN: dict[str, dict[str, Any]] = {
-    **{f"{zero} fp32": {"zero": zero} for zero in (0, 1, 2, 3)},
-    **{f"{zero} bf16": {"zero": zero, "precision": "bf16"} for zero in (1, 2, 3)},
-    "3 some whole": {"zero": 3, "persistence_threshold": 1_000},
-    "3 on the host": {"zero": 3, "offload_parameters": "cpu", "offload_optimizer": "cpu"},
+    **{f"{zero} fp32": {"zero_stage": zero} for zero in (0, 1, 2, 3)},
+    **{f"{zero} bf16": {"zero_stage": zero, "precision": "bf16"} for zero in (1, 2, 3)},
+    "3 some whole": {"zero_stage": 3, "param_persistence_threshold": 1_000},
+    "3 on the host": {"zero_stage": 3, "offload_param": "cpu", "offload_optimizer": "cpu"},
 }
 RECOMPUTED = ("recomputed 3", "selective 3")
 
@@ -65,8 +65,8 @@ def cells() -> list[tuple[str, str]]:
 def on(corpus: Path, folder: Path, net: str, layout: str, **more: Any) -> Run:
     """A run on a layout, in several micro-batches a step."""
     run = NETS[net](mini_run(corpus, folder / f"{net} {layout}"))
-    machine = Machine(**{"micro_tokens": 96, "persistence_threshold": 0, **LAYOUTS[layout], **more})
-    return replace(run, machine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].global_batch_size),))
+    machine = Machine(**{"micro_batch_tokens": 96, "param_persistence_threshold": 0, **LAYOUTS[layout], **more})
+    return replace(run, engine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].global_batch_size),))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     jobs = {f"{net} {layout}": job(on(corpus, folder, net, layout)) for net, layout in cells()}
     for zero in (1, 2, 3):
         for reduce_dtype in ("fp32", "bf16"):
-            run = on(corpus, folder, "bert", "recomputed 2", zero=zero, reduce_dtype=reduce_dtype)
+            run = on(corpus, folder, "bert", "recomputed 2", zero_stage=zero, reduce_dtype=reduce_dtype)
             jobs[f"sums {zero} {reduce_dtype}"] = job(replace(run, folder=str(folder / f"sums {zero} {reduce_dtype}")))
     for name, keys in BORN.items():
         run = on(corpus, folder, "two sides", "recomputed 2", **keys)
@@ -90,7 +90,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
     """One plain process, which keeps everything."""
     folder = tmp_path_factory.mktemp("plain")
-    machine = {"zero": 2, "activation_checkpointing": "none"}
+    machine = {"zero_stage": 2, "activation_checkpointing": "none"}
     return {net: in_one_process(on(corpus, folder, net, "recomputed 2", **machine)) for net in NETS}
 
 
@@ -149,7 +149,7 @@ def test_weights_that_are_made_in_shares_are_those_of_a_whole_net_to_the_bit(
 
 ON_DISK: dict[str, dict[str, Any]] = {
     "optimiser on a disk": {"offload_optimizer": "nvme"},
-    "all on a disk": {"offload_optimizer": "nvme", "offload_parameters": "nvme"},
+    "all on a disk": {"offload_optimizer": "nvme", "offload_param": "nvme"},
 }
 
 
@@ -161,14 +161,16 @@ needs_disk = pytest.mark.skipif(
 
 def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
     """A run of matrices that are large enough for DeepSpeed to take them to a disk: from 1 MiB a worker up."""
-    run = mini_run(corpus, folder / layout, save_every=4, keep=2, log_every=1)
+    run = mini_run(corpus, folder / layout, save_every=4, keep_checkpoints=2, log_every=1)
     trunk = replace(run.model, hidden_size=512, num_attention_heads=8, intermediate_size=2048)
     keys = ON_DISK.get(layout, {"offload_optimizer": "cpu"})
-    place = {"nvme_dir": str(folder / f"{layout} disk")} if layout in ON_DISK else {}
+    place = {"nvme_path": str(folder / f"{layout} disk")} if layout in ON_DISK else {}
     further = {"zero_optimization": {"sub_group_size": 1_500_000}}
-    machine = Machine(zero=3, micro_tokens=96, persistence_threshold=1_000, deepspeed=further, **keys, **place)
+    machine = Machine(
+        zero_stage=3, micro_batch_tokens=96, param_persistence_threshold=1_000, deepspeed=further, **keys, **place
+    )
     phases = (replace(run.phases[0], steps=6, global_batch_size=SHORT[0].global_batch_size),)
-    return replace(run, model=trunk, machine=machine, phases=phases)
+    return replace(run, model=trunk, engine=machine, phases=phases)
 
 
 @pytest.mark.slow
@@ -180,7 +182,7 @@ def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(co
     first = dict(zip(layouts, outcome(2, list(map(job, runs.values())), tmp_path / "first"), strict=True))
     for layout in layouts[1:]:
         assert losses(first[layout]) == losses(first["on the host"])
-        assert any(file.stat().st_size for file in Path(runs[layout].machine.nvme_dir).rglob("*.swp"))
+        assert any(file.stat().st_size for file in Path(runs[layout].engine.nvme_path).rglob("*.swp"))
     after = [checkpoint.name(4), checkpoint.name(6)]
     for layout in layouts:
         assert sorted(path.name for path in (Path(runs[layout].folder) / CHECKPOINTS).glob("step-*")) == after
@@ -218,11 +220,11 @@ def config_of(**keys: Any) -> Any:
 
 
 def test_deepspeed_understands_offload_and_overlap() -> None:
-    found = config_of(zero=3, offload_optimizer="nvme", offload_parameters="cpu", nvme_dir="/nvme").zero_config
+    found = config_of(zero_stage=3, offload_optimizer="nvme", offload_param="cpu", nvme_path="/nvme").zero_config
     assert (found.offload_optimizer.device, str(found.offload_optimizer.nvme_path)) == ("nvme", "/nvme")
     assert (found.offload_param.device, found.offload_param.pin_memory) == ("cpu", False)
-    assert config_of(zero=2, overlap_comm=True).zero_config.overlap_comm
-    none = config_of(zero=2).zero_config
+    assert config_of(zero_stage=2, overlap_comm=True).zero_config.overlap_comm
+    none = config_of(zero_stage=2).zero_config
     assert (none.offload_optimizer, none.offload_param, none.overlap_comm) == (None, None, False)
 
 
@@ -238,7 +240,7 @@ def test_deepspeed_understands_half_precision_and_the_type_of_sums() -> None:
 
 def test_further_keys_reach_deepspeed_and_leave_ours_as_they_are() -> None:
     further = {"zero_optimization": {"contiguous_gradients": False, "reduce_bucket_size": 7}, "memory_breakdown": True}
-    found = config_of(zero=1, deepspeed=further)
+    found = config_of(zero_stage=1, deepspeed=further)
     assert (found.zero_config.contiguous_gradients, found.zero_config.reduce_bucket_size) == (False, 7)
     assert (found.zero_config.stage, found.memory_breakdown) == (1, True)
 
@@ -277,21 +279,34 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
     ("keys", "message"),
     [
         ({"precision": "fp16"}, "precision is 'fp16', allowed is fp32 or bf16; fp16 only with device cuda"),
-        ({"zero": 1, "offload_optimizer": "nvme"}, "offload_optimizer is 'nvme', allowed is none or cpu with zero 1"),
-        ({"zero": 0, "offload_optimizer": "cpu"}, "offload_optimizer is 'cpu', allowed is none with zero 0"),
-        ({"zero": 2, "offload_parameters": "cpu"}, "offload_parameters is 'cpu', allowed is none with zero 2"),
-        ({"zero": 3, "offload_optimizer": "nvme"}, "nvme_dir is '', allowed is a folder on a local disk with nvme"),
-        ({"nvme_dir": "/nvme"}, "nvme_dir is '/nvme', allowed is .* empty without"),
-        ({"zero": 3, "overlap_comm": True}, "overlap_comm is True, allowed is false with zero 3"),
+        (
+            {"zero_stage": 1, "offload_optimizer": "nvme"},
+            "offload_optimizer is 'nvme', allowed is none or cpu with zero_stage 1",
+        ),
+        (
+            {"zero_stage": 0, "offload_optimizer": "cpu"},
+            "offload_optimizer is 'cpu', allowed is none with zero_stage 0",
+        ),
+        ({"zero_stage": 2, "offload_param": "cpu"}, "offload_param is 'cpu', allowed is none with zero_stage 2"),
+        (
+            {"zero_stage": 3, "offload_optimizer": "nvme"},
+            "nvme_path is '', allowed is a folder on a local disk with nvme",
+        ),
+        ({"nvme_path": "/nvme"}, "nvme_path is '/nvme', allowed is .* empty without"),
+        ({"zero_stage": 3, "overlap_comm": True}, "overlap_comm is True, allowed is false with zero_stage 3"),
         ({"deepspeed": {"memory_breakdwon": True}}, r"deepspeed.memory_breakdwon .*did you mean memory_breakdown\?"),
         (
             {"deepspeed": {"zero_optimization": {"reduce_bucket": 1}}},
             r"zero_optimization.reduce_bucket is not .*did you mean zero_optimization.reduce_bucket_size\?",
         ),
-        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be given: it is set by machine.zero"),
+        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be given: it is set by engine.zero_stage"),
         (
-            {"zero": 3, "tensor_parallel": 2, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
-            "zero_hpz_partition_size is 2, allowed is 1 with tensor_parallel: workers in a row have different shares",
+            {
+                "zero_stage": 3,
+                "tensor_parallel_size": 2,
+                "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}},
+            },
+            "zero_hpz_partition_size is 2, allowed is 1 with tensor_parallel_size: workers in a row have",
         ),
         ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
         ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be given: Sesame sets it"),
@@ -302,30 +317,30 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         ({"deepspeed": {"prescale_gradients": True}}, "prescale_gradients cannot be given: stages 2 and 3 end at it"),
         (
             {
-                "zero": 3,
+                "zero_stage": 3,
                 "deepspeed": {"gradient_predivide_factor": 2.0, "zero_optimization": {"reduce_scatter": False}},
             },
             "gradient_predivide_factor cannot be given: .*stage 3 without reduce_scatter divides gradients once more",
         ),
         (
-            {"zero": 2, "deepspeed": {"zero_optimization": {"stage3_max_live_parameters": 9}}},
-            "stage3_max_live_parameters has no effect with zero 2; leave it out, or set machine.zero=3",
+            {"zero_stage": 2, "deepspeed": {"zero_optimization": {"stage3_max_live_parameters": 9}}},
+            "stage3_max_live_parameters has no effect with zero_stage 2; leave it out, or set engine.zero_stage=3",
         ),
         (
-            {"zero": 1, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
-            "zero_hpz_partition_size has no effect with zero 1; leave it out",
+            {"zero_stage": 1, "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}}},
+            "zero_hpz_partition_size has no effect with zero_stage 1; leave it out",
         ),
         (
             {"precision": "bf16", "deepspeed": {"fp16": {"hysteresis": 1}}},
-            "deepspeed.fp16 has no effect with precision bf16; leave it out, or set machine.precision=fp16",
+            "deepspeed.fp16 has no effect with precision bf16; leave it out, or set engine.precision=fp16",
         ),
         (
-            {"zero": 3, "offload_optimizer": "cpu", "deepspeed": {"aio": {"queue_depth": 8}}},
+            {"zero_stage": 3, "offload_optimizer": "cpu", "deepspeed": {"aio": {"queue_depth": 8}}},
             "deepspeed.aio has no effect with nothing offloaded to a disk; leave it out, or set .*=nvme",
         ),
         *(
             (
-                {"zero": 3, "deepspeed": {"zero_optimization": {key: value}}},
+                {"zero_stage": 3, "deepspeed": {"zero_optimization": {key: value}}},
                 f"zero_optimization.{key} is .* from {least}",
             )
             for key, least in (("reduce_bucket_size", 1), ("zero_hpz_partition_size", 1), ("sub_group_size", 0))
@@ -338,7 +353,10 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             {"device": "cuda", "precision": "fp16", "deepspeed": {"fp16": {"loss_scale": -1.5}}},
             "loss_scale is -1.5, allowed is a number from 0 up",
         ),
-        ({"persistence_threshold": -5}, "persistence_threshold is -5, allowed is a number of elements from 0 up"),
+        (
+            {"param_persistence_threshold": -5},
+            "param_persistence_threshold is -5, allowed is a number of elements from 0 up",
+        ),
         ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),
     ],
     ids=str,
@@ -352,5 +370,5 @@ def test_what_does_not_go_together_is_one_line(keys: dict[str, Any], message: st
 def test_a_disk_is_refused_where_deepspeed_cannot_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     builders = lean.deepspeed().ops.op_builder
     monkeypatch.setattr(builders.AsyncIOBuilder, "is_compatible", lambda *_, **__: False)
-    with pytest.raises(ResourceError, match=r"machine.offload_optimizer is nvme, but DeepSpeed cannot build async_io"):
-        connect(Machine(zero=3, offload_optimizer="nvme", nvme_dir="/nvme"))
+    with pytest.raises(ResourceError, match=r"engine.offload_optimizer is nvme, but DeepSpeed cannot build async_io"):
+        connect(Machine(zero_stage=3, offload_optimizer="nvme", nvme_path="/nvme"))

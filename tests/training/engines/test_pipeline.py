@@ -54,14 +54,14 @@ class Cell(NamedTuple):
     def run(self, corpus: Path, folder: Path, **changes: Any) -> Run:
         shared = replace(
             machine(self.zero),
-            pipeline_parallel=self.stages,
-            tensor_parallel=self.tensor,
-            sequence_parallel=self.sequence,
+            pipeline_parallel_size=self.stages,
+            tensor_parallel_size=self.tensor,
+            sequence_parallel_size=self.sequence,
             activation_checkpointing=self.recompute,
             precision=self.precision,
             offload_optimizer=self.offload,
         )
-        run = mini_run(corpus, folder / self.name, machine=shared, vocab_size=ROWS)
+        run = mini_run(corpus, folder / self.name, engine=shared, vocab_size=ROWS)
         return replace(NETS[self.net](run), **changes)
 
 
@@ -204,7 +204,7 @@ def test_a_run_in_stages_goes_on_to_the_last_bit(corpus: Path, tmp_path: Path) -
 def test_a_spike_in_the_last_stage_is_skipped_by_all(
     policy: Policy, skipped: list[int], corpus: Path, tmp_path: Path
 ) -> None:
-    spiky = Stability(policy=policy, window=5, sigmas=30.0)
+    spiky = Stability(policy=policy, window_steps=5, threshold_sigmas=30.0)
     changes = {"phases": (Phase(seq_length=48, global_batch_size=9, steps=12),), "stability": spiky, "save_every": 3}
     run = Cell("bert", 1).run(corpus, tmp_path, **changes)
     (found,) = outcome(2, [job(run, spike_at=8)], tmp_path / "group")
@@ -218,14 +218,23 @@ def test_a_spike_in_the_last_stage_is_skipped_by_all(
 
 def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
     for keys, said in (
-        ({"pipeline_parallel": 0}, "pipeline_parallel is 0, allowed is a number of stages from 1 up"),
-        ({"pipeline_parallel": 2, "zero": 2}, "zero is 2, allowed is 0 or 1 with pipeline_parallel: 2 and 3 would"),
-        ({"pipeline_parallel": 2, "zero": 3}, "zero is 3, allowed is 0 or 1 with pipeline_parallel: 2 and 3 would"),
+        ({"pipeline_parallel_size": 0}, "pipeline_parallel_size is 0, allowed is a number of stages from 1 up"),
         (
-            {"pipeline_parallel": 2, "zero": 1, "precision": "fp16", "device": "cuda"},
-            "precision is 'fp16', allowed is fp32 or bf16 with pipeline_parallel",
+            {"pipeline_parallel_size": 2, "zero_stage": 2},
+            "zero_stage is 2, allowed is 0 or 1 with pipeline_parallel_size: 2 and 3 would",
         ),
-        ({"pipeline_parallel": 2, "zero": 1, "compile": True}, "compile is True, allowed is false with tensor, pipel"),
+        (
+            {"pipeline_parallel_size": 2, "zero_stage": 3},
+            "zero_stage is 3, allowed is 0 or 1 with pipeline_parallel_size: 2 and 3 would",
+        ),
+        (
+            {"pipeline_parallel_size": 2, "zero_stage": 1, "precision": "fp16", "device": "cuda"},
+            "precision is 'fp16', allowed is fp32 or bf16 with pipeline_parallel_size",
+        ),
+        (
+            {"pipeline_parallel_size": 2, "zero_stage": 1, "torch_compile": True},
+            "torch_compile is True, allowed is false with tensor, pipel",
+        ),
     ):
         with pytest.raises(ValueError, match=re.escape(said)) as caught:
             Machine(**keys)  # type: ignore[arg-type]

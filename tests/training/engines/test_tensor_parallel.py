@@ -91,11 +91,11 @@ class Cell(NamedTuple):
         return " ".join(map(str, self))
 
     def run(self, corpus: Path, folder: Path, **changes: Any) -> Run:
-        shared = replace(machine(self.zero), tensor_parallel=self.tensor, sequence_parallel=self.sequence)
+        shared = replace(machine(self.zero), tensor_parallel_size=self.tensor, sequence_parallel_size=self.sequence)
         shared = replace(shared, activation_checkpointing=self.recompute, offload_optimizer=self.offload)
         if self.net == "wide":
-            shared = replace(shared, layout="padded")
-        run = mini_run(corpus, folder / self.name, machine=shared, vocab_size=ROWS)
+            shared = replace(shared, padding="padded")
+        run = mini_run(corpus, folder / self.name, engine=shared, vocab_size=ROWS)
         return replace(by_whole_tensors(NETS[self.net](run), self.optimiser), **changes)
 
 

@@ -151,8 +151,8 @@ def losses(seen: dict[str, Any]) -> list[float]:
 
 
 def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> Machine:
-    keys: dict[str, Any] = {"zero": zero, "precision": precision}
-    return Machine(micro_tokens=micro_tokens, persistence_threshold=0, **keys)
+    keys: dict[str, Any] = {"zero_stage": zero, "precision": precision}
+    return Machine(micro_batch_tokens=micro_tokens, param_persistence_threshold=0, **keys)
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,10 @@ def signed_of(run: Run, name: str) -> Run:
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
     """A run with dropout and a process that prepares its batches; it saves after 4, 8 and 10 steps."""
     trunk = replace(run.model, hidden_dropout=0.1, attention_dropout=0.1)
-    loading = replace(machine(zero, precision=precision), loader_workers=1)
-    return replace(run, model=trunk, folder=str(folder), machine=loading, phases=RESTARTED, save_every=4, keep=3)
+    loading = replace(machine(zero, precision=precision), dataloader_num_workers=1)
+    return replace(
+        run, model=trunk, folder=str(folder), engine=loading, phases=RESTARTED, save_every=4, keep_checkpoints=3
+    )
 
 
 DURABLE = {"fp32-2": (2, "fp32"), "fp32-3": (3, "fp32"), "bf16-1": (1, "bf16"), "bf16-2": (2, "bf16")}
@@ -200,8 +202,8 @@ def durable_of(corpus: Path, folder: Path, name: str) -> Run:
     """The run of DURABLE with this name, in its folder."""
     run = mini_run(corpus, folder)
     run = durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
-    threshold = Machine().persistence_threshold if name == "small ones whole" else 0
-    return replace(run, machine=replace(run.machine, persistence_threshold=threshold))
+    threshold = Machine().param_persistence_threshold if name == "small ones whole" else 0
+    return replace(run, engine=replace(run.engine, param_persistence_threshold=threshold))
 
 
 def killed_of(corpus: Path, folder: Path) -> Run:
@@ -212,7 +214,7 @@ def killed_of(corpus: Path, folder: Path) -> Run:
 def moved(corpus: Path, folder: Path, world: int, zero: int, precision: str = "fp32") -> Run:
     """A run that is saved after 2 of 4 steps, and goes on with other workers and another stage."""
     placed = machine(zero, precision=precision)
-    return mini_run(corpus, folder / f"moved {world} {precision}", machine=placed, phases=BRIEF, save_every=2)
+    return mini_run(corpus, folder / f"moved {world} {precision}", engine=placed, phases=BRIEF, save_every=2)
 
 
 MOVES = {(1, "fp32"): (1, 3), (2, "fp32"): (3, 1), (2, "bf16"): (2, 3)}  # workers at first, then two; stages
@@ -231,40 +233,42 @@ def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.
         jobs: dict[str, dict[str, Any]] = {}
         for zero, micro_tokens in product(STAGES, SPLITS):
             name = cell(world, zero, micro_tokens)
-            changes = {"machine": machine(zero, micro_tokens), "phases": BRIEF, "eval_every": 4}
+            changes = {"engine": machine(zero, micro_tokens), "phases": BRIEF, "eval_every": 4}
             jobs[name] = job(mini_run(corpus, folder / name, **changes))
         for net, (net_of, stages) in NETS.items():
             for zero in stages.get(world, ()):
-                run = mini_run(corpus, folder / f"{net} {zero}", machine=machine(zero), phases=SHORTEST)
+                run = mini_run(corpus, folder / f"{net} {zero}", engine=machine(zero), phases=SHORTEST)
                 jobs[f"{net} {zero}"] = job(net_of(run))
         for (first, precision), (zero, _) in MOVES.items():
             if first == world:
                 jobs[f"moved {world} {precision}"] = job(moved(corpus, folder, world, zero, precision))
         for optimiser, zero in product(WHOLE, STAGES):
             name = optimised(optimiser, world, zero)
-            run = mini_run(corpus, folder / name, machine=machine(zero), phases=BRIEF)
+            run = mini_run(corpus, folder / name, engine=machine(zero), phases=BRIEF)
             jobs[name] = job(of_whole_tensors(run, optimiser))
         for optimiser, zero in product(SIGNED if world == 2 else (), STAGES):
             name = optimised(optimiser, world, zero)
-            jobs[name] = job(signed_of(mini_run(corpus, folder / name, machine=machine(zero)), optimiser))
+            jobs[name] = job(signed_of(mini_run(corpus, folder / name, engine=machine(zero)), optimiser))
         if world == 1:
             for zero in (1, 2, 3):
-                run = mini_run(corpus, folder, machine=machine(zero, 10_000, "bf16"))
+                run = mini_run(corpus, folder, engine=machine(zero, 10_000, "bf16"))
                 jobs[f"crumbs {zero}"] = job(run) | {"crumbs": True}
         else:
             for zero in (1, 2, 3):
                 name = cell(world, zero, 96, "bf16")
-                run = mini_run(corpus, folder / name, machine=machine(zero, precision="bf16"), phases=BRIEF)
+                run = mini_run(corpus, folder / name, engine=machine(zero, precision="bf16"), phases=BRIEF)
                 jobs[name] = job(run)
             for zero in STAGES:
-                run = mini_run(corpus, folder / f"poisoned {zero}", machine=machine(zero), phases=BRIEF)
+                run = mini_run(corpus, folder / f"poisoned {zero}", engine=machine(zero), phases=BRIEF)
                 jobs[f"poisoned {zero}"] = job(run, poison_at=2)
-            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", machine=machine(3), phases=BRIEF)))
+            jobs["gpt"] = job(gpt(mini_run(corpus, folder / "gpt", engine=machine(3), phases=BRIEF)))
             for name, (zero, precision, policy, skipped) in SPIKED.items():
-                run = mini_run(corpus, folder / name, machine=machine(zero, precision=precision), phases=SPIKY)
-                run = replace(run, save_every=3, stability=Stability(policy=policy, window=5, sigmas=30.0))
+                run = mini_run(corpus, folder / name, engine=machine(zero, precision=precision), phases=SPIKY)
+                run = replace(
+                    run, save_every=3, loss_spikes=Stability(policy=policy, window_steps=5, threshold_sigmas=30.0)
+                )
                 jobs[name] = job(run, spike_at=8)
-                again = replace(run, folder=f"{run.folder} again", skip_steps=skipped, stability=Stability())
+                again = replace(run, folder=f"{run.folder} again", skip_steps=skipped, loss_spikes=Stability())
                 jobs[f"{name} again"] = job(again, spike_at=8)
             for name in DURABLE:
                 jobs[name] = job(durable_of(corpus, folder, name))
@@ -284,7 +288,7 @@ def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
 
 
 def in_one_process(run: Run) -> Plain:
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     told: dict[int, dict[str, float]] = {}
     pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
     return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[run.steps])
@@ -512,10 +516,10 @@ def test_a_worker_waits_for_the_others_as_long_as_the_cluster_says(monkeypatch: 
     monkeypatch.setattr(lean.deepspeed(), "init_distributed", lambda **given: asked.update(given))
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     monkeypatch.setattr("training.engines.ops.switch", lambda: None)
-    connect(Machine(timeout=90))
+    connect(Machine(init_timeout_seconds=90))
     assert asked["timeout"].total_seconds() == 90
     with pytest.raises(ValueError, match="timeout"):
-        Machine(timeout=0)
+        Machine(init_timeout_seconds=0)
 
 
 def test_a_worker_on_the_wrong_device_is_told_what_to_set() -> None:

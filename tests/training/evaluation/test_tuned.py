@@ -420,8 +420,8 @@ def test_of_more_evaluations_than_updates_there_is_one_after_each(encoder: Net) 
 
 
 def test_with_zero_3_no_worker_has_the_weights_that_are_best_on_dev(encoder: Net) -> None:
-    machine = Machine(precision="bf16", zero=3)
-    with pytest.raises(BadInput, match=r"dev_evaluations is 1: with machine\.zero 3 no worker has the whole net"):
+    machine = Machine(precision="bf16", zero_stage=3)
+    with pytest.raises(BadInput, match=r"dev_evaluations is 1: with engine\.zero_stage 3 no worker has the whole net"):
         run(encoder, replace(BASE, dev_evaluations=1), machine=machine)
 
 

@@ -114,7 +114,7 @@ def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: py
     monkeypatch.setattr(module, "tune", lambda *given: [seen.append(given[3]), real(*given)])
     items = {"train": [Item("x", (Question((), "ape " * 15, "="),), ("bee bee bee",))], "dev": []}
     for name in ("decoder", "encoder and decoder"):
-        written(net(name, vocab), TASK, items, Tuning(steps=1), machine=Machine(micro_tokens=1_000))
+        written(net(name, vocab), TASK, items, Tuning(steps=1), machine=Machine(micro_batch_tokens=1_000))
     assert seen == [1_000, 200]
 
 
@@ -323,8 +323,8 @@ def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab)
 
 
 def test_with_zero_3_no_worker_has_the_weights_that_write_best_on_dev(vocab: Vocab) -> None:
-    machine = Machine(precision="bf16", zero=3)
-    with pytest.raises(BadInput, match=r"with machine\.zero 3 no worker has the whole net"):
+    machine = Machine(precision="bf16", zero_stage=3)
+    with pytest.raises(BadInput, match=r"with engine\.zero_stage 3 no worker has the whole net"):
         written(net("decoder", vocab), LABELLED, ITEMS, Tuning(dev_evaluations=2), machine=machine)
 
 

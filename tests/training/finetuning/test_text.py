@@ -133,7 +133,8 @@ def bert(**changes: Any) -> Encoder:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"norm_position": "pre"}, {"segments": 0}, {"activation": "gelu_tanh", "intermediate_size": 40}]
+    "changes",
+    [{}, {"norm_position": "pre"}, {"type_vocab_size": 0}, {"activation": "gelu_tanh", "intermediate_size": 40}],
 )
 def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
     trunk, rng = bert(**changes), np.random.default_rng(0)

@@ -239,7 +239,7 @@ def test_what_a_checkpoint_has_is_known_without_reading_it(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = mini_run(corpus, tmp_path / "run")
-    engine = LocalEngine(build_model(run), run.optimizer, run.machine)
+    engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     Saver(engine, tmp_path, {}, asdict(engine.model.spec), keep=1, background=False).save(1, {})
     run = replace(run, init_checkpoint=str(tmp_path / "step-000000001"))
     with monkeypatch.context() as patch:

@@ -204,7 +204,7 @@ def focal(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_a_loss_that_only_the_union_names_trains_and_logs_its_metrics(focal: Run) -> None:
     logged: dict[int, dict[str, float]] = {}
-    engine = LocalEngine(build_model(focal), focal.optimizer, focal.machine)
+    engine = LocalEngine(build_model(focal), focal.optimizer, focal.engine)
     pretrain(focal, engine, lambda step, metrics: logged.setdefault(step, {}).update(metrics))
     first, last = logged[1], logged[20]
     assert last["train/focal_tokens/loss"] < first["train/focal_tokens/loss"] - 0.3

@@ -79,7 +79,7 @@ class Plain(Updates):
 def test_an_optimiser_that_no_other_place_names_trains(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path, optimizer=Plain(learning_rate=0.5, max_grad_norm=0.0))
     logged: dict[int, dict[str, float]] = {}
-    pretrain(run, LocalEngine(build_model(run), run.optimizer, run.machine), logged.__setitem__)
+    pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), logged.__setitem__)
     assert logged[20]["train/loss"] < logged[1]["train/loss"] - 0.1
 
 

@@ -107,7 +107,7 @@ def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> N
     np.testing.assert_allclose(steps(spec, start, gradients), oracle(start, gradients, spec), rtol=1e-12)
 
 
-@pytest.mark.parametrize("original", [(5,), (4, 3)])
+@pytest.mark.parametrize("shape", [(5,), (4, 3)])
 def test_lion_takes_the_steps_of_ten_lines_of_numpy(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     spec, start, gradients = (
@@ -119,7 +119,7 @@ def test_lion_takes_the_steps_of_ten_lines_of_numpy(shape: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize("adjust_lr_fn", ["match_rms_adamw", "original"])
-@pytest.mark.parametrize("original", [(6, 4), (4, 6), (130, 140), (64, 64)])
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (130, 140), (64, 64)])
 def test_muon_takes_the_steps_of_torch_in_its_numbers_to_the_bit(shape: Any, adjust_lr_fn: Any) -> None:
     """torch iterates in bf16; its key `newton_schulz_dtype` is so here too."""
     generator = torch.Generator().manual_seed(0)
@@ -164,7 +164,7 @@ every_rule_of_whole_tensors = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("original", [(5,), (4, 3), (130, 140)])
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (130, 140)])
 @every_rule_of_whole_tensors
 def test_an_optimiser_of_whole_tensors_takes_the_steps_of_ten_lines_of_numpy(spec, numpy, shape) -> None:
     rng = np.random.default_rng(0)
@@ -310,7 +310,7 @@ def test_adafactor_keeps_the_mean_squares_of_rows_and_columns() -> None:
     torch.testing.assert_close(optimizer.state[weight][0]["column"], square.mean(0))
 
 
-@pytest.mark.parametrize("original", [(5,), (128, 128)])
+@pytest.mark.parametrize("shape", [(5,), (128, 128)])
 def test_adafactor_leaves_a_weight_alone_whose_gradient_is_zero(shape: tuple[int, ...]) -> None:
     weight = torch.nn.Parameter(torch.ones(shape))
     weight.grad = torch.zeros_like(weight)

@@ -64,13 +64,13 @@ Make = Callable[[Run], Run]
 
 @pytest.fixture
 def run(corpus: Path, tmp_path: Path) -> Run:
-    keys = {"save_every": 4, "save_in_background": False, "eval_every": 5}
-    return mini_run(corpus, tmp_path / "run", machine=Machine(micro_tokens=64), **keys)
+    keys = {"save_every": 4, "async_checkpointing": False, "eval_every": 5}
+    return mini_run(corpus, tmp_path / "run", engine=Machine(micro_batch_tokens=64), **keys)
 
 
 def train(run: Run, die_at: int = -1) -> tuple[Result, list[float], LocalEngine]:
     """How the run ended, its losses, and the engine."""
-    engine, told = LocalEngine(build_model(run), run.optimizer, run.machine), dict[int, dict[str, float]]()
+    engine, told = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
     update, done = engine.step, 0
 
     def step(rate: float) -> Any:
@@ -147,7 +147,7 @@ def test_a_run_with_other_micro_batches_goes_on_with_the_memory_of_the_old_ones(
     _, wanted, _ = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
         train(run, die_at=10)
-    _, found, _ = train(replace(run, machine=replace(run.machine, micro_tokens=micro_tokens)))
+    _, found, _ = train(replace(run, engine=replace(run.engine, micro_batch_tokens=micro_tokens)))
     assert found == pytest.approx(wanted[8:], rel=1e-6)
     assert "forgotten" not in caplog.text
 
@@ -216,8 +216,8 @@ CELLS = [(make, zero) for make in (transformer_xl, xlnet) for zero in (1, 2, 3)]
 
 def on(corpus: Path, folder: Path, make: Make, zero: int) -> Run:
     """The run on a ZeRO stage, with micro-batches of one or two rows."""
-    keys = {"save_every": 4, "save_in_background": False, "keep": 9}
-    return steady(make(mini_run(corpus, folder, machine=machine(zero, micro_tokens=40), **keys)))
+    keys = {"save_every": 4, "async_checkpointing": False, "keep_checkpoints": 9}
+    return steady(make(mini_run(corpus, folder, engine=machine(zero, micro_tokens=40), **keys)))
 
 
 def steady(run: Run) -> Run:

@@ -211,7 +211,7 @@ def test_a_net_that_evaluates_computes_each_block_once(run: Run) -> None:
 def test_a_run_with_dropout_and_memory_logs_the_same_losses(run: Run, mode: ActivationCheckpointing) -> None:
     wanted, found = (
         train(
-            replace(noisy(xlnet, run), folder=f"{run.folder}/{which}", machine=Machine(activation_checkpointing=which))
+            replace(noisy(xlnet, run), folder=f"{run.folder}/{which}", engine=Machine(activation_checkpointing=which))
         )
         for which in ("none", mode)
     )

@@ -150,11 +150,11 @@ def test_a_net_that_is_not_split_draws_as_ever() -> None:
     assert torch.equal(first, F.dropout(torch.ones(100)))
 
 
-@pytest.mark.parametrize("key", ["tensor_parallel", "sequence_parallel", "pipeline_parallel"])
+@pytest.mark.parametrize("key", ["tensor_parallel_size", "sequence_parallel_size", "pipeline_parallel_size"])
 def test_degrees_are_whole_numbers_and_nothing_is_compiled_with_them(key: str) -> None:
     with pytest.raises(ValueError, match=f"{key} is 0, allowed is a number of (workers|stages) from 1 up"):
         Machine(**{key: 0})
     with pytest.raises(
-        ValueError, match="compile is True, allowed is false with tensor, pipeline or sequence_parallel"
+        ValueError, match="torch_compile is True, allowed is false with tensor, pipeline or sequence_parallel"
     ):
-        Machine(compile=True, **{key: 2})
+        Machine(torch_compile=True, **{key: 2})

@@ -106,7 +106,7 @@ def test_what_was_replaced_is_among_the_chosen() -> None:
 
 def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> None:
     run = electra_run(mini_run(corpus, tmp_path, phases=(Phase(seq_length=48, global_batch_size=9, steps=2),)))
-    engine, told = LocalEngine(build_model(run), run.optimizer, run.machine), dict[int, dict[str, float]]()
+    engine, told = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
     pretrain(run, engine, told.__setitem__)
     for step, metrics in told.items():
         (batch,) = open_loader(run, 0, 1).at(step - 1)
