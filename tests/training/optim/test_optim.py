@@ -291,7 +291,7 @@ def test_a_group_that_names_no_weight_decay_has_none(spec: Optim) -> None:
 
 
 @pytest.mark.parametrize(
-    ("original", "numbers"),
+    ("shape", "numbers"),
     [((128, 128), 256), ((128, 200), 328), ((127, 200), 127 * 200), ((200, 127), 200 * 127), ((200,), 200)],
 )
 def test_adafactor_keeps_every_square_of_what_is_no_matrix_of_128_by_128_or_more(
