@@ -23,7 +23,7 @@ from preprocessing.text import text_key
 from preprocessing.text.minhash import jaccard
 
 SHARE = 20  # one document of so many
-NEAR = Dedup(near=True)
+NEAR = Dedup(minhash=True)
 HERE = ("--direct_running_mode=in_memory",)
 
 
@@ -55,13 +55,13 @@ def measure(source: str, folder: Path) -> dict[str, float]:
     num = len(originals) // SHARE
     copies = [edited(text, rng.uniform(0.8, 1), rng) for text in originals[:num]]
     decoys = [edited(text, rng.uniform(0.3, 0.5), rng) for text in originals[num : 2 * num]]
-    similarity = [jaccard(one, other, NEAR.ngram) for one, other in zip(originals, copies, strict=False)]
+    similarity = [jaccard(one, other, NEAR.ngram_size) for one, other in zip(originals, copies, strict=False)]
     (folder / "planted.jsonl").write_text(
         "".join(json.dumps({"text": text}) + "\n" for text in [*originals, *copies, *decoys])
     )
     start = time.perf_counter()
     corpus = Corpus(
-        name="planted", sources=(Jsonl(path=str(folder / "planted.jsonl")),), dedup=NEAR, clean=Clean(repair=False)
+        name="planted", sources=(Jsonl(path=str(folder / "planted.jsonl")),), dedup=NEAR, clean=Clean(fix_text=False)
     )
     found = repeats(read_text(corpus, folder / "planted", HERE))
     seconds = time.perf_counter() - start

@@ -181,9 +181,15 @@ def encode(
     """
     texts, vocab, out = Texts.load(Path(text_dir).absolute()), Vocab.load(vocab_dir), Path(out).absolute()
     names = [shard.name for shard in texts.shards]
-    marks = Marks(corpus.sentences, corpus.words, corpus.units, _unit_hash(corpus, texts), _language(corpus))
+    marks = Marks(
+        corpus.sentence_boundaries,
+        corpus.word_segmentation,
+        corpus.phrases,
+        _unit_hash(corpus, texts),
+        _language(corpus),
+    )
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
-    identity["how"] = _digest({**asdict(marks), "units": corpus.units and "units"})
+    identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases"})
     left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
     with owned(out, need=int(_SHARD_SHARE * left)):
         sweep(out, names)
@@ -237,7 +243,7 @@ def _manifest(
         | {"repaired": texts.repaired, "masked": texts.masked}
         | ({"encodings": texts.encodings} if texts.encodings else {})
         | ({"evaluation_texts": texts.evaluation_texts} if texts.evaluation_texts else {})
-        | ({"phrases": _phrases(texts, seals)} if corpus.units else {})
+        | ({"phrases": _phrases(texts, seals)} if corpus.phrases else {})
         | doubts,
     )
 
@@ -269,12 +275,12 @@ def _mixture(corpus: Corpus, texts: Texts, shards: Sequence[ShardInfo]) -> dict[
 
 def _portable(corpus: Corpus) -> dict[str, Any]:
     """A corpus without the paths of this machine and the order of its sources."""
-    plain = asdict(corpus) | {"sources": _sorted(corpus.sources), "units": corpus.units and "units"}
+    plain = asdict(corpus) | {"sources": _sorted(corpus.sources), "phrases": corpus.phrases and "phrases"}
     plain["clean"] = corpus.clean.causes
     mixture = {group.name: [group.weight, _sorted(group.sources)] for group in corpus.mixture}
     del plain["mixture"]
     plain |= {"mixture": mixture} if mixture else {}
-    plain["dedup"]["against"], plain["decontaminate"]["paths"] = (), ()
+    plain["dedup"]["reference_corpora"], plain["decontaminate"]["paths"] = (), ()
     return plain
 
 
@@ -289,9 +295,9 @@ def _language(corpus: Corpus) -> str:
 
 def _unit_hash(corpus: Corpus, texts: Texts) -> str:
     """What the units come from: the input whose spans are given, or the phrases of a file."""
-    if corpus.units in ("", "given"):
-        return corpus.units and texts.identity
-    return _digest(phrases_of(corpus.units))
+    if corpus.phrases in ("", "given"):
+        return corpus.phrases and texts.identity
+    return _digest(phrases_of(corpus.phrases))
 
 
 def _digest(value: Any) -> str:

@@ -20,15 +20,19 @@ from preprocessing.text import Whitespace
 class Clean:
     """How documents are repaired, and which of them are kept."""
 
-    repair: bool = True  # mojibake and the like, by ftfy
+    fix_text: bool = True  # mojibake and the like, by ftfy
     whitespace: Whitespace = "collapse"  # runs of it are one blank, lines begin without; keep: all stays, as in code
-    mask: tuple[Literal["email", "ip", "phone"], ...] = ()  # private data that placeholders replace
+    mask_pii: tuple[Literal["email", "ip", "phone"], ...] = ()  # private data that placeholders replace
     languages: tuple[str, ...] = ()  # ISO 639-1 codes of those that are kept; none named: all
-    rules: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # text/filters.py cites them
+    filters: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # text/filters.py cites them
     min_chars: int = 32  # of a document; shorter ones are dropped
     max_chars: int = 10_000_000  # also before cleaning; the longest novels have 3 to 4 million
-    max_lost: float = 0.001  # share of the characters of a document that may be U+FFFD: what could not be decoded
-    max_rejects: float = 0.05  # share of documents, stored bytes and files that may be unreadable before the job fails
+    max_replacement_char_ratio: float = (
+        0.001  # share of the characters of a document that may be U+FFFD: what could not be decoded
+    )
+    max_unreadable_ratio: float = (
+        0.05  # share of documents, stored bytes and files that may be unreadable before the job fails
+    )
 
     @property
     def causes(self) -> dict[str, Any]:
@@ -43,12 +47,22 @@ class Clean:
         most = 100_000_000  # a document is held in memory
         holds = self.min_chars <= self.max_chars <= most
         require(holds, "clean.max_chars", self.max_chars, f"a number of characters from min_chars up to {most:,}")
-        if self.whitespace == "keep" and "c4" in self.rules:
+        if self.whitespace == "keep" and "c4" in self.filters:
             raise ValueError(
-                "clean.whitespace is 'keep', and the rule c4 of clean.rules strips lines; leave one of the two out"
+                "clean.whitespace is 'keep', and the rule c4 of clean.filters strips lines; leave one of the two out"
             )
-        require(0 <= self.max_lost <= 1, "clean.max_lost", self.max_lost, "a share from 0 to 1")
-        require(0 <= self.max_rejects <= 1, "clean.max_rejects", self.max_rejects, "a share from 0 to 1")
+        require(
+            0 <= self.max_replacement_char_ratio <= 1,
+            "clean.max_replacement_char_ratio",
+            self.max_replacement_char_ratio,
+            "a share from 0 to 1",
+        )
+        require(
+            0 <= self.max_unreadable_ratio <= 1,
+            "clean.max_unreadable_ratio",
+            self.max_unreadable_ratio,
+            "a share from 0 to 1",
+        )
 
 
 @spec
@@ -56,19 +70,32 @@ class Dedup:
     """Which documents count as the same text; one of them is kept, independent of their order."""
 
     exact: bool = True  # of documents with the same text one is kept
-    near: bool = False  # MinHash LSH: documents that share most of their n-grams of words
-    ngram: int = 5  # words that MinHash takes together
-    bands: int = 14  # of a signature; documents meet that have all rows of one in common
-    rows: int = 8  # of a band; documents with Jaccard similarity s meet with probability 1 - (1 - s**rows)**bands
-    least: float = 0.7  # similarity, as the whole signatures estimate it, from which documents that meet are near
-    lines: int = 0  # lines of at least so many characters are kept once in the whole corpus; 0: all lines are kept
-    against: tuple[str, ...] = ()  # corpora of Sesame, or text of any kind: documents that they have are dropped
+    minhash: bool = False  # MinHash LSH: documents that share most of their n-grams of words
+    ngram_size: int = 5  # words that MinHash takes together
+    num_bands: int = 14  # of a signature; documents meet that have all rows of one in common
+    rows_per_band: int = (
+        8  # of a band; documents with Jaccard similarity s meet with probability 1 - (1 - s**rows)**bands
+    )
+    min_similarity: float = (
+        0.7  # similarity, as the whole signatures estimate it, from which documents that meet are near
+    )
+    line_min_chars: int = (
+        0  # lines of at least so many characters are kept once in the whole corpus; 0: all lines are kept
+    )
+    reference_corpora: tuple[
+        str, ...
+    ] = ()  # corpora of Sesame, or text of any kind: documents that they have are dropped
 
     def __post_init__(self) -> None:
-        for name in ("ngram", "bands", "rows"):
+        for name in ("ngram_size", "num_bands", "rows_per_band"):
             require(1 <= getattr(self, name) <= 64, f"dedup.{name}", getattr(self, name), "a number from 1 to 64")
-        require(0 <= self.least <= 1, "dedup.least", self.least, "a similarity from 0 to 1")
-        require(self.lines >= 0, "dedup.lines", self.lines, "a number of characters from 1 up, or 0")
+        require(0 <= self.min_similarity <= 1, "dedup.min_similarity", self.min_similarity, "a similarity from 0 to 1")
+        require(
+            self.line_min_chars >= 0,
+            "dedup.line_min_chars",
+            self.line_min_chars,
+            "a number of characters from 1 up, or 0",
+        )
 
 
 @spec
@@ -76,10 +103,12 @@ class Decontaminate:
     """Documents that share an n-gram of words with evaluation sets are dropped (GPT-3, appendix C: 13-grams)."""
 
     paths: tuple[str, ...] = ()  # of the evaluation sets, any text that a source reads
-    ngram: int = 13  # words
+    ngram_size: int = 13  # words
 
     def __post_init__(self) -> None:
-        require(1 <= self.ngram <= 64, "decontaminate.ngram", self.ngram, "a number of words from 1 to 64")
+        require(
+            1 <= self.ngram_size <= 64, "decontaminate.ngram_size", self.ngram_size, "a number of words from 1 to 64"
+        )
 
 
 @spec
@@ -112,21 +141,32 @@ class Corpus:
     clean: Clean = Clean()
     dedup: Dedup = Dedup()
     decontaminate: Decontaminate = Decontaminate()
-    order: Literal["key", "input"] = "key"  # of the documents: by a hash of their text, which is random, or as read
-    sentences: Literal["found", "lines"] = "found"  # lines: each line is one, as in the files of the reference BERT
-    words: Literal["pieces", "jieba"] = "pieces"  # what begins a word: the vocabulary's pieces, or Chinese segmentation
-    units: str = ""  # phrases to mask as one: "given" (spans of the sources), or a file of phrases, one a line
-    validation: float = 0.005  # share of the documents
-    test: float = 0.005  # share of the documents, for downstream tasks
-    shard_mb: int = 32  # most MB of text in a shard; a small corpus is cut finer, for the sake of the cores
+    document_order: Literal["key", "input"] = (
+        "key"  # of the documents: by a hash of their text, which is random, or as read
+    )
+    sentence_boundaries: Literal["found", "lines"] = (
+        "found"  # lines: each line is one, as in the files of the reference BERT
+    )
+    word_segmentation: Literal["pieces", "jieba"] = (
+        "pieces"  # what begins a word: the vocabulary's pieces, or Chinese segmentation
+    )
+    phrases: str = ""  # phrases to mask as one: "given" (spans of the sources), or a file of phrases, one a line
+    validation_ratio: float = 0.005  # share of the documents
+    test_ratio: float = 0.005  # share of the documents, for downstream tasks
+    max_shard_mb: int = 32  # most MB of text in a shard; a small corpus is cut finer, for the sake of the cores
 
     def __post_init__(self) -> None:
         require_name(self.name)
-        for name in ("validation", "test"):
+        for name in ("validation_ratio", "test_ratio"):
             require(0 <= getattr(self, name) <= 0.5, name, getattr(self, name), "a share from 0 to 0.5")
-        require(self.validation + self.test < 1, "validation + test", self.validation + self.test, "a share below 1")
+        require(
+            self.validation_ratio + self.test_ratio < 1,
+            "validation_ratio + test_ratio",
+            self.validation_ratio + self.test_ratio,
+            "a share below 1",
+        )
         self._check_mixture()
-        require(1 <= self.shard_mb <= 1024, "shard_mb", self.shard_mb, "a number of MB from 1 to 1024")
+        require(1 <= self.max_shard_mb <= 1024, "max_shard_mb", self.max_shard_mb, "a number of MB from 1 to 1024")
 
     def _check_mixture(self) -> None:
         names = [group.name for group in self.mixture]

@@ -23,7 +23,7 @@ from training.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-TEXT = "name: documentation\nsources: [{kind: installed, packages: [python, numpy, torch]}]\nvalidation: 0.1\n"
+TEXT = "name: documentation\nsources: [{kind: python_docs, packages: [python, numpy, torch]}]\nvalidation_ratio: 0.1\n"
 LENGTH = 64
 
 

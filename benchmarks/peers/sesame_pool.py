@@ -44,7 +44,7 @@ def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> Texts:
 
 
 def encode(corpus: Corpus, texts: Texts, vocab: Vocab, out: Path, pool: ProcessPoolExecutor) -> Manifest:
-    marks = Marks(corpus.sentences, corpus.words, corpus.units)
+    marks = Marks(corpus.sentence_boundaries, corpus.word_segmentation, corpus.phrases)
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     check_fit(vocab, texts)
     vocab.save(out / "vocab")

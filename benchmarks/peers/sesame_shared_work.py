@@ -9,6 +9,6 @@ from pipeline.spec import Clean, Dedup
 
 if __name__ == "__main__":
     task = begin()
-    little = replace(whole(task), clean=Clean(repair=False), dedup=Dedup(exact=False), sentences="lines")
+    little = replace(whole(task), clean=Clean(fix_text=False), dedup=Dedup(exact=False), sentence_boundaries="lines")
     kept = work(task, little).ledger.kept
     end(kept.documents, kept.tokens)

@@ -203,8 +203,8 @@ TERMS: Final = (
     Term("cluster.save_every", "steps between checkpoints", ("save_steps",), ("save_interval",)),
     Term("corpus.sources.path", "a file, a folder, or a pattern with *"),
     Term("corpus.sources.paths", "files of the same lines, one for each language"),
-    Term("corpus.sources.field", "the column or key that has the text"),
-    Term("corpus.sources.unit", "what a document is"),
+    Term("corpus.sources.text_key", "the column or key that has the text"),
+    Term("corpus.sources.document_unit", "what a document is"),
     Term("cluster.keep_checkpoints", "checkpoints that are kept", ("save_total_limit",), ("keep_last_epochs",)),
 )
 

@@ -396,11 +396,13 @@ def load_corpus(name_or_path: str) -> Corpus:
         Group(name=group.name, weight=group.weight, sources=tuple(each.anchored(folder) for each in group.sources))
         for group in read.mixture
     )
-    against, paths = ([absolute(path, folder) for path in given] for given in (dedup.against, decontaminate.paths))
-    fields["dedup"] = dataclasses.replace(dedup, against=tuple(against))
+    against, paths = (
+        [absolute(path, folder) for path in given] for given in (dedup.reference_corpora, decontaminate.paths)
+    )
+    fields["dedup"] = dataclasses.replace(dedup, reference_corpora=tuple(against))
     fields["decontaminate"] = dataclasses.replace(decontaminate, paths=tuple(paths))
-    if fields["units"] not in ("", "given"):
-        fields["units"] = absolute(fields["units"], folder)
+    if fields["phrases"] not in ("", "given"):
+        fields["phrases"] = absolute(fields["phrases"], folder)
     return Corpus(**fields)
 
 

@@ -30,15 +30,17 @@ def with_shares(corpus: Corpus, share: float | None, own: bool) -> Corpus:
     0.05
     """
     if share is None:
-        return replace(corpus, validation=_OWN.validation, test=_OWN.test) if own else corpus
+        return replace(corpus, validation_ratio=_OWN.validation_ratio, test_ratio=_OWN.test_ratio) if own else corpus
     if not 0 <= share < 1:
         raise BadInput(f"--hold-out is {share:g}, allowed is a share from 0 up, below 1")
     if not own:
         raise BadInput(
-            f"--hold-out is for text that --data names: corpus {corpus.name} holds out {_percent(corpus.validation)} "
-            f"and {_percent(corpus.test)} by itself; say validation: and test: in a corpus file of your own"
+            f"--hold-out is for text that --data names: corpus {corpus.name} holds out "
+            f"{_percent(corpus.validation_ratio)} "
+            f"and {_percent(corpus.test_ratio)} by itself; set validation_ratio and test_ratio in a corpus file of "
+            f"your own"
         )
-    return replace(corpus, validation=share / 2, test=share / 2)
+    return replace(corpus, validation_ratio=share / 2, test_ratio=share / 2)
 
 
 def said(corpus: Corpus, own: bool) -> str:
@@ -49,7 +51,8 @@ def said(corpus: Corpus, own: bool) -> str:
     """
     otherwise = "--hold-out SHARE" if own else "a corpus file of your own"
     return (
-        f"held out of {corpus.name}: {_percent(corpus.validation)} for validation, {_percent(corpus.test)} for "
+        f"held out of {corpus.name}: {_percent(corpus.validation_ratio)} for validation, {_percent(corpus.test_ratio)} "
+        f"for "
         f"downstream tasks; {otherwise} says otherwise"
     )
 
@@ -86,12 +89,12 @@ def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[
     []
     """
     wanted = held_out_tasks(tasks)
-    few = 2 if corpus.test and num >= 6 else 0  # as steps/plan.py holds out
-    held = max(round(corpus.test * num), few)
+    few = 2 if corpus.test_ratio and num >= 6 else 0  # as steps/plan.py holds out
+    held = max(round(corpus.test_ratio * num), few)
     if held >= FEWEST_ROWS or not wanted:
         return []
     share = min(0.5, _MANY * LABELS / max(num, 1))
-    helps = f"--hold-out {2 * share:.2g}" if own and share < 0.5 else f"test: {share:.2g} in a corpus file"
+    helps = f"--hold-out {2 * share:.2g}" if own and share < 0.5 else f"test_ratio: {share:.2g} in a corpus file"
     helps = f"{helps} holds out {round(share * num):,}" if share * num >= FEWEST_ROWS else "give more text"
     return [
         f"no scores to be expected of {', '.join(wanted)}: of about {num:,} documents of {corpus.name} {held} are held "

@@ -214,10 +214,10 @@ def _keeps_whitespace(spec: VocabSpec) -> bool:
 
 def inputs_of(corpus: Corpus) -> str:
     """Fingerprint of all text that a corpus depends on, what it is compared with included."""
-    others = [*corpus.dedup.against, *corpus.decontaminate.paths]
+    others = [*corpus.dedup.reference_corpora, *corpus.decontaminate.paths]
     corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
     sources = [*corpus.sources, *(source for path in others if path not in corpora for source in recognise(path))]
-    phrases = Path(corpus.units)
+    phrases = Path(corpus.phrases)
     units = phrases.read_text(encoding="utf-8", errors="replace") if phrases.is_file() else ""
     digests = [Manifest.load(path).digest for path in corpora]
     return digest([[split.name for split in plan_splits(sources)], digests, units])
@@ -254,7 +254,7 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
 def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
     """What a corpus says otherwise than the text that is read as `default` says, its shares aside where so asked."""
     usual = hold_out.with_shares(default, None, own=True)
-    aside = {"name", "sources", "mixture"} | ({"validation", "test"} if shares_aside else set())
+    aside = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if shares_aside else set())
     keys = (field.name for field in fields(Corpus) if field.name not in aside)
     return [key for key in keys if getattr(corpus, key) not in (getattr(usual, key), getattr(Corpus(name="x"), key))]
 

@@ -130,8 +130,10 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
     """The stages of `recipe` on `corpus` under the folder `out`; `inputs` is the fingerprint of the text itself."""
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.tokenizer))
     spec["clean"] = _plain(corpus.clean.causes)
-    del spec["clean"]["max_rejects"]  # decides whether a text is made, not what is in it
-    marks = {name: spec.pop(name) for name in ("sentences", "words")}  # these are found when text is encoded
+    del spec["clean"]["max_unreadable_ratio"]  # decides whether a text is made, not what is in it
+    marks = {
+        name: spec.pop(name) for name in ("sentence_boundaries", "word_segmentation")
+    }  # these are found when text is encoded
     weights = {group["name"]: group.pop("weight") for group in spec["mixture"]}  # other weights, the same shards
     if not weights:
         del spec["mixture"]

@@ -96,8 +96,8 @@ def recognise(given: str) -> list[Source]:
     `KIND:PATH` (jsonl:PATH, line:PATH, ...) says the format instead, and `PATH#FIELD` where in it the text is. BadInput
     where there is no such path, or no file of it is text.
 
-    >>> recognise("paragraphs:books/*.txt"), recognise("jsonl:news.jsonl#body")[0].field
-    ([Text(kind='text', path='books/*.txt', unit='paragraphs', endings=(), encoding='')], 'body')
+    >>> recognise("paragraphs:books/*.txt"), recognise("jsonl:news.jsonl#body")[0].text_key
+    ([Text(kind='text', path='books/*.txt', document_unit='paragraphs', extensions=(), encoding='')], 'body')
     """
     return splits.recognise(given, READERS)
 

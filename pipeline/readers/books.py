@@ -47,19 +47,19 @@ _MARK: Final = re.compile(
 class Books:
     """A file is a book; what Project Gutenberg puts around its text goes."""
 
-    names: ClassVar[tuple[str, ...]] = ("books",)
+    names: ClassVar[tuple[str, ...]] = ("gutenberg",)
     located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
     of_folder: ClassVar[bool] = False
 
-    kind: Literal["books"] = "books"
+    kind: Literal["gutenberg"] = "gutenberg"
     path: str
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
-        require_encoding("books.encoding", self.encoding)
+        require_encoding("gutenberg.encoding", self.encoding)
 
     @property
     def place(self) -> str:
@@ -74,13 +74,13 @@ class Books:
         return cls(path=sample.path) if _MARK.search(sample.start) else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings)}: read as books"
+        return f"{shown(self.path, self.extensions)}: read as gutenberg"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])

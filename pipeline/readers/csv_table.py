@@ -33,9 +33,9 @@ _ENDINGS: Final = (".csv", ".tsv", ".tab")
 
 @spec
 class Csv:
-    """Comma-separated values, or tab-separated ones; a row is a document: its cell in the column `field`.
+    """Comma-separated values, or tab-separated ones; a row is a document: its cell in the column `text_key`.
 
-    The first row names the columns; where `field` is a number, counted from 1, there is no such row.
+    The first row names the columns; where `text_key` is a number, counted from 1, there is no such row.
     """
 
     names: ClassVar[tuple[str, ...]] = ("csv", "tsv")
@@ -46,13 +46,13 @@ class Csv:
 
     kind: Literal["csv"] = "csv"
     path: str
-    field: str = "text"
-    separator: str = ""  # one character; "": the one that the first row has
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
+    text_key: str = "text"
+    delimiter: str = ""  # one character; "": the one that the first row has
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
-        require(len(self.separator) <= 1, "csv.separator", self.separator, "one character, or none")
+        require(len(self.delimiter) <= 1, "csv.delimiter", self.delimiter, "one character, or none")
         require_encoding("csv.encoding", self.encoding)
 
     @property
@@ -61,7 +61,7 @@ class Csv:
 
     @classmethod
     def named(cls, name: str, place: str) -> Self:
-        return cls(path=place, separator="\t" if name == "tsv" else "")
+        return cls(path=place, delimiter="\t" if name == "tsv" else "")
 
     @classmethod
     def looks_like(cls, sample: Sample) -> Self | None:
@@ -74,14 +74,14 @@ class Csv:
         return cls(path=sample.path) if is_table(start, sample.field) else None
 
     def describe(self) -> str:
-        what = f"one document per row, from column {self.field!r}"
-        return f"{shown(self.path, self.endings)}: read as csv, {what}"
+        what = f"one document per row, from column {self.text_key!r}"
+        return f"{shown(self.path, self.extensions)}: read as csv, {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings or self.usual)
+        return find_single(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         """All of a file: a line end may be part of a cell, which only a reader of all knows."""
@@ -97,10 +97,10 @@ class Csv:
             yield record if recode.used == UTF8 else record._replace(encoding=str(recode.used))
 
     def _rows(self, file: File, start: str, recode: Recoder, limit: int) -> Iterator[Record]:
-        separator = self.separator or separator_of(start, self.field, plain_suffix(file.path))
+        separator = self.delimiter or separator_of(start, self.text_key, plain_suffix(file.path))
         read = _Lines(lines(file.path, 0, None, limit, recode, recode.whole))
         width = 0
-        column = int(self.field) - 1 if _is_number(self.field) else -1
+        column = int(self.text_key) - 1 if _is_number(self.text_key) else -1
         for row in rows(iter(read), separator, quoting_of(start, separator), limit, lambda line: decode(line)):
             why = row.fault
             if not why and not any(row.cells):
@@ -108,7 +108,7 @@ class Csv:
             elif not why and not width:
                 width = len(row.cells)
                 if column < 0 or column >= width:
-                    column, why = _column(file, row.cells, self.field), BETWEEN
+                    column, why = _column(file, row.cells, self.text_key), BETWEEN
             if not why and (len(row.cells) != width or column >= width):
                 why = "ragged_row"
             if why in ("ragged_row", "bad_csv") and width and read.breaks_off(row.start + row.size):
@@ -143,7 +143,7 @@ def _in_utf8(start: bytes, recode: Recoder) -> bytes:
 
 
 def columns(start: str, field: str = "text") -> list[str] | None:
-    """The names of the columns of a table that begins so; None where `field` is the number of one.
+    """The names of the columns of a table that begins so; None where `text_key` is the number of one.
 
     >>> columns("id;text\\n1;Words"), columns("id;text", "2")
     (['id', 'text'], None)
@@ -163,7 +163,7 @@ def _column(file: File, header: list[str], field: str) -> int:
     if not number:
         raise BadInput(
             f"{file.path}: has no column {field!r}, but {', '.join(map(repr, names[:8]))}; name one with "
-            "--data PATH#COLUMN, or as `field` of the source; a number says which, where no row names them"
+            "--data PATH#COLUMN, or as `text_key` of the source; a number says which, where no row names them"
         )
     return names.index(field)
 

@@ -37,7 +37,7 @@ class Html:
 
     kind: Literal["html"] = "html"
     path: str
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": what a page says of itself, or else seems to be in
 
     def __post_init__(self) -> None:
@@ -57,13 +57,13 @@ class Html:
         return cls(path=sample.path) if is_page else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings)}: read as html"
+        return f"{shown(self.path, self.extensions)}: read as html"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings or self.usual)
+        return find_single(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])

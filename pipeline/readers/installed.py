@@ -45,13 +45,13 @@ _CODE: Final = re.compile(r"[=_{}\[\]<>|\\/@#$%^~+]")
 class Installed:
     """The documentation installed with Python and its packages: pydoc's topics and docstrings. Nothing is imported."""
 
-    names: ClassVar[tuple[str, ...]] = ("installed",)
+    names: ClassVar[tuple[str, ...]] = ("python_docs",)
     located: ClassVar[tuple[str, ...]] = ()
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
     of_folder: ClassVar[bool] = False
 
-    kind: Literal["installed"] = "installed"
+    kind: Literal["python_docs"] = "python_docs"
     packages: tuple[str, ...] = ()  # top-level names, "python" for the standard library; none named means all
 
     @property

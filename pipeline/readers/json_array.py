@@ -35,7 +35,7 @@ _AS_READ: Final = ("utf-8", "surrogateescape")
 
 @spec
 class JsonArray:
-    """One JSON array a file, optionally compressed; an element is a document: a string, or the string at `field`."""
+    """One JSON array a file, optionally compressed; an element is a document: a string, or the string at `text_key`."""
 
     names: ClassVar[tuple[str, ...]] = ("json",)
     located: ClassVar[tuple[str, ...]] = ("path",)
@@ -45,9 +45,9 @@ class JsonArray:
 
     kind: Literal["json"] = "json"
     path: str
-    field: str = "text"
-    spans: str = ""  # field with [[start, stop], ...], as for Jsonl
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
+    text_key: str = "text"
+    spans_key: str = ""  # field with [[start, stop], ...], as for Jsonl
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -69,13 +69,13 @@ class JsonArray:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings)}: read as a JSON array, one document per element"
+        return f"{shown(self.path, self.extensions)}: read as a JSON array, one document per element"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings or self.usual)
+        return find_single(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])
@@ -86,8 +86,8 @@ class JsonArray:
         other = "" if found == UTF8 or found.mixed else found.name
         said = wide_encoding(file.path) or ("" if found == UTF8 or found.mixed else str(found))
         with open_bytes(file.path, encoding=other) as stream:
-            for element in _Elements(stream, self.field, limit):
-                record = _document(file.label, element, self.field, self.spans)
+            for element in _Elements(stream, self.text_key, limit):
+                record = _document(file.label, element, self.text_key, self.spans_key)
                 yield record._replace(encoding=said) if said else record
             yield from rest_of(stream, file.label)
 
@@ -113,7 +113,7 @@ class _Elements:
     """
 
     def __init__(self, stream: BinaryIO, field: str, limit: int) -> None:
-        self.stream, self.field, self.limit = stream, field, limit
+        self.stream, self.text_key, self.limit = stream, field, limit
         self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.held, self.at, self.start, self.ended = "", 0, 0, False  # characters in memory, place in them and in bytes
 
@@ -183,7 +183,7 @@ class _Elements:
         for match in islice((_STRINGS if is_string else _OBJECTS).finditer(self.held, first + 1), _MOST_TRIED):
             with suppress(ValueError, RecursionError):
                 value, _ = scan(self.held, match.end())
-                if is_string or self.field in value or self.field.partition(".")[0] in value:
+                if is_string or self.text_key in value or self.text_key.partition(".")[0] in value:
                     return match.start(1)
         return 0
 

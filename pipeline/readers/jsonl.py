@@ -36,7 +36,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can 
 
 @spec
 class Jsonl:
-    """One JSON object a line, optionally compressed; the document is the string at `field`."""
+    """One JSON object a line, optionally compressed; the document is the string at `text_key`."""
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
     located: ClassVar[tuple[str, ...]] = ("path",)
@@ -46,9 +46,11 @@ class Jsonl:
 
     kind: Literal["jsonl"] = "jsonl"
     path: str
-    field: str = "text"
-    spans: str = ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
+    text_key: str = "text"
+    spans_key: str = (
+        ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
+    )
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -75,20 +77,20 @@ class Jsonl:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings)}: read as jsonl"
+        return f"{shown(self.path, self.extensions)}: read as jsonl"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings or self.usual)
+        return find_single(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
         return pieces_at(file, text_cuts(file, step))
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        parse = partial(parsed, field=self.field, spans=self.spans)
+        parse = partial(parsed, field=self.text_key, spans=self.spans_key)
         return line_records(piece, always, parse, limit, self.encoding)
 
 
@@ -124,17 +126,18 @@ def _is_later(sample: Sample) -> bool:
 
 
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:
-    """BadInput where the names of the fields of `path` can be read, and `field` is not among them."""
+    """BadInput where the names of the fields of `path` can be read, and `text_key` is not among them."""
     if fields is not None and field.partition(".")[0] not in fields and field not in fields:
         have = ", ".join(sorted(map(repr, fields))[:8])
         raise BadInput(
-            f"{path}: its documents have no {field!r}, but {have}; name one with --data PATH#FIELD, or as `field` of "
+            f"{path}: its documents have no {field!r}, but {have}; name one with --data PATH#FIELD, or as `text_key` "
+            f"of "
             "the source in a corpus file"
         )
 
 
 def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Record:
-    """The string at `field` of the object in a line, and the ranges of its characters at `spans`.
+    """The string at `text_key` of the object in a line, and the ranges of its characters at `spans_key`.
 
     A field is a name, or names with dots between for objects in objects. Half characters become U+FFFD.
     """

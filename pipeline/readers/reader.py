@@ -57,7 +57,8 @@ class Reader(Protocol):
     """Endings, compression apart, of files that are looked at first in a folder: a README beside them tells nothing."""
 
     usual: ClassVar[tuple[str, ...]]
-    """Endings of the files of a folder that it reads, unless its key `endings` names others; of none it reads all."""
+    """Endings of the files of a folder that it reads, unless its key `extensions` names others; of none it reads all.
+    """
 
     @property
     def kind(self) -> str:

@@ -22,6 +22,7 @@ from pipeline.readers.record import Record
 from pipeline.readers.refused import known, looks, require_as_called
 from pipeline.readers.walk import say
 from pipeline.readers.zipped import is_archive
+from preprocessing import renamed
 from preprocessing.errors import BadInput
 
 SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
@@ -30,7 +31,7 @@ MOST_PIECES: Final = 4096
 READER_VERSION: Final = 4  # one more whenever the same input gives other documents, or another plan
 _PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
 _TEXTS: Final = (".txt", ".text", ".md", "")  # endings of prose
-_FIELDS: Final = ("field", "text")  # keys that name where in a file its text is
+_FIELDS: Final = ("text_key", "element")  # keys that name where in a file its text is
 _MOST_LOOKED_AT: Final = 20  # files of a folder with one ending
 _MOST_SHOWN: Final = 6
 R = TypeVar("R", bound=Reader)
@@ -121,6 +122,9 @@ def named(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
     name, colon, place = given.partition(":")
     reader = next((reader for reader in readers if name in reader.names), None)
     if reader is None or not colon or place.startswith("//"):
+        now = renamed.new_value("sources", name, "kind")
+        if now and colon and not os.path.lexists(given):
+            raise BadInput(f"{given}: {renamed.answer(f'{name}:', f'{now}:')}")
         return None
     place, field = _with_field(place)
     try:
@@ -309,7 +313,7 @@ def _say_what_differs(path: str, source: Reader, group: list[File], readers: Seq
 
 def _key(source: Reader) -> str:
     """What sources have in common that differ only in the endings of their files."""
-    return json.dumps({key: value for key, value in asdict(source).items() if key != "endings"}, sort_keys=True)
+    return json.dumps({key: value for key, value in asdict(source).items() if key != "extensions"}, sort_keys=True)
 
 
 def _reads_a_folder(source: Reader, path: str) -> bool:
@@ -322,7 +326,7 @@ def _of_endings(source: R, endings: list[str], several: bool) -> R:
     named = several or (source.usual and not set(source.usual).issuperset(endings))
     if not named or not _has_endings(source):
         return source
-    return replace(source, endings=tuple(sorted(endings)))
+    return replace(source, extensions=tuple(sorted(endings)))
 
 
 def _is_pattern(path: str) -> bool:
@@ -340,7 +344,7 @@ def _check_ending(source: Reader, file: File) -> None:
 
 def _has_endings(source: Reader) -> bool:
     """Whether a key of the source says which files of a folder it reads."""
-    return "endings" in source.__dataclass_fields__
+    return "extensions" in source.__dataclass_fields__
 
 
 def _has_field(source: Reader) -> bool:

@@ -55,8 +55,8 @@ class Table:
 
     kind: Literal["table"] = "table"
     path: str
-    field: str = "text"
-    spans: str = ""  # column with [[start, stop], ...], as for Jsonl
+    text_key: str = "text"
+    spans_key: str = ""  # column with [[start, stop], ...], as for Jsonl
     split: str = _SPLIT  # of a folder with several that `datasets` saved
 
     @property
@@ -101,10 +101,10 @@ class Table:
         start = stored_head(file.path) if file.size else b""
         if len(start) > len(_ARROW_FILE) and is_text(start) and not is_table(start):
             raise BadInput(f"{file.path}: is text, and no Parquet or Arrow file; name its format instead of `table`")
-        return ranges_of_parts(file, part_sizes(file, self.field, self.spans), step)
+        return ranges_of_parts(file, part_sizes(file, self.text_key, self.spans_key), step)
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        return documents(piece.file, piece.start, piece.stop, self.field, self.spans, limit)
+        return documents(piece.file, piece.start, piece.stop, self.text_key, self.spans_key, limit)
 
 
 class Batch(NamedTuple):
@@ -191,7 +191,7 @@ def part_sizes(file: File, field: str, spans: str) -> list[int]:
     for name in filter(None, (field, spans)):
         if name not in have:
             listed = ", ".join(map(repr, have[:8])) or "none"
-            raise BadInput(f"{file.path}: has no column {name!r}, but {listed}; name one as `field` of the source")
+            raise BadInput(f"{file.path}: has no column {name!r}, but {listed}; name one as `text_key` of the source")
         _check_once(file.path, have, name)
     try:
         with _opened(file.path) as stored:

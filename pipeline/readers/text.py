@@ -32,8 +32,8 @@ class Text:
 
     kind: Literal["text"] = "text"
     path: str
-    unit: Unit = "document"
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    document_unit: Unit = "document"
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Text:
 
     @classmethod
     def named(cls, name: str, place: str) -> Self:
-        return cls(path=place, unit=_UNITS[name])
+        return cls(path=place, document_unit=_UNITS[name])
 
     @classmethod
     def looks_like(cls, sample: Sample) -> Self | None:
@@ -54,25 +54,25 @@ class Text:
             return None
         if not sample.alone:
             return cls(path=sample.path)
-        return cls(path=sample.path, unit=_unit(sample))
+        return cls(path=sample.path, document_unit=_unit(sample))
 
     def describe(self) -> str:
-        unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[self.unit]
-        return f"{shown(self.path, self.endings)}: read as text, one document per {unit}"
+        unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[self.document_unit]
+        return f"{shown(self.path, self.extensions)}: read as text, one document per {unit}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides
-        return pieces_at(file, [] if self.unit == "document" else text_cuts(file, step))
+        return pieces_at(file, [] if self.document_unit == "document" else text_cuts(file, step))
 
     def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        begins = {"document": never, "line": always, "paragraphs": is_blank}[self.unit]
-        parse = paragraph if self.unit == "paragraphs" else document
+        begins = {"document": never, "line": always, "paragraphs": is_blank}[self.document_unit]
+        parse = paragraph if self.document_unit == "paragraphs" else document
         return line_records(piece, begins, parse, limit, self.encoding)
 
 

@@ -32,7 +32,7 @@ class Snapshot:
         """BadInput where the folder `out` is in one of these sources, so that what is written there would be read."""
         for source in self.sources:
             folder, out = Path(local(source.place)).resolve(), out.resolve()
-            endings = getattr(source, "endings", ()) or source.usual
+            endings = getattr(source, "extensions", ()) or source.usual
             is_read = not endings or not _WRITTEN.isdisjoint(endings)
             if not is_read or is_url(local(source.place)) or not folder.is_dir() or not out.is_relative_to(folder):
                 continue

@@ -46,7 +46,7 @@ class WikiDump:
 
     kind: Literal["wiki_dump"] = "wiki_dump"
     path: str
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -66,13 +66,13 @@ class WikiDump:
         return cls(path=sample.path) if is_dump else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings)}: read as wiki_dump"
+        return f"{shown(self.path, self.extensions)}: read as wiki_dump"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides

@@ -33,7 +33,7 @@ class WikiExtractor:
 
     kind: Literal["wikiextractor"] = "wikiextractor"
     path: str
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
     encoding: str = ""  # of all files; "": that of each is found
 
     def __post_init__(self) -> None:
@@ -53,13 +53,13 @@ class WikiExtractor:
         return cls(path=sample.path) if is_ours else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.endings)}: read as wikiextractor"
+        return f"{shown(self.path, self.extensions)}: read as wikiextractor"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings)
+        return find_single(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         (file,) = sides

@@ -1,7 +1,8 @@
 """XML and TEI -> documents: what stands in an element, read by expat as a stream, so that each byte is counted.
 
-TEI (https://tei-c.org): a document is a `TEI` element; of it what `text` holds in paragraphs, lines of verse, headings
-and blocks, without notes, page headers and the header of the file. Of other XML a document is each element `text`.
+TEI (https://tei-c.org): a document is a `TEI` element; of it what `element` holds in paragraphs, lines of verse,
+headings and blocks, without notes, page headers and the header of the file. Of other XML a document is each element
+`element`.
 """
 
 import codecs
@@ -61,7 +62,7 @@ _BLANKS: Final = re.compile(r"\s+")
 
 @spec
 class Xml:
-    """Each element `text` of a file is a document; of TEI each `TEI` element, its prose and verse."""
+    """Each element `element` of a file is a document; of TEI each `TEI` element, its prose and verse."""
 
     names: ClassVar[tuple[str, ...]] = ("xml", "tei")
     located: ClassVar[tuple[str, ...]] = ("path",)
@@ -71,8 +72,8 @@ class Xml:
 
     kind: Literal["xml"] = "xml"
     path: str
-    text: str = ""  # the element that holds a document, without its namespace; "": TEI, or else "text"
-    endings: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
+    element: str = ""  # the element that holds a document, without its namespace; "": TEI, or else "text"
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
     encoding: str = ""  # of all files; "": what each declares
 
     def __post_init__(self) -> None:
@@ -97,19 +98,19 @@ class Xml:
             have = ", ".join(list(dict.fromkeys(found))[:12])
             raise BadInput(
                 f"{sample.path}: XML that begins without an element {wanted!r}; its elements are {have}: name the one "
-                "that holds a document with --data xml:PATH#ELEMENT, or as `text` of the source in a corpus file"
+                "that holds a document with --data xml:PATH#ELEMENT, or as `element` of the source in a corpus file"
             )
-        return cls(path=sample.path, text="" if wanted == "text" else wanted)
+        return cls(path=sample.path, element="" if wanted == "text" else wanted)
 
     def describe(self) -> str:
-        what = f"an element {self.text!r}" if self.text else f"a {_TEI} element, or an element 'text'"
-        return f"{shown(self.path, self.endings)}: read as xml, a document is {what}"
+        what = f"an element {self.element!r}" if self.element else f"a {_TEI} element, or an element 'text'"
+        return f"{shown(self.path, self.extensions)}: read as xml, a document is {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.endings or self.usual)
+        return find_single(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
         return pieces_at(sides[0], [])
@@ -119,7 +120,7 @@ class Xml:
         other = codec(self.encoding) or ("" if wide else _encoding(file))
         said = other or wide
         with open_bytes(file.path, encoding="" if other == "utf-8" else other) as stream:
-            for record in _Parser(file.label, self.text, limit).records(stream):
+            for record in _Parser(file.label, self.element, limit).records(stream):
                 yield record if said in ("", "utf-8") else record._replace(encoding=said)
             yield from rest_of(stream, file.label)
 

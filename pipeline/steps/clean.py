@@ -52,15 +52,15 @@ class Cleaner:
         clean = self.clean
         if len(record.text) > clean.max_chars:  # before copies of it are made
             return None, "too_long", 0
-        if record.text.count("\ufffd") > clean.max_lost * len(record.text):
+        if record.text.count("\ufffd") > clean.max_replacement_char_ratio * len(record.text):
             return None, BAD_ENCODING, 0
         tidied = self.tidied(record.text)
         edits = list[Edits]()
-        text, masked = mask_pii(tidied, clean.mask, edits) if clean.mask else (tidied, 0)
+        text, masked = mask_pii(tidied, clean.mask_pii, edits) if clean.mask_pii else (tidied, 0)
         if reason := unfit(text, clean):
             return None, reason, masked
         masked_text = text
-        text, reason = apply_rules(text, clean.rules)
+        text, reason = apply_rules(text, clean.filters)
         reason = reason or unfit(text, clean) or self._other_language(text) or self._contaminated(text)
         if reason:
             return None, reason, masked
@@ -75,7 +75,7 @@ class Cleaner:
 
     def tidied(self, text: str) -> str:
         """A text as all steps after it read it: mended, and normalised."""
-        return normalise(repaired(text) if self.clean.repair else text, self.clean.whitespace)
+        return normalise(repaired(text) if self.clean.fix_text else text, self.clean.whitespace)
 
     def _other_language(self, text: str) -> str:
         wanted = self.clean.languages

@@ -147,8 +147,8 @@ def in_order(address_N: np.ndarray) -> np.ndarray:
 def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
     """(group, band hashes with keys) of the documents in a part; a band and a range of hashes are a group."""
     signed_N = _signed(part, dedup)
-    band_NB = np.array([bands_of(signature_P, dedup.bands) for signature_P in signed_N["signature"]], np.uint64)
-    for band in range(dedup.bands if len(signed_N) else 0):
+    band_NB = np.array([bands_of(signature_P, dedup.num_bands) for signature_P in signed_N["signature"]], np.uint64)
+    for band in range(dedup.num_bands if len(signed_N) else 0):
         record_N = np.empty(len(signed_N), _BAND)
         record_N["hash"], record_N["part"], record_N["row"] = band_NB[:, band], number, np.arange(len(signed_N))
         record_N["high"], record_N["low"] = signed_N["high"], signed_N["low"]
@@ -163,15 +163,15 @@ def near_file(part: Path) -> Path:
 
 def _signed(part: Path, dedup: Dedup) -> np.ndarray:
     """Keys and signatures of the documents in a part that have words: computed once, then beside it."""
-    num = dedup.bands * dedup.rows
+    num = dedup.num_bands * dedup.rows_per_band
     kind = np.dtype([("high", ">u8"), ("low", ">u8"), ("signature", "<u4", (num,))])
-    file, identity = near_file(part), {"near": [dedup.ngram, num], "of": part.name}
+    file, identity = near_file(part), {"near": [dedup.ngram_size, num], "of": part.name}
     if sealed(file, **identity) is None:
         rows = [
             (int.from_bytes(document.key[:8]), int.from_bytes(document.key[8:]), signature(shingle_N, num))
             for batch in batches(part)
             for document in documents(batch)
-            if len(shingle_N := shingles(document.text, dedup.ngram))
+            if len(shingle_N := shingles(document.text, dedup.ngram_size))
         ]
         write_atomic(file, npy(np.array(rows, kind)))
         seal(file, **identity)

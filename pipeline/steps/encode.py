@@ -27,12 +27,12 @@ _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right languag
 
 @dataclass(frozen=True)
 class Marks:
-    """How sentences, words and units of the text are found; the fields are those of a Corpus."""
+    """How sentences, words and phrases of the text are found; the fields are those of a Corpus."""
 
-    sentences: Literal["found", "lines"] = "found"
-    words: Literal["pieces", "jieba"] = "pieces"
-    units: str = ""  # "given", or a file of phrases
-    units_hash: str = ""  # of the phrases
+    sentence_boundaries: Literal["found", "lines"] = "found"
+    word_segmentation: Literal["pieces", "jieba"] = "pieces"
+    phrases: str = ""  # "given", or a file of phrases
+    phrases_hash: str = ""  # of the phrases
     language: str = ""  # of all documents, where it is known: by which their sentences end
 
     def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
@@ -48,17 +48,17 @@ class Marks:
 
     def _batch(self, batch: list[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
         texts = [self.cut(document.text) for document in batch]
-        spans = [self._spans(document) for document in batch] if self.units else None
-        yield from zip(batch, vocab.encode_documents(texts, words=self.words, spans=spans), strict=True)
+        spans = [self._spans(document) for document in batch] if self.phrases else None
+        yield from zip(batch, vocab.encode_documents(texts, words=self.word_segmentation, spans=spans), strict=True)
 
     def cut(self, text: str) -> list[str]:
         """The sentences of a text."""
-        return lines_as_sentences(text) if self.sentences == "lines" else sentences(text, self.language)
+        return lines_as_sentences(text) if self.sentence_boundaries == "lines" else sentences(text, self.language)
 
     def _spans(self, document: Document) -> list[tuple[int, int]]:
-        if self.units == "given":
+        if self.phrases == "given":
             return list(pairwise(document.spans))[::2]
-        return _gazetteer(self.units, self.units_hash).find(document.text)
+        return _gazetteer(self.phrases, self.phrases_hash).find(document.text)
 
 
 def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **identity: str) -> None:
@@ -101,7 +101,7 @@ def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **ident
         "words": sum(int(encoded.word_starts.sum()) for encoded in columns),
         "unknown": sum(int((encoded.ids == vocab.unk).sum()) for encoded in columns) if vocab.unk is not None else 0,
     }
-    if marks.units:
+    if marks.phrases:
         statistics["phrases_without_token"] = sum(encoded.num_lost for encoded in columns)
     seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **identity)
 
@@ -125,10 +125,10 @@ def phrases_of(file: str) -> list[str]:
         found = [line for line in map(str.strip, Path(file).read_text(encoding="utf-8").split("\n")) if line]
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
-            f"units is {file!r}, which cannot be read ({error}); give 'given' or a UTF-8 file of phrases, one a line"
+            f"phrases is {file!r}, which cannot be read ({error}); give 'given' or a UTF-8 file of phrases, one a line"
         ) from None
     if not found:
-        raise BadInput(f"units: {file}: has no phrases; give a file with one on each line")
+        raise BadInput(f"phrases: {file}: has no phrases; give a file with one on each line")
     return found
 
 
@@ -149,7 +149,7 @@ def check_fit(vocab: Vocab, texts: Texts) -> None:
 def implausible_sentences(texts: Texts, marks: Marks) -> str:
     """What is implausible about the sentences of a sample of the text, or ""."""
     found = [sentence for document in _sample(texts) for sentence in marks.cut(document.text)]
-    return (unmarked(found) if marks.sentences == "found" else "") or implausible(found)
+    return (unmarked(found) if marks.sentence_boundaries == "found" else "") or implausible(found)
 
 
 def stripped_marks(texts: Texts, vocab: Vocab) -> str:

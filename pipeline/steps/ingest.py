@@ -90,13 +90,15 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
         )
     out = Path(out).absolute()  # workers elsewhere have another current folder
     ngrams = _ngram_file(corpus)
-    cleaner = Cleaner(corpus.clean, corpus.units == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram)
+    cleaner = Cleaner(
+        corpus.clean, corpus.phrases == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram_size
+    )
     snapshot = _snapshot(corpus)
     snapshot.require_apart(out)
     parts = _parts(corpus, cleaner, ngrams)
     ours = [part for part in parts if part.number < ELSEWHERE]
     others = [part.name for part in parts if part.number >= ELSEWHERE]
-    known = [path for path in corpus.dedup.against if _is_corpus(path)]
+    known = [path for path in corpus.dedup.reference_corpora if _is_corpus(path)]
     mixed = _mixed(corpus, ours)
     made_of: list[Any] = [
         sorted(part.name for part in parts),
@@ -130,18 +132,18 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
             if known:
                 keyed += [graph | "Known" >> beam.Create(known) | "Known keys" >> beam.FlatMap(corpus_addresses)]
             near = graph | "No bands" >> beam.Create([])
-            if corpus.dedup.near:
+            if corpus.dedup.minhash:
                 near = (
                     cleaned
                     | "Bands" >> beam.FlatMap(_bands, str(out), corpus.dedup)
                     | "By band" >> beam.GroupByKey()
                     | "Edges" >> beam.Map(edges)
                 )
-            write = write_kept if corpus.dedup.lines else plan
+            write = write_kept if corpus.dedup.line_min_chars else plan
             _distinct(keyed, out, corpus) | "Plan" >> beam.Map(
                 write, beam.pvalue.AsList(near), str(out), corpus, texts, others
             )
-        if corpus.dedup.lines:
+        if corpus.dedup.line_min_chars:
             with pipeline(out, work, beam_args) as graph:
                 left = _without_repeated_lines(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
                 keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
@@ -155,7 +157,7 @@ def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), re
 
 def _snapshot(corpus: Corpus) -> Snapshot:
     """The files of all text that a corpus depends on, as they are before anything of them is read."""
-    paths = [*corpus.dedup.against, *corpus.decontaminate.paths]
+    paths = [*corpus.dedup.reference_corpora, *corpus.decontaminate.paths]
     others = [source for path in paths if not _is_corpus(path) for source in recognise(path)]
     return Snapshot([*corpus.sources, *others])
 
@@ -198,9 +200,9 @@ def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
 
 def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
     """The parts of our text, then those of the text that it is deduplicated against."""
-    clean = {name: value for name, value in corpus.clean.causes.items() if name != "max_rejects"}
+    clean = {name: value for name, value in corpus.clean.causes.items() if name != "max_unreadable_ratio"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
-    against = _compared_with([path for path in corpus.dedup.against if not _is_corpus(path)])
+    against = _compared_with([path for path in corpus.dedup.reference_corpora if not _is_corpus(path)])
     parts = list[Part]()
     splits = plan_splits(corpus.sources)
     if corpus.mixture:  # of a group's equal documents the first may be kept, wherever the text lies
@@ -237,7 +239,7 @@ def _name(kind: str, *made_of: Any) -> str:
 
 def _final(part: Part, corpus: Corpus, identity: str) -> str:
     """The file whose documents are planned: what is left of a part without the lines that repeat."""
-    return _name("lines", part.name, part.number, identity) if corpus.dedup.lines else part.name
+    return _name("lines", part.name, part.number, identity) if corpus.dedup.line_min_chars else part.name
 
 
 def _is_corpus(path: str) -> bool:
@@ -247,8 +249,8 @@ def _is_corpus(path: str) -> bool:
 def _planning(corpus: Corpus) -> dict[str, Any]:
     """What decides the plan, given the cleaned text."""
     return {
-        "splits": [corpus.validation, corpus.test, corpus.shard_mb, corpus.order],
-        "dedup": asdict(corpus.dedup) | {"against": 0},
+        "splits": [corpus.validation_ratio, corpus.test_ratio, corpus.max_shard_mb, corpus.document_order],
+        "dedup": asdict(corpus.dedup) | {"reference_corpora": 0},
     }
 
 
@@ -269,7 +271,7 @@ def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str
     """The parts again, with the documents that are kept, without the lines that repeat."""
     repeated = (
         parts
-        | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.lines)
+        | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.line_min_chars)
         | "By line" >> beam.GroupByKey()
         | "Repeated" >> beam.FlatMap(line_dedup.repeated)
     )
@@ -301,7 +303,7 @@ def _ngram_file(corpus: Corpus) -> str:
     if not decontaminate.paths:
         return ""
     splits = [split.name for path in decontaminate.paths for split in plan_splits(recognise(path))]
-    made_of = [sorted(splits), decontaminate.ngram, corpus.clean.repair, _NGRAMS_VERSION]
+    made_of = [sorted(splits), decontaminate.ngram_size, corpus.clean.fix_text, _NGRAMS_VERSION]
     return _name("ngrams", *made_of).replace(".arrow", ".npy")
 
 
@@ -310,8 +312,8 @@ def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
         unread, num = Counter[str](), Counter[str]()
         found = _texts_of(_compared_with(decontaminate.paths), cleaner.clean.max_chars, unread)
         texts = map(cleaner.tidied, found)
-        hashes = ngram_hashes(texts, decontaminate.ngram, num)
-        least = fewest_words(decontaminate.ngram)
+        hashes = ngram_hashes(texts, decontaminate.ngram_size, num)
+        least = fewest_words(decontaminate.ngram_size)
         if not len(hashes):
             todo = "name evaluation sets that can be read, or none"
             if num["too_short"]:
@@ -358,7 +360,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     _check_rejects(out, corpus, seals, ledger)
     _check_damage(out, corpus, Damaged.of([part.split for part in parts], seals))
     repeats = dict(seal_of(out / PLAN)["repeats"])
-    if corpus.dedup.lines:
+    if corpus.dedup.line_min_chars:
         lost = [seal_of(out / name)["lost"] for name in finals]
         repeats[line_dedup.REASON] = [sum(documents for documents, _ in lost), sum(size for _, size in lost)]
     _drop(ledger, repeats)
@@ -405,7 +407,7 @@ def _groups(
         ledgers = (Ledger.from_dict(seal_of(out / part.name)["ledger"]) for part, _ in mine)
         ledger = reduce(Ledger.merge, ledgers, Ledger())
         lost = dict(repeats[number]) if number < len(repeats) else {}
-        if corpus.dedup.lines:
+        if corpus.dedup.line_min_chars:
             struck = [seal_of(out / final)["lost"] for _, final in mine]
             lost[line_dedup.REASON] = [sum(each[0] for each in struck), sum(each[1] for each in struck)]
         _drop(ledger, lost)
@@ -437,11 +439,11 @@ def _say_what_is_lost_of_indentation(corpus: Corpus, seals: list[dict[str, Any]]
 
 def _phrases(corpus: Corpus, seals: list[dict[str, Any]], finals: list[dict[str, Any]]) -> dict[str, int]:
     """The phrases that sources mark in documents that are kept, and why some are lost; a warning where any are."""
-    if corpus.units != "given":
+    if corpus.phrases != "given":
         return {}
     given, left = (sum(facts["phrases"][number] for facts in seals) for number in (0, 1))
     lost = {"changed": given - left}
-    if corpus.dedup.lines:
+    if corpus.dedup.line_min_chars:
         lost[line_dedup.REASON] = sum(facts["lost_phrases"] for facts in finals)
     if why := ", ".join(f"{count:,} {reason}" for reason, count in lost.items() if count):
         log.warning(
@@ -487,19 +489,19 @@ def _nothing_left(ledger: Ledger, parts: Sequence[Part]) -> str:
 
 
 def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:
-    """DataError where a larger share of the documents than `clean.max_rejects` could not be read."""
+    """DataError where a larger share of the documents than `clean.max_unreadable_ratio` could not be read."""
     rejected: dict[str, int] = {}
     for facts in seals:
         for reason, count in facts["rejected"].items():
             rejected[reason] = rejected.get(reason, 0) + count
-    num, most = sum(rejected.values()), corpus.clean.max_rejects
+    num, most = sum(rejected.values()), corpus.clean.max_unreadable_ratio
     others = sum(count.documents for reason, count in ledger.dropped.items() if reason in SKIPPED)
     if num > most * (ledger.seen.documents - others):
         top = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
         raise DataError(
             f"corpus {corpus.name}: {num} of {ledger.seen.documents - others} documents cannot be read "
             f"({', '.join(f'{reason} {count}' for reason, count in top)}), allowed is a share of {most:g}; "
-            f"look into {out / REJECTS}, mend the input or raise clean.max_rejects in the corpus file"
+            f"look into {out / REJECTS}, mend the input or raise clean.max_unreadable_ratio in the corpus file"
         )
 
 
@@ -507,15 +509,17 @@ def _say_what_is_not_compared(out: Path, others: Sequence[Part]) -> None:
     """Which files of the text that ours is not to repeat cannot be read."""
     damaged = Damaged.of([part.split for part in others], [seal_of(out / part.name) for part in others])
     if damaged.damaged:
-        log.warning("dedup.against: not compared with what cannot be read in %s", listed(damaged.damaged))
+        log.warning("dedup.reference_corpora: not compared with what cannot be read in %s", listed(damaged.damaged))
 
 
 def _check_damage(out: Path, corpus: Corpus, damaged: Damaged) -> None:
-    """DataError where more of the stored bytes or files than `clean.max_rejects` is damaged; else it is said."""
-    if why := damaged.error(corpus.clean.max_rejects):
+    """DataError where more of the stored bytes or files than `clean.max_unreadable_ratio` is damaged; else said."""
+    if why := damaged.error(corpus.clean.max_unreadable_ratio):
         raise DataError(
-            f"corpus {corpus.name}: {why}, allowed is a share of {corpus.clean.max_rejects:g}; get these files again, "
-            f"leave them out, or raise clean.max_rejects in the corpus file; {out / REJECTS} shows what cannot be read"
+            f"corpus {corpus.name}: {why}, allowed is a share of {corpus.clean.max_unreadable_ratio:g}; get these "
+            f"files again, "
+            f"leave them out, or raise clean.max_unreadable_ratio in the corpus file; {out / REJECTS} shows what "
+            f"cannot be read"
         )
     for line in damaged.warnings():
         log.warning("text of %s: %s", corpus.name, line)

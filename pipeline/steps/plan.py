@@ -105,10 +105,10 @@ def _kept(
     found = [Kept.load(Path(folder, group)) for group in groups]
     address_N = in_order(np.concatenate([np.empty(0, ADDRESS), *(kept.addresses for kept in found)]))
     repeat_K = np.concatenate([np.empty(0, REPEAT), *(kept.repeats for kept in found)])
-    if near and corpus.dedup.near:
+    if near and corpus.dedup.minhash:
         files = {number: Path(folder, name) for number, name in enumerate(parts)}
         files |= {ELSEWHERE + number: Path(folder, name) for number, name in enumerate(others)}
-        edge_E = alike(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.least)
+        edge_E = alike(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.min_similarity)
         address_N, near_K = without_near(address_N, edge_E)
         repeat_K = np.concatenate([repeat_K, near_K])
     return address_N, repeat_K
@@ -125,8 +125,8 @@ def _write(
     planned_N = np.empty(len(address_N), _PLANNED)
     for name in ADDRESS.names or ():
         planned_N[name] = address_N[name]
-    planned_N["fold"] = folds(address_N["low"].astype(np.uint64), corpus.validation, corpus.test)
-    if corpus.order == "input":
+    planned_N["fold"] = folds(address_N["low"].astype(np.uint64), corpus.validation_ratio, corpus.test_ratio)
+    if corpus.document_order == "input":
         planned_N = planned_N[np.lexsort([planned_N["row"], planned_N["part"]])]
     mixed_N = np.where(planned_N["fold"] == 0, mixed_P[planned_N["part"]], 0)
     order_N = np.lexsort([mixed_N, planned_N["fold"]])
@@ -135,7 +135,7 @@ def _write(
         first = 0
         for group in np.unique(mixed_N[planned_N["fold"] == fold]).tolist():
             mine_N = (planned_N["fold"] == fold) & (mixed_N == group)
-            shard_N = first + cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.shard_mb << 20)
+            shard_N = first + cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.max_shard_mb << 20)
             planned_N["shard"][mine_N] = shard_N
             first = int(shard_N[-1]) + 1
     path = folder / PLAN

@@ -30,7 +30,7 @@ def documents(corpus: Corpus) -> Iterator[str]:
     splits = pieces_of(corpus.sources)
     is_all = size_of(splits) <= SAMPLE_BYTES
     chosen = [0] if is_all else spread([split.weight for split in splits])
-    cleaner = Cleaner(replace(corpus.clean, repair=False, rules=(), mask=()))
+    cleaner = Cleaner(replace(corpus.clean, fix_text=False, filters=(), mask_pii=()))
     for start, stop in zip(chosen, [*chosen[1:], len(splits)], strict=True):
         left = SAMPLE_BYTES // len(chosen)
         for split in splits[start:stop]:

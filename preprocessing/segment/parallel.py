@@ -32,8 +32,8 @@ class Parallel:
 
     A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it: as the text goes on, or
     with `order: shuffled` in any order, a new one each epoch, as the lines of the authors' files are (`shuf` in their
-    get-data-wiki.sh; `sentences: lines` in the corpus file makes each line a sentence here). A translation is `</s> x
-    </s> </s> y </s>`, where languages switch and, with `reset_positions`, positions begin again; of more than two sides
+    get-data-wiki.sh; `sentence_boundaries: lines` in the corpus file makes each line a sentence here). A translation is
+    `</s> x </s> </s> y </s>`, where languages switch and, with `reset_positions`, positions begin again; of more than two sides
     two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as well.
 
     The share is one of tokens, not of rows, since a batch is one mean over all of its targets, a fixed share of the
@@ -45,7 +45,7 @@ class Parallel:
     language is its place in `languages`, where one is named by the source of the text (`wiki.fr`, `fr/part-1.txt`; of
     `europarl.en-fr.en` the first side is en). Sides whose source does not name each are numbered as they come.
 
-    Sides are the units of a document where no unit begins within a sentence: `units: given` in the corpus file.
+    Sides are the units of a document where no unit begins within a sentence: `phrases: given` in the corpus file.
     """
 
     kind: Literal["parallel"] = "parallel"
@@ -113,7 +113,7 @@ class Parallel:
             raise BadInput(
                 f"{shard.path}: has no translations, which packing.translation_ratio {self.translation_ratio} needs: "
                 f"read sources of kind "
-                "parallel with `units: given` in the corpus file, or set packing.translation_ratio=0"
+                "parallel with `phrases: given` in the corpus file, or set packing.translation_ratio=0"
             )
         texts = self._texts(shard, rng)
         separator_at_N, text_at_N, bound_L1 = _line(texts, shard, rng if self.sentence_order == "shuffled" else None)

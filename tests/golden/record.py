@@ -36,7 +36,7 @@ SHRUNK = (
     "optimizer.warmup_steps=5",
     'phases=[{"seq_length": 48, "global_batch_size": 16, "steps": 20}]',
 )
-CORPUS = "{name: text, sources: [{kind: jsonl, path: text.jsonl}], validation: 0.02, test: 0.1}\n"
+CORPUS = "{name: text, sources: [{kind: jsonl, path: text.jsonl}], validation_ratio: 0.02, test_ratio: 0.1}\n"
 
 
 def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:

@@ -589,8 +589,9 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
             lines.append(" ".join(order[:20]).capitalize() + f" {number}. " + " ".join(order[20:]).capitalize() + ".")
         (tmp_path / f"{source}.txt").write_text("\n".join(lines))
     (tmp_path / "mine.yaml").write_text(
-        "name: mine\ntest: 0.3\nvalidation: 0.1\n"
-        "sources: [{kind: text, path: north.txt, unit: line}, {kind: text, path: south.txt, unit: line}]\n"
+        "name: mine\ntest_ratio: 0.3\nvalidation_ratio: 0.1\n"
+        "sources: [{kind: text, path: north.txt, document_unit: line}, "
+        "{kind: text, path: south.txt, document_unit: line}]\n"
     )
     job_flags = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out")]
     job_flags += [

@@ -28,8 +28,10 @@ FOLDERS = ("text", "vocab", "corpus")
 
 def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
     """All three stages, with splits of `split_kb` kB; the vocabulary, which is one piece of work, in this process."""
-    dedup = Dedup(near=True, lines=50)  # these have files of their own
-    corpus = Corpus(name="stories", sources=(Jsonl(path=source),), dedup=dedup, validation=0.1, test=0.1, shard_mb=1)
+    dedup = Dedup(minhash=True, line_min_chars=50)  # these have files of their own
+    corpus = Corpus(
+        name="stories", sources=(Jsonl(path=source),), dedup=dedup, validation_ratio=0.1, test_ratio=0.1, max_shard_mb=1
+    )
     folder = Path(out)
     with patch.object(sources, "SPLIT_BYTES", int(split_kb) << 10):
         read_text(corpus, folder / "text", beam_args)

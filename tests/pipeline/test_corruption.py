@@ -80,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("made")
     source = folder / "stories.jsonl"
     source.write_bytes(json_lines([{"text": story(number)} for number in range(60)]))
-    corpus = Corpus(name="stories", sources=(Jsonl(path=str(source)),), validation=0.1, test=0.1)
+    corpus = Corpus(name="stories", sources=(Jsonl(path=str(source)),), validation_ratio=0.1, test_ratio=0.1)
     texts = read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", WordPiece(vocab_size=200), folder / "vocab")
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)

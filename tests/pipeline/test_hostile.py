@@ -88,14 +88,14 @@ PLAIN = ("empty", "too_short")  # reasons that are no fault of the input
 SOURCES: dict[str, type[Source]] = {"jsonl": Jsonl, "table": Table, "warc": Warc, "wiki": WikiDump}
 
 
-def corpus_of(folder: Path, hostile: bool, max_rejects: float = 1.0) -> Corpus:
+def corpus_of(folder: Path, hostile: bool, max_unreadable_ratio: float = 1.0) -> Corpus:
     """The sound documents, with or without all that is hostile."""
     sources: list[Source] = [Jsonl(path=str(folder / "sound"))]
     if hostile:
         sources += [kind(path=str(folder / name)) for name, kind in SOURCES.items()]
-        sources += [Text(path=str(folder / unit), unit=unit) for unit in ("line", "document")]
-    clean = Clean(max_chars=LONGEST, max_rejects=max_rejects)
-    return Corpus(name="hostile", sources=tuple(sources), clean=clean, validation=0.1, test=0.1)
+        sources += [Text(path=str(folder / unit), document_unit=unit) for unit in ("line", "document")]
+    clean = Clean(max_chars=LONGEST, max_unreadable_ratio=max_unreadable_ratio)
+    return Corpus(name="hostile", sources=tuple(sources), clean=clean, validation_ratio=0.1, test_ratio=0.1)
 
 
 class Read(NamedTuple):
@@ -177,7 +177,7 @@ def test_too_many_rejects_end_the_job_with_the_top_reasons_and_nothing_committed
     with pytest.raises(
         DataError, match=r"^corpus hostile: \d+ of \d+ documents cannot be read \(truncated 5, bad_json"
     ) as told:
-        read_text(corpus_of(read.folder, hostile=True, max_rejects=0.2), tmp_path, HERE)
+        read_text(corpus_of(read.folder, hostile=True, max_unreadable_ratio=0.2), tmp_path, HERE)
     assert "\n" not in str(told.value)
     assert f"{tmp_path / 'rejects'}" in str(told.value)
     assert not (tmp_path / "text.json").exists()
@@ -200,7 +200,8 @@ def test_the_command_ends_with_3_where_too_much_cannot_be_read(
 PEAK = (
     "import resource, sys; from pathlib import Path\n"
     "from pipeline.steps import read_text; from pipeline.readers import Text; from pipeline.spec import Corpus, Clean\n"
-    "corpus = Corpus(name='a', sources=(Text(path=sys.argv[1], unit='line'),), clean=Clean(max_rejects=1))\n"
+    "corpus = Corpus(name='a', sources=(Text(path=sys.argv[1], document_unit='line'),), "
+    "clean=Clean(max_unreadable_ratio=1))\n"
     "print(read_text(corpus, sys.argv[2], ['--direct_running_mode=in_memory']).ledger.dropped.keys())\n"
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
 )

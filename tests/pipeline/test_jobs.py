@@ -26,7 +26,7 @@ from tests.pipeline.formats import web_record
 SMALL = WordPiece(vocab_size=200)
 TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 HERE = ("--direct_running_mode=in_memory",)
-HELD_OUT = {"validation": 0.1, "test": 0.1}
+HELD_OUT = {"validation_ratio": 0.1, "test_ratio": 0.1}
 
 
 def build(corpus: Corpus, out: Path, *beam_args: str, vocab: Any = SMALL) -> Manifest:
@@ -124,7 +124,7 @@ class TestTheSameBytes:
         texts = [story(number) for number in range(20)]
         (tmp_path / "a" / "file").write_text("".join(f"{text}\n" for text in texts))
         (tmp_path / "b" / "file").write_text("".join(f'<doc id="1">\n{text}\n</doc>\n' for text in texts))
-        read = [Text(path=str(tmp_path / "a"), unit="line"), WikiExtractor(path=str(tmp_path / "b"))]
+        read = [Text(path=str(tmp_path / "a"), document_unit="line"), WikiExtractor(path=str(tmp_path / "b"))]
         hashes = {read_text(corpus_of(tmp_path, sources=(one,)), tmp_path / one.kind).hash for one in read}
         assert len(hashes) == 1
 
@@ -133,7 +133,7 @@ class TestTheSameBytes:
         self, write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sources, "SPLIT_BYTES", 200_000)
-        corpus = corpus_of(write_jsonl([story(number, sentences=300) for number in range(150)]), shard_mb=1)
+        corpus = corpus_of(write_jsonl([story(number, sentences=300) for number in range(150)]), max_shard_mb=1)
         one, two = build(corpus, tmp_path / "one", *HERE), build(corpus, tmp_path / "two", *TWO)
         assert one.splits["train"]["shards"] > 1
         assert one.digest == two.digest
@@ -150,7 +150,9 @@ class TestLedger:
             file.write(b'{"text": "cut off\n{"body": "no text"}\n\n{"text": 3}\n' + b'{"text": "Bad \xff byte. ')
             file.write(story(91).encode() + b'"}')
         source = Jsonl(path=str(path), encoding="utf-8")
-        corpus = corpus_of(path, sources=(source,), clean=Clean(max_chars=2000, max_lost=1, max_rejects=1))
+        corpus = corpus_of(
+            path, sources=(source,), clean=Clean(max_chars=2000, max_replacement_char_ratio=1, max_unreadable_ratio=1)
+        )
         ledger = build(corpus, tmp_path).ledger
         kept = [*texts, story(90), "Bad \ufffd byte. " + story(91)]
         assert ledger.seen == Count(29, path.stat().st_size, ledger.kept.tokens)
@@ -175,16 +177,16 @@ class TestLedger:
 
     def test_repaired_utf8_is_counted_and_not_fatal(self, tmp_path: Path) -> None:
         (tmp_path / "input.txt").write_bytes(b"".join(story(number).encode() + b" \xff\xfe\n" for number in range(8)))
-        source = Text(path=str(tmp_path / "input.txt"), unit="line", encoding="utf-8")
-        manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_lost=1)), tmp_path)
+        source = Text(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
+        manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_replacement_char_ratio=1)), tmp_path)
         assert manifest.statistics["repaired"] == {"documents": 8, "sequences": 16}
 
     def test_a_document_without_a_token_is_dropped_with_a_reason(self, tmp_path: Path) -> None:
         control = "\u200e" * 40  # left-to-right marks: BERT's normaliser removes them all
         lines = [story(number) for number in range(8)] + [control]
         (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in lines))
-        source = Text(path=str(tmp_path / "input.txt"), unit="line", encoding="utf-8")
-        manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_lost=1)), tmp_path)
+        source = Text(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
+        manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_replacement_char_ratio=1)), tmp_path)
         assert manifest.ledger.dropped["no_tokens"] == Count(1, len(control.encode()))
         assert manifest.ledger.balanced()
 
@@ -197,7 +199,7 @@ class TestBadInput:
         for folder in ("no text", "only empty"):
             (tmp_path / folder).mkdir()
         (tmp_path / "only empty" / "a.txt").write_bytes(b"\n\x00 \n")
-        return corpus_of(tmp_path, sources=(Text(path=str(tmp_path / request.param), unit="line"),))
+        return corpus_of(tmp_path, sources=(Text(path=str(tmp_path / request.param), document_unit="line"),))
 
     def test_text_that_is_not_there_or_not_usable(self, corpus: Corpus, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=r"^[^\n]+; [^\n]+$"):
@@ -210,7 +212,7 @@ class TestBadInput:
 
     def test_a_vocabulary_that_does_not_fit_the_text(self, stories: Path, tmp_path: Path) -> None:
         (tmp_path / "greek.txt").write_text("".join(f"{'αβγδ εζηθ ικλμ ' * 5}{number}\n" for number in range(20)))
-        greek = corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "greek.txt"), unit="line"),))
+        greek = corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "greek.txt"), document_unit="line"),))
         build(corpus_of(stories), tmp_path / "english")
         read_text(greek, tmp_path / "greek")
         with pytest.raises(BadInput, match=r"^[^\n]+does not fit[^\n]+% of the tokens are unknown[^\n]+$"):
@@ -295,7 +297,7 @@ def test_a_rare_language_has_its_share_by_alpha_in_what_a_vocabulary_is_trained_
     write_jsonl(english, "input/wiki.en.jsonl")
     write_jsonl(french, "input/wiki.fr.jsonl")
     for name, workers in (("one", HERE), ("two", TWO)):
-        read_text(corpus_of(tmp_path / "input", validation=0, test=0), tmp_path / name, workers)
+        read_text(corpus_of(tmp_path / "input", validation_ratio=0, test_ratio=0), tmp_path / name, workers)
     seen: list[str] = []
 
     def recorded(spec: VocabSpec, given: Iterable[str]) -> Vocab:
@@ -321,7 +323,7 @@ def test_a_sample_of_languages_is_no_larger_than_asked_for(write_jsonl: Callable
     write_jsonl([story(number) for number in range(80)], "input/fr/1.jsonl")
     rare = [story(number) for number in range(80, 100)]
     write_jsonl(rare, "input/en/1.jsonl")
-    texts = read_text(corpus_of(tmp_path / "input", validation=0, test=0), tmp_path / "text", HERE)
+    texts = read_text(corpus_of(tmp_path / "input", validation_ratio=0, test_ratio=0), tmp_path / "text", HERE)
     spec = SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr", "de"))
     found = list(_sample_of_languages(texts, 9_000, spec))
     size = {name: sum(len(text) for text in found if (text in rare) == (name == "en")) for name in ("en", "fr")}
@@ -390,6 +392,6 @@ def test_input_without_any_document_is_named_with_what_was_found_in_it(tmp_path:
 
 def test_input_of_which_nothing_is_kept_is_named_with_why(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Short.\n\nToo.")
-    corpus = Corpus(name="few", sources=(Text(path=str(tmp_path / "a.txt"), unit="paragraphs"),))
+    corpus = Corpus(name="few", sources=(Text(path=str(tmp_path / "a.txt"), document_unit="paragraphs"),))
     with pytest.raises(BadInput, match=r"^no usable text in 2 documents \(2 too_short\) of a.txt, read as text; give "):
         read_text(corpus, tmp_path / "text")

@@ -54,7 +54,7 @@ def mixture(write_jsonl: Callable[..., Path]) -> Corpus:
         paths = [write_jsonl(part, f"{name}/{number}.jsonl") for number, part in enumerate(parts)]
         groups.append(Group(name=name, weight=WEIGHTS[name], sources=tuple(Jsonl(path=str(path)) for path in paths)))
         first += size
-    return Corpus(name="mixed", mixture=tuple(groups), validation=0.1, test=0.1)
+    return Corpus(name="mixed", mixture=tuple(groups), validation_ratio=0.1, test_ratio=0.1)
 
 
 def reweighted(corpus: Corpus, **weights: float) -> Corpus:
@@ -101,7 +101,7 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("changes", [{"dedup": Dedup(near=True, lines=60)}, {"order": "input"}])
+@pytest.mark.parametrize("changes", [{"dedup": Dedup(minhash=True, line_min_chars=60)}, {"document_order": "input"}])
 def test_groups_are_kept_apart_whatever_else_is_asked(mixture: Corpus, tmp_path: Path, changes: dict[str, Any]) -> None:
     manifest = build(replace(mixture, **changes), tmp_path, *HERE)
     texts = Texts.load(tmp_path / "text")
@@ -166,7 +166,7 @@ class TestTheSameBytes:
         assert manifest.mixture["wiki"].share == pytest.approx(3 / 71)
 
     def test_of_a_corpus_without_weights(self, mixture: Corpus, tmp_path: Path) -> None:
-        plain = Corpus(name="mixed", sources=mixture.sources, validation=0.1, test=0.1)
+        plain = Corpus(name="mixed", sources=mixture.sources, validation_ratio=0.1, test_ratio=0.1)
         manifest = build(plain, tmp_path / "plain", *HERE)
         assert manifest.mixture == {}
         assert "mixture" not in json.loads((tmp_path / "plain/corpus/manifest.json").read_text())
@@ -199,7 +199,9 @@ def test_what_two_groups_have_stays_in_the_first_that_is_listed(
 ) -> None:
     """Equal documents, near ones and lines: whatever the files are called, and however large the groups are."""
     mixed = tuple(twins[name] for name in order)
-    corpus = Corpus(name="m", mixture=mixed, dedup=Dedup(near=True, lines=60), validation=0.1, test=0)
+    corpus = Corpus(
+        name="m", mixture=mixed, dedup=Dedup(minhash=True, line_min_chars=60), validation_ratio=0.1, test_ratio=0
+    )
     texts = read_text(corpus, tmp_path / "text", HERE)
     ledgers = {name: group["ledger"] for name, group in texts.groups.items()}
     lost = {
@@ -224,8 +226,8 @@ def test_what_two_groups_have_stays_in_the_first_that_is_listed(
 
 def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, Group], tmp_path: Path) -> None:
     (tmp_path / "known.txt").write_text("\n\n".join(story(number) for number in (0, 7, 41)) + "\n")
-    known = Dedup(against=(f"paragraphs:{tmp_path / 'known.txt'}",))
-    corpus = Corpus(name="m", mixture=tuple(twins.values()), dedup=known, validation=0, test=0)
+    known = Dedup(reference_corpora=(f"paragraphs:{tmp_path / 'known.txt'}",))
+    corpus = Corpus(name="m", mixture=tuple(twins.values()), dedup=known, validation_ratio=0, test_ratio=0)
     texts = read_text(corpus, tmp_path / "text", HERE)
     dropped = {name: group["ledger"]["dropped"] for name, group in texts.groups.items()}
     assert (dropped["big"]["known"]["documents"], dropped["small"]["known"]["documents"]) == (2, 2)
@@ -234,7 +236,9 @@ def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, Group
 
 @pytest.mark.one_in(4)
 def test_the_manifest_says_what_each_group_gave_and_lost(twins: dict[str, Group], tmp_path: Path) -> None:
-    manifest = build(Corpus(name="m", mixture=tuple(twins.values()), validation=0.1, test=0.1), tmp_path, *HERE)
+    manifest = build(
+        Corpus(name="m", mixture=tuple(twins.values()), validation_ratio=0.1, test_ratio=0.1), tmp_path, *HERE
+    )
     assert Manifest.load(tmp_path / "corpus") == manifest
     both = [Ledger.from_dict(group.ledger) for group in manifest.mixture.values()]
     merged = both[0].merge(both[1])
@@ -259,7 +263,9 @@ def test_training_reads_the_groups_by_their_weights(mixture: Corpus, tmp_path: P
 def test_the_vocabulary_is_that_of_the_same_text_without_weights(mixture: Corpus, tmp_path: Path) -> None:
     """Of so few MB all is read; of more, the documents with the smallest keys, whatever their group."""
     build(mixture, tmp_path / "mixed", *HERE)
-    build(Corpus(name="mixed", sources=mixture.sources, validation=0.1, test=0.1), tmp_path / "plain", *HERE)
+    build(
+        Corpus(name="mixed", sources=mixture.sources, validation_ratio=0.1, test_ratio=0.1), tmp_path / "plain", *HERE
+    )
     assert Vocab.load(tmp_path / "mixed/corpus/vocab").hash == Vocab.load(tmp_path / "plain/corpus/vocab").hash
 
 
@@ -271,7 +277,9 @@ def test_a_sample_of_a_mixture_has_all_of_its_groups(
 
     texts = read_text(mixture, tmp_path / "text", HERE)
     some = list(_sample(texts, 12_000))
-    plain = read_text(Corpus(name="x", sources=mixture.sources, validation=0.1, test=0.1), tmp_path / "plain", HERE)
+    plain = read_text(
+        Corpus(name="x", sources=mixture.sources, validation_ratio=0.1, test_ratio=0.1), tmp_path / "plain", HERE
+    )
     assert sorted(some) == sorted(_sample(plain, 12_000))
     monkeypatch.setattr(encode_module, "_SAMPLE", 3_000)
     heads = [document.text for document in encode_module._sample(texts)]

@@ -21,13 +21,13 @@ HERE = ("--direct_running_mode=in_memory",)
 def test_the_store_holds_the_documents_that_the_reference_bert_reads(shared: Path, tmp_path: Path) -> None:
     corpus = Corpus(
         name="sample",
-        sources=(Text(path=str(shared / "downstream/fixtures/bert/sample_text.txt"), unit="paragraphs"),),
-        clean=Clean(min_chars=1, repair=False),
+        sources=(Text(path=str(shared / "downstream/fixtures/bert/sample_text.txt"), document_unit="paragraphs"),),
+        clean=Clean(min_chars=1, fix_text=False),
         dedup=Dedup(exact=False),
-        order="input",
-        sentences="lines",
-        validation=0,
-        test=0,
+        document_order="input",
+        sentence_boundaries="lines",
+        validation_ratio=0,
+        test_ratio=0,
     )
     read_text(corpus, tmp_path / "text", HERE)
     vocab = WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt"))

@@ -4,12 +4,14 @@ import dataclasses
 import json
 import typing
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestration.config import Recipe, load
+from orchestration.config import Recipe, load, load_corpus
 from orchestration.config.keys import parts
+from pipeline.readers import recognise
 from preprocessing import renamed
 from preprocessing.errors import BadInput
 from preprocessing.spec import part
@@ -59,6 +61,11 @@ def test_an_old_key_is_answered_with_the_new_one_by_full_path(row: renamed.Renam
     top = parent.split(".")[0]
     if key == row.new.rpartition(".")[2] and renamed.new_path(parent) == parent:
         return  # neither the key nor what it stands in has another name
+    if renamed.new_path(top) == top and top not in ("data", "objective", "phases"):
+        assert renamed.explain_key(renamed.new_path(parent), key, 1, row.kind, row.old) == [
+            f"{row.old} was renamed to {row.new} in 0.2"
+        ]
+        return
     inside: dict[str, Any] = {key: 1} | ({"kind": row.kind} if row.kind else {})
     for step in reversed(parent.split(".")[1:]):
         inside = {step: inside}
@@ -110,6 +117,30 @@ def test_a_recipe_of_before_is_answered_line_by_line(tmp_path: Any) -> None:
     assert "objective.losses.0.kind=pair_label was renamed to losses.0.kind=sentence_pair in 0.2" in lines
     assert "phases.0.batch was renamed to phases.0.global_batch_size in 0.2" in lines
     assert all(line.endswith(" in 0.2") for line in lines), lines
+
+
+def test_a_corpus_file_of_before_is_answered_line_by_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nsources:\n- {kind: books, path: a, endings: [.txt]}\n- {kind: jsonl, path: b, field: body}\n"
+        "clean: {repair: false, rules: [c4]}\ndedup: {near: true}\nwords: jieba\nshard_mb: 4\n"
+    )
+    with pytest.raises(BadInput) as refused:
+        load_corpus(str(tmp_path / "mine.yaml"))
+    lines = {line.partition("mine.yaml: ")[2] for line in str(refused.value).splitlines()}
+    assert lines == {
+        "sources.0.kind=books was renamed to sources.0.kind=gutenberg in 0.2",
+        "sources.1.field was renamed to sources.1.text_key in 0.2",
+        "clean.repair was renamed to clean.fix_text in 0.2",
+        "clean.rules was renamed to clean.filters in 0.2",
+        "dedup.near was renamed to dedup.minhash in 0.2",
+        "words was renamed to word_segmentation in 0.2",
+        "shard_mb was renamed to max_shard_mb in 0.2",
+    }
+
+
+def test_the_kinds_of_text_of_before_are_answered_on_the_command_line() -> None:
+    with pytest.raises(BadInput, match=r"^books:novels: books: was renamed to gutenberg: in 0\.2$"):
+        recognise("books:novels")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def held_out(run: Run) -> Rows:
     splits = Manifest.load(run.corpus).splits
     split = next((name for name in ("test", "validation") if name in splits), "")
     if not split:
-        raise DataError(f"{run.corpus}: no text is held out; set test: in its corpus file, and make it again")
+        raise DataError(f"{run.corpus}: no text is held out; set test_ratio in its corpus file, and make it again")
     store = Store.open(run.corpus, split)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
     sampling = replace(run.sampling, seed=0, static_masks=0)

@@ -12,7 +12,7 @@ from preprocessing.shards import Store
 from preprocessing.spec import Shrinks
 from preprocessing.vocab import Vocab
 
-MORE: Final = "hold out more of the text (--hold-out .1, or test: in its corpus file)"  # to end a message with
+MORE: Final = "hold out more of the text (--hold-out .1, or test_ratio in its corpus file)"  # to end a message with
 LABELS: Final = 200  # labelled rows of a fine-tuning, where nothing else is said
 LENGTH: Final = 64  # most tokens of a row, special tokens included; a net with fewer positions gets shorter rows
 

@@ -122,15 +122,15 @@ def write(folder: Path) -> Path:
 
 def corpus(folder: Path, units: Units = "") -> Corpus:
     """The corpus of this text below `folder`, whose units are its names, its phrases, or nothing."""
-    source = Jsonl(path=str(write(folder).absolute()), spans=units)
+    source = Jsonl(path=str(write(folder).absolute()), spans_key=units)
     name = f"mini_world_{units}".rstrip("_")
     return Corpus(
         name=name,
         sources=(source,),
-        units="given" if units else "",
-        sentences="lines",
-        validation=VALIDATION,
-        test=TEST,
+        phrases="given" if units else "",
+        sentence_boundaries="lines",
+        validation_ratio=VALIDATION,
+        test_ratio=TEST,
     )
 
 

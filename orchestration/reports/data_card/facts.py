@@ -295,8 +295,8 @@ def _made(spec: Corpus) -> dict[str, str]:
     """The settings of a corpus; of a path only the name, of sources only their kinds."""
     settings = asdict(spec)
     del settings["name"], settings["sources"], settings["mixture"]
-    settings["units"] = Path(spec.units).name
-    settings["dedup"]["against"] = [Path(path).name for path in spec.dedup.against]
+    settings["phrases"] = Path(spec.phrases).name
+    settings["dedup"]["reference_corpora"] = [Path(path).name for path in spec.dedup.reference_corpora]
     settings["decontaminate"]["paths"] = [Path(path).name for path in spec.decontaminate.paths]
     kinds = Counter(_kind(source) for source in spec.sources)
     said = {"sources": ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in sorted(kinds.items()))}
@@ -308,7 +308,7 @@ def _kind(source: Reader) -> str:
 
     >>> from pipeline.readers import Jsonl
     >>> _kind(Jsonl(path="/home/me/news"))
-    'jsonl (field text)'
+    'jsonl (text_key text)'
     """
     settings = [f"{key} {_said(value)}" for key, value in portable(source).items() if key != "kind" and value]
     return source.kind + (f" ({', '.join(settings)})" if settings else "")

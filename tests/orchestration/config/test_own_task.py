@@ -217,7 +217,7 @@ def test_a_table_is_read_as_that_of_a_corpus(name: str, mark: str, encoding: str
     items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
     assert sorted(item.texts[0] for item in items) == sorted(text for text, _ in ROWS)
     named = {"latin-1": "cp1252", "cp1252": "cp1252"}.get(encoding, "")
-    assert texts(Csv(path=str(tmp_path / name), field="t", encoding=named)) == [text for text, _ in ROWS]
+    assert texts(Csv(path=str(tmp_path / name), text_key="t", encoding=named)) == [text for text, _ in ROWS]
 
 
 @pytest.mark.parametrize("lacking", ["t", "y"])
@@ -265,7 +265,7 @@ def test_names_of_columns_have_no_blanks_around_them(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text(" t , y \n" + "".join(f"x{n},{n % 2}\n" for n in range(60)))
     assert "60 rows (train " in task_of_csv(f"{path}:t,y")[1]
-    assert len(texts(Csv(path=str(path), field="t"))) == 60
+    assert len(texts(Csv(path=str(path), text_key="t"))) == 60
 
 
 def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> None:

@@ -362,7 +362,7 @@ def test_xlm_reads_shuffled_lines_in_lower_case_without_accents(name):
         True,
         "shuffled",
     )
-    assert load_corpus(data.corpus).sentences == "lines"
+    assert load_corpus(data.corpus).sentence_boundaries == "lines"
     assert shipped(name, "tiny").data.tokenizer.strip_accents
 
 
@@ -477,7 +477,7 @@ def test_the_split_of_a_paper_s_figures_is_dev_or_test(tmp_path: Path, split: st
 
 
 def test_the_corpora_of_the_demo_are_in_the_checkout():
-    assert Path(load_corpus("demo_phrases").units).read_text(encoding="utf-8").count("\n") > 100
+    assert Path(load_corpus("demo_phrases").phrases).read_text(encoding="utf-8").count("\n") > 100
     english, esperanto = (
         Path(path).read_text(encoding="utf-8").splitlines() for path in load_corpus("demo_parallel").sources[1].paths
     )
@@ -878,7 +878,7 @@ def test_the_hash_is_the_same_wherever_the_recipe_is_read_from(tmp_path: Path):
 
 
 def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
-    (tmp_path / "mine.yaml").write_text("name: mine\nsources: [{kind: text, path: books}, {kind: installed}]")
+    (tmp_path / "mine.yaml").write_text("name: mine\nsources: [{kind: text, path: books}, {kind: python_docs}]")
     books, installed = load_corpus(str(tmp_path / "mine.yaml")).sources
     assert books == readers.Text(path=str(tmp_path / "books"))
     assert installed == readers.Installed()

@@ -38,13 +38,13 @@ def test_of_text_that_is_named_one_percent_is_held_out_unless_asked(
     """It was the .02 and .1 of the demo, which the scale puts in the place of the recipe's own corpus."""
     for data in ([str(text)], [str(text), "demo"]):
         corpus = job_of(*data, share=share).corpus
-        assert (corpus.validation, corpus.test) == (each, each)
+        assert (corpus.validation_ratio, corpus.test_ratio) == (each, each)
 
 
 @pytest.mark.parametrize("data", [[], ["demo"]])
 def test_a_named_corpus_keeps_its_own_shares(data: list[str]) -> None:
     corpus = job_of(*data).corpus
-    assert (corpus.validation, corpus.test) == (0.02, 0.1)
+    assert (corpus.validation_ratio, corpus.test_ratio) == (0.02, 0.1)
     with pytest.raises(BadInput, match=r"^--hold-out is for text that --data names: corpus demo holds out 2 % and 10 "):
         job_of(*data, share=0.2)
 
@@ -91,7 +91,7 @@ def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
     for task, line in found.items():
         assert line.startswith(f"task {task}: 5000 labelled rows were asked for, the held-out documents make ")
         assert "(--labels " in line
-        assert line.endswith("hold out more of the text (--hold-out .1, or test: in its corpus file)")
+        assert line.endswith("hold out more of the text (--hold-out .1, or test_ratio in its corpus file)")
 
 
 def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path) -> None:
@@ -164,17 +164,17 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
             739,
             0.005,
             True,
-            "of about 739 documents of news 4 are held out .*; test: 0.5 in a corpus file holds out 370",
+            "of about 739 documents of news 4 are held out .*; test_ratio: 0.5 in a corpus file holds out 370",
         ),
         (2_000, 0.005, True, "of about 2,000 documents of news 10 are held out .*; --hold-out 0.6 holds out 600"),
-        (2_000, 0.005, False, "; test: 0.3 in a corpus file holds out 600"),
+        (2_000, 0.005, False, "; test_ratio: 0.3 in a corpus file holds out 600"),
         (30, 0.1, True, "of about 30 documents of news 3 are held out .*; give more text"),
         (9, 0.001, True, "of about 9 documents of news 2 are held out"),
         (0, 0.005, True, "of about 0 documents of news 0 are held out .*; give more text"),
     ],
 )
 def test_too_few_documents_are_foreseen(num: int, test: float, own: bool, said: str) -> None:
-    (line,) = hold_out.foreseen(Corpus(name="news", test=test), num, ["source", "glue"], own)
+    (line,) = hold_out.foreseen(Corpus(name="news", test_ratio=test), num, ["source", "glue"], own)
     assert line.startswith("no scores to be expected of source: ")
     assert re.search(said, line), line
 
@@ -201,5 +201,5 @@ def test_documents_of_much_text_are_guessed(tmp_path: Path) -> None:
             for line in range(9_000)
         )
         (tmp_path / f"{number}.txt").write_text("".join(lines))
-    found = about_how_many([Text(path=str(tmp_path), unit="line")], 32, 10_000)
+    found = about_how_many([Text(path=str(tmp_path), document_unit="line")], 32, 10_000)
     assert found == pytest.approx(81_000, rel=0.05)

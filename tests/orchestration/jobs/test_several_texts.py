@@ -32,15 +32,15 @@ def opened(*data: str, hold_out: float | None = None, recipe: str = "bert_base")
     [
         ("clean: {languages: [en]}", "clean"),
         ("clean: {min_chars: 5}", "clean"),
-        ("dedup: {near: true}", "dedup"),
+        ("dedup: {minhash: true}", "dedup"),
         ("decontaminate: {paths: [my.csv]}", "decontaminate"),
-        ("validation: 0.2", "validation"),
-        ("test: 0.2", "test"),
-        ("order: input", "order"),
-        ("sentences: lines", "sentences"),
-        ("words: jieba", "words"),
-        ("units: given", "units"),
-        ("shard_mb: 4", "shard_mb"),
+        ("validation_ratio: 0.2", "validation_ratio"),
+        ("test_ratio: 0.2", "test_ratio"),
+        ("document_order: input", "document_order"),
+        ("sentence_boundaries: lines", "sentence_boundaries"),
+        ("word_segmentation: jieba", "word_segmentation"),
+        ("phrases: given", "phrases"),
+        ("max_shard_mb: 4", "max_shard_mb"),
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
@@ -62,24 +62,24 @@ def test_one_without_more_than_its_sources_is_text_as_any(folder: Path) -> None:
 
 
 def test_two_corpus_files_are_not_mixed_either(folder: Path) -> None:
-    strict, plain = corpus_file(folder, "strict", "dedup: {lines: 60}"), corpus_file(folder, "plain")
+    strict, plain = corpus_file(folder, "strict", "dedup: {line_min_chars: 60}"), corpus_file(folder, "plain")
     with pytest.raises(BadInput, match=r"its dedup would say nothing of plain\.yaml"):
         opened(plain, strict)
 
 
 def test_shares_that_the_command_says_are_no_matter(folder: Path) -> None:
-    given = [corpus_file(folder, "mine", "test: 0.2"), "my.csv"]
-    assert opened(*given, hold_out=0.1).test == 0.05  # type: ignore[attr-defined]
+    given = [corpus_file(folder, "mine", "test_ratio: 0.2"), "my.csv"]
+    assert opened(*given, hold_out=0.1).test_ratio == 0.05  # type: ignore[attr-defined]
 
 
 def test_a_shipped_corpus_may_stand_beside_text(folder: Path) -> None:
     assert len(opened("demo", "a.txt").sources) == 2  # type: ignore[attr-defined]
-    with pytest.raises(BadInput, match=r"--data demo_phrases: its units would say nothing of a\.txt"):
+    with pytest.raises(BadInput, match=r"--data demo_phrases: its phrases would say nothing of a\.txt"):
         opened("demo_phrases", "a.txt")
 
 
 def test_a_corpus_file_is_no_text_of_a_group(folder: Path) -> None:
-    strict = corpus_file(folder, "strict", "dedup: {near: true}")
+    strict = corpus_file(folder, "strict", "dedup: {minhash: true}")
     given = [f"{group}=a.txt" for group in ("webtext2", "books1", "books2", "wikipedia")]
     data = (f"common_crawl={strict}", *given)
     with pytest.raises(BadInput, match=r"--data strict\.yaml: is a corpus, and a group of a mixture takes text only"):

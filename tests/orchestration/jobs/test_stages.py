@@ -59,9 +59,9 @@ def test_a_change_touches_what_depends_on_it_and_nothing_else(tmp_path: Path, ch
 @pytest.mark.parametrize(
     ("change", "redone"),
     [
-        ({"words": "jieba"}, ["corpus", "run"]),
-        ({"sentences": "lines"}, ["corpus", "run"]),
-        ({"clean": Clean(max_rejects=0.5)}, []),
+        ({"word_segmentation": "jieba"}, ["corpus", "run"]),
+        ({"sentence_boundaries": "lines"}, ["corpus", "run"]),
+        ({"clean": Clean(max_unreadable_ratio=0.5)}, []),
         ({"clean": Clean(min_chars=5)}, ["text", "vocab", "corpus", "run"]),
     ],
 )

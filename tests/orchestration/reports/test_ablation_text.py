@@ -65,5 +65,5 @@ def test_the_text_is_written_once(tmp_path: Path) -> None:
 def test_the_same_text_is_marked_in_three_ways(tmp_path: Path) -> None:
     plain, names, phrases = (corpus(tmp_path, units) for units in ("", "names", "phrases"))
     assert [one.name for one in (plain, names, phrases)] == ["mini_world", "mini_world_names", "mini_world_phrases"]
-    assert [one.units for one in (plain, names, phrases)] == ["", "given", "given"]
+    assert [one.phrases for one in (plain, names, phrases)] == ["", "given", "given"]
     assert len({one.sources[0].path for one in (plain, names, phrases)}) == 1

@@ -184,16 +184,16 @@ def test_the_funnel_shows_what_each_reason_takes(escaped: Facts) -> None:
 def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, tmp_path: Path) -> None:
     spec = Corpus(
         name="mine",
-        sources=(Books(path="/home/me/a"), Books(path="/home/me/b"), Jsonl(path="/home/me/c", field="body")),
+        sources=(Books(path="/home/me/a"), Books(path="/home/me/b"), Jsonl(path="/home/me/c", text_key="body")),
         clean=Clean(languages=("en", "de")),
-        dedup=Dedup(against=("/home/me/old",)),
+        dedup=Dedup(reference_corpora=("/home/me/old",)),
         decontaminate=Decontaminate(paths=("/home/me/evals.jsonl",)),
-        units="/home/me/phrases.txt",
+        phrases="/home/me/phrases.txt",
     )
     made = card.facts_of(mini, bert, spec).made
-    assert made["sources"] == "2 x books, jsonl (field body)"
-    assert made["dedup.against.0"] == "old"
-    assert made["units"] == "phrases.txt"
+    assert made["sources"] == "2 x gutenberg, jsonl (text_key body)"
+    assert made["dedup.reference_corpora.0"] == "old"
+    assert made["phrases"] == "phrases.txt"
     assert made["clean.languages.1"] == "de"
     assert "/home" not in str(made)
 

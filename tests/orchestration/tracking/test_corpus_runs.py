@@ -87,7 +87,7 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
     assert told.data.params["corpus.sources.0.kind"] == "text"
     assert told.data.params["corpus.clean.languages.0"] == "en"
     assert told.data.params["vocab.vocab_size"] == "4096"
-    assert "corpus.clean.repair" not in told.data.params  # has its default value
+    assert "corpus.clean.fix_text" not in told.data.params  # has its default value
     assert told.data.tags["command"] == "sesame corpus mine"
     assert told.data.tags["sesame.folder"] == folder.as_uri()
     assert "/texts" in told.data.tags["mlflow.note.content"]

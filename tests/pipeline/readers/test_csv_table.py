@@ -124,7 +124,7 @@ class TestTabs:
 class TestFields:
     def test_a_column_is_named(self, tmp_path: Path) -> None:
         path = write(tmp_path, "id,body\n1,One.\n", "a.csv")
-        assert sniff(f"{path}#body") == Csv(path=path, field="body")
+        assert sniff(f"{path}#body") == Csv(path=path, text_key="body")
         assert texts(sniff(f"csv:{path}#body")) == ["One."]
 
     def test_without_a_header_what_all_rows_have_is_between_cells(self, tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_bytes_that_are_no_text_are_one_reject(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_tables_lose_no_byte_and_raise_nothing_but_a_line(tmp_path: Path, content: bytes) -> None:
-    source = Csv(path=write(tmp_path, content, "a.csv"), field="1")
+    source = Csv(path=write(tmp_path, content, "a.csv"), text_key="1")
     counted(source, len(content))
     with suppress(BadInput):
-        counted(replace(source, field="text"), len(content))
+        counted(replace(source, text_key="text"), len(content))
 
 
 def test_a_compressed_table_that_breaks_off_is_said(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def _read(path: Path, **keys: str) -> tuple[str, str]:
     """The text of a file, read as lines, and the encoding that its records name."""
     found = [
         record
-        for split in plan_splits([Text(path=str(path), unit="line", **keys)])
+        for split in plan_splits([Text(path=str(path), document_unit="line", **keys)])
         for record in records(split, 10_000)
     ]
     assert sum(record.size for record in found) > 0
@@ -139,7 +139,7 @@ def test_however_a_file_is_cut_its_text_is_the_same(tmp_path: Path, monkeypatch:
     text = "A line of nothing but ASCII.\n" * 500 + _text("zh", 400) + "Again ASCII.\n" * 500
     (tmp_path / "a.txt").write_bytes(text.encode("gb18030"))
     monkeypatch.setattr(sources, "SPLIT_BYTES", 3000)
-    assert len(plan_splits([Text(path=str(tmp_path / "a.txt"), unit="line")])) > 5
+    assert len(plan_splits([Text(path=str(tmp_path / "a.txt"), document_unit="line")])) > 5
     assert _read(tmp_path / "a.txt")[0] == text
 
 

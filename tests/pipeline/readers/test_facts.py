@@ -54,7 +54,7 @@ def test_every_reader_has_every_fact(source: Reader) -> None:
 @pytest.mark.parametrize("reader", READERS)
 def test_no_reader_of_a_folder_must_read_the_files_of_others(reader: type[Reader]) -> None:
     keys = reader.__dataclass_fields__
-    assert "path" not in keys or "endings" in keys or reader.usual
+    assert "path" not in keys or "extensions" in keys or reader.usual
 
 
 def test_every_reader_of_the_union_is_checked_here() -> None:
@@ -104,7 +104,7 @@ class TestNamed:
         ("line:a.txt", "line:/eval/a.txt"),
         ("jsonl:s3://bucket/a", "jsonl:s3://bucket/a"),
         ("parallel:a.en,a.fr", "parallel:/eval/a.en,/eval/a.fr"),
-        ("installed:numpy", "installed:numpy"),
+        ("python_docs:numpy", "python_docs:numpy"),
         ("no_kind:a", "/eval/no_kind:a"),
     ],
 )
@@ -133,10 +133,10 @@ def test_a_corpus_is_described_without_the_libraries_of_its_formats() -> None:
 
 
 def test_paths_are_no_portable_keys() -> None:
-    assert portable(Text(path="/home/me", unit="line")) == {
+    assert portable(Text(path="/home/me", document_unit="line")) == {
         "kind": "text",
-        "unit": "line",
-        "endings": (),
+        "document_unit": "line",
+        "extensions": (),
         "encoding": "",
     }
     assert portable(Parallel(paths=("a", "b"))) == {"kind": "parallel", "encoding": ""}

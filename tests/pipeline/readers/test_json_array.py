@@ -57,7 +57,7 @@ def test_elements_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkey
 class TestFields:
     def test_a_field_may_have_dots(self, tmp_path: Path) -> None:
         path = write(tmp_path, '[{"a": {"body": "One."}, "id": 1}, {"a.body": "Two."}, {"a": 1}]', "a.json")
-        assert sniff(f"{path}#a.body") == JsonArray(path=path, field="a.body")
+        assert sniff(f"{path}#a.body") == JsonArray(path=path, text_key="a.body")
         assert counted(sniff(f"json:{path}#a.body"), Path(path).stat().st_size) == ["One.", "Two.", "<no_field>"]
 
     def test_an_array_without_the_field_is_told_with_those_that_it_has(self, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ class TestFields:
 
     def test_spans_are_read(self, tmp_path: Path) -> None:
         path = write(tmp_path, '[{"text": "one two", "names": [[0, 3]]}, {"text": "x", "names": [[0, 9]]}]', "a.json")
-        found = read(JsonArray(path=path, spans="names"))
+        found = read(JsonArray(path=path, spans_key="names"))
         assert [(record.spans, record.fault) for record in found[:2]] == [(((0, 3),), ""), ((), "bad_spans")]
 
     @pytest.mark.parametrize("name", ["a.json", "a.txt", "a.ipynb"])
@@ -195,5 +195,5 @@ def test_arrays_and_json_lines_of_a_folder_are_read_once_each(tmp_path: Path) ->
     write(tmp_path, '[{"text": "One."}]', "a.json")
     write(tmp_path, '{"text": "Two."}\n', "b.jsonl")
     found = recognise(str(tmp_path))
-    assert {(type(source), source.endings) for source in found} == {(JsonArray, (".json",)), (Jsonl, (".jsonl",))}  # type: ignore[union-attr]
+    assert {(type(source), source.extensions) for source in found} == {(JsonArray, (".json",)), (Jsonl, (".jsonl",))}  # type: ignore[union-attr]
     assert sorted(texts(*found)) == ["One.", "Two."]

@@ -75,7 +75,7 @@ class TestSeveral:
         write(tmp_path, "A document, and prose.\n\nOf two paragraphs.", "b.txt")
         write(tmp_path, "Another one.", "c.md")
         found = recognise(path)
-        assert found == [Csv(path=path, endings=(".csv",)), Text(path=path, endings=(".md", ".txt"))]
+        assert found == [Csv(path=path, extensions=(".csv",)), Text(path=path, extensions=(".md", ".txt"))]
         assert texts(*found) == ["From CSV.", "A document, and prose.\n\nOf two paragraphs.", "Another one."]
 
     def test_prose_beside_formats_that_lead_is_left_out_and_said(self, tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ class TestSeveral:
         found = recognise(str(tmp_path))
         assert {type(source) for source in found} == {Csv, Html, Jsonl}
         assert len(texts(*found)) == 3
-        assert texts(replace(Text(path=str(tmp_path)), endings=(".Csv",))) == [FILES["a.csv"].strip()]
+        assert texts(replace(Text(path=str(tmp_path)), extensions=(".Csv",))) == [FILES["a.csv"].strip()]
 
     def test_json_lines_by_another_name_are_read(self, tmp_path: Path) -> None:
         write(tmp_path, FILES["g.jsonl"], "a.txt")
         write(tmp_path, FILES["g.jsonl"], "b.txt")
-        assert recognise(str(tmp_path)) == [Jsonl(path=str(tmp_path), endings=(".txt",))]
+        assert recognise(str(tmp_path)) == [Jsonl(path=str(tmp_path), extensions=(".txt",))]
         assert len(texts(*recognise(str(tmp_path)))) == 2
 
     def test_books_beside_other_formats_are_read_once_each(self, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ class TestSeveral:
         assert texts(sniff(str(tmp_path / "a.dat"))) == ["From a table."]
         _folder(tmp_path, "a.csv")
         found = recognise(str(tmp_path))
-        assert found == [Csv(path=str(tmp_path), endings=(".csv",))]
+        assert found == [Csv(path=str(tmp_path), extensions=(".csv",))]
         (line,) = left_out(found)
         assert "a.dat (table; --data table:FILE reads it); b.txt (warc; --data warc:FILE reads it)" in line
 
@@ -173,12 +173,12 @@ class TestFields:
     @pytest.mark.parametrize(
         ("given", "expected"),
         [
-            ("jsonl:a.jsonl#body", Jsonl(path="a.jsonl", field="body")),
-            ("json:a.json#a.b", JsonArray(path="a.json", field="a.b")),
-            ("csv:docs.csv#2", Csv(path="docs.csv", field="2")),
-            ("tsv:docs.tsv#body", Csv(path="docs.tsv", field="body", separator="\t")),
-            ("table:a.parquet#body", Table(path="a.parquet", field="body")),
-            ("xml:a.xml#paragraph", Xml(path="a.xml", text="paragraph")),
+            ("jsonl:a.jsonl#body", Jsonl(path="a.jsonl", text_key="body")),
+            ("json:a.json#a.b", JsonArray(path="a.json", text_key="a.b")),
+            ("csv:docs.csv#2", Csv(path="docs.csv", text_key="2")),
+            ("tsv:docs.tsv#body", Csv(path="docs.tsv", text_key="body", delimiter="\t")),
+            ("table:a.parquet#body", Table(path="a.parquet", text_key="body")),
+            ("xml:a.xml#paragraph", Xml(path="a.xml", element="paragraph")),
         ],
     )
     def test_a_field_is_named_behind_a_path(self, given: str, expected: Source) -> None:
@@ -265,7 +265,7 @@ def test_files_of_one_ending_that_look_like_other_formats_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, "Words.", "a.txt")
-    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path), unit="line")]
+    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path), document_unit="line")]
     write(tmp_path, "More words.", "b.txt")
     assert recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
     assert not caplog.messages

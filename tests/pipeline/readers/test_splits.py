@@ -48,12 +48,16 @@ def test_text_by_document_is_one_for_each_file(tmp_path: Path) -> None:
 
 
 def test_text_by_line_is_one_for_each_line_with_any_line_end(tmp_path: Path) -> None:
-    assert _texts(Text(path=_file(tmp_path, b"One.\r\nTwo.\nThree."), unit="line")) == ["One.\r\n", "Two.\n", "Three."]
+    assert _texts(Text(path=_file(tmp_path, b"One.\r\nTwo.\nThree."), document_unit="line")) == [
+        "One.\r\n",
+        "Two.\n",
+        "Three.",
+    ]
 
 
 def test_text_by_paragraphs_is_what_blank_lines_separate(tmp_path: Path) -> None:
     path = _file(tmp_path, b"\n\nOne.\nStill one.\n \r\n\n\nTwo.\n\n")
-    texts = [text.strip() for text in _texts(Text(path=path, unit="paragraphs"))]
+    texts = [text.strip() for text in _texts(Text(path=path, document_unit="paragraphs"))]
     assert texts == ["One.\nStill one.", "Two."]
 
 
@@ -98,7 +102,7 @@ def test_a_byte_order_mark_does_not_break_the_first_json_line(tmp_path: Path) ->
 
 def test_a_binary_file_is_one_dropped_document(tmp_path: Path) -> None:
     path = _file(tmp_path, bytes(range(256)) * 100)
-    assert _read(Text(path=path, unit="line")) == [
+    assert _read(Text(path=path, document_unit="line")) == [
         Record("file.txt", 25_600, fault="not_text", snippet=bytes(range(200)))
     ]
 
@@ -109,7 +113,7 @@ def test_an_empty_file_is_an_empty_document(tmp_path: Path) -> None:
 
 def test_a_line_of_50_mb_is_dropped_by_its_size_alone(tmp_path: Path) -> None:
     path = _file(tmp_path, b"before\n" + b"x" * 50_000_000 + b"\nafter\n")
-    found = _read(Text(path=path, unit="line"))
+    found = _read(Text(path=path, document_unit="line"))
     assert [(record.size, record.text, record.fault) for record in found] == [
         (7, "before\n", ""),
         (50_000_001, "", "too_long"),
@@ -124,9 +128,11 @@ def _texts_of(folder: Path, kind: str) -> tuple[Source, int]:
     others = [f"Autre {number}.\n" for number in range(sum(map(len, bodies)))]
     match kind:
         case "line":
-            return Text(path=_file(folder, content := "".join(bodies).encode()), unit="line"), len(content)
+            return Text(path=_file(folder, content := "".join(bodies).encode()), document_unit="line"), len(content)
         case "paragraphs":
-            return Text(path=_file(folder, content := "\n\n".join(bodies).encode()), unit="paragraphs"), len(content)
+            return Text(path=_file(folder, content := "\n\n".join(bodies).encode()), document_unit="paragraphs"), len(
+                content
+            )
         case "wikiextractor":
             tagged = (f'<doc id="{number}">\n{body}\n</doc>\n' for number, body in enumerate(bodies))
             return WikiExtractor(path=_file(folder, content := "".join(tagged).encode())), len(content)
@@ -212,7 +218,7 @@ def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
         ("file.xml", dump(page("One", "Text.")).decode().encode("utf-16"), "wiki_dump"),
         ("file.warc.gz", web_archive(["One"], compressed=True), "warc"),
         ("file.warc", web_archive(["One"], compressed=False), "warc"),
-        ("file.txt", b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\nText.\n", "books"),
+        ("file.txt", b"*** START OF THE PROJECT GUTENBERG EBOOK X ***\nText.\n", "gutenberg"),
         ("file.txt", "One line.\n".encode("utf-16"), "line"),
         ("file.txt", b"A sentence.\nAnother.\n\nNext document.\n", "paragraphs"),
         ("file.txt", b"A document.\nAnother.\n", "line"),
@@ -220,7 +226,7 @@ def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
 )
 def test_sniff_recognises_a_format_by_looking(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     source = sniff(_file(tmp_path, content, name))
-    assert (source.unit if isinstance(source, Text) else source.kind) == expected
+    assert (source.document_unit if isinstance(source, Text) else source.kind) == expected
 
 
 def test_sniff_takes_the_tables_of_a_folder_and_not_the_readme_beside_them(tmp_path: Path) -> None:
@@ -232,7 +238,7 @@ def test_sniff_takes_the_tables_of_a_folder_and_not_the_readme_beside_them(tmp_p
 def test_sniff_takes_each_of_several_text_files_as_a_document(tmp_path: Path) -> None:
     _file(tmp_path, b"One.\n\nMore.", "a.txt")
     _file(tmp_path, b"Two.", "b.txt")
-    assert sniff(str(tmp_path)) == Text(path=str(tmp_path), unit="document")
+    assert sniff(str(tmp_path)) == Text(path=str(tmp_path), document_unit="document")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
@@ -248,7 +254,7 @@ def test_sniff_recognises_tables(tmp_path: Path, kind: str) -> None:
     [
         ("jsonl:no such file", Jsonl(path="no such file")),
         ("jsonl:s3://bucket/a", Jsonl(path="s3://bucket/a")),
-        ("books:a", Books(path="a")),
+        ("gutenberg:a", Books(path="a")),
         ("table:a", Table(path="a")),
         ("wiki_dump:a", WikiDump(path="a")),
         ("warc:a", Warc(path="a")),
@@ -261,7 +267,7 @@ def test_sniff_takes_a_said_format_for_granted(said: str, source: Source) -> Non
 
 def test_sniff_takes_no_protocol_for_a_format() -> None:
     fsspec.filesystem("memory").pipe("/sniffed/a.txt", b"One.\n\nTwo.\n")
-    assert sniff("memory://sniffed/a.txt") == Text(path="memory://sniffed/a.txt", unit="paragraphs")
+    assert sniff("memory://sniffed/a.txt") == Text(path="memory://sniffed/a.txt", document_unit="paragraphs")
     assert _texts(sniff("memory://sniffed/a.txt")) == ["One.\n", "\nTwo.\n"]
 
 
@@ -296,7 +302,7 @@ def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expec
         return
     source = sniff(str(shared / path))
     assert isinstance(source, Text)
-    assert source.unit == expected
+    assert source.document_unit == expected
     assert len([record for record in _read(source) if not record.fault]) == documents
 
 
@@ -304,7 +310,7 @@ def test_json_lines_beside_prose_are_not_read_as_prose_and_the_prose_is_said(tmp
     (tmp_path / "a note.txt").write_text("What this folder is.")
     (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
     source = sniff(str(tmp_path))
-    assert source == Jsonl(path=str(tmp_path), endings=(".jsonl",))
+    assert source == Jsonl(path=str(tmp_path), extensions=(".jsonl",))
     assert left_out([source]) == [f"{tmp_path}: left out: a note.txt (text; --data text:FILE reads it)"]
     assert left_out([Jsonl(path=str(tmp_path / "text.jsonl"))]) == []
     (tmp_path / "a note.txt").unlink()

@@ -45,7 +45,7 @@ class TestKinds:
     def test_a_column_that_is_not_there_is_told_with_those_that_are(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         with pytest.raises(
-            BadInput, match=r"^[^\n]+ no column 'body', but [^\n]*'text'[^\n]*; name one as `field`[^\n]+$"
+            BadInput, match=r"^[^\n]+ no column 'body', but [^\n]*'text'[^\n]*; name one as `text_key`[^\n]+$"
         ):
             part_sizes(find(str(tmp_path))[0], "body", "")
 

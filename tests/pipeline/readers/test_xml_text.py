@@ -81,7 +81,7 @@ class TestFields:
 
     def test_an_element_is_named(self, tmp_path: Path) -> None:
         path = write(tmp_path, self.CONTENT, "a.xml")
-        assert sniff(f"{path}#paragraph") == Xml(path=path, text="paragraph")
+        assert sniff(f"{path}#paragraph") == Xml(path=path, element="paragraph")
         assert counted(sniff(f"xml:{path}#paragraph"), len(self.CONTENT)) == ["One.", "Two."]
 
     def test_a_file_without_it_is_told_with_those_that_it_has(self, tmp_path: Path) -> None:

@@ -171,8 +171,8 @@ def test_a_damaged_member_is_a_reject(tmp_path: Path, how: int, name: str) -> No
     path = write(tmp_path, bytes(whole), "a.zip")
     for kind in ("line", "csv", "json", "xml", "html", "jsonl"):
         source = sniff(f"{kind}:{path}")
-        if "endings" in source.__dataclass_fields__:
-            source = type(source)(path=path, endings=(".txt", f".{name.split('.')[1]}"))  # type: ignore[call-arg]
+        if "extensions" in source.__dataclass_fields__:
+            source = type(source)(path=path, extensions=(".txt", f".{name.split('.')[1]}"))  # type: ignore[call-arg]
         assert "truncated" in {record.fault for record in read(source)}
 
 
@@ -206,12 +206,12 @@ class TestXz:
     def test_streams_may_follow_one_another(self, tmp_path: Path, between: bytes) -> None:
         content = lzma.compress(self.LINES) + between + lzma.compress(self.LINES) + between
         path = write(tmp_path, content, "a.txt.xz")
-        counted(Text(path=path, unit="line"), 2 * len(self.LINES))
-        assert len(texts(Text(path=path, unit="line"))) == 10_000
+        counted(Text(path=path, document_unit="line"), 2 * len(self.LINES))
+        assert len(texts(Text(path=path, document_unit="line"))) == 10_000
 
     def test_one_that_breaks_off_is_read_so_far(self, tmp_path: Path) -> None:
         whole = lzma.compress(self.LINES)
-        found = read(Text(path=write(tmp_path, whole[: len(whole) // 2], "a.txt.xz"), unit="line"))
+        found = read(Text(path=write(tmp_path, whole[: len(whole) // 2], "a.txt.xz"), document_unit="line"))
         assert found[-1].fault == "truncated"
         assert len(found) > 1000
         assert [record.text for record in found[:-1]] == self.LINES.decode().splitlines(keepends=True)[: len(found) - 1]
@@ -219,7 +219,7 @@ class TestXz:
     def test_a_damaged_one_is_read_so_far(self, tmp_path: Path) -> None:
         whole = bytearray(lzma.compress(self.LINES))
         whole[len(whole) // 2] ^= 0xFF
-        assert read(Text(path=write(tmp_path, bytes(whole), "a.txt.xz"), unit="line"))[-1].fault == "truncated"
+        assert read(Text(path=write(tmp_path, bytes(whole), "a.txt.xz"), document_unit="line"))[-1].fault == "truncated"
 
     def test_what_is_none_is_said(self, tmp_path: Path) -> None:
         with pytest.raises(

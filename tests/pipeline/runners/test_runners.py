@@ -30,7 +30,7 @@ ELSEWHERE = ("portable", "flink", "spark", "dataflow")  # cluster files whose co
 
 
 def corpus_of(path: Path) -> Corpus:
-    return Corpus(name="stories", sources=(Jsonl(path=str(path)),), validation=0.1, test=0.1)
+    return Corpus(name="stories", sources=(Jsonl(path=str(path)),), validation_ratio=0.1, test_ratio=0.1)
 
 
 def build(corpus: Corpus, out: Path, beam_args: tuple[str, ...]) -> Manifest:

@@ -79,7 +79,7 @@ def test_nul_bytes_and_carriage_returns_go_and_are_accounted_for() -> None:
 def test_a_repair_that_lengthens_the_text_is_a_line_of_its_own() -> None:
     text = GOOD + "\ufffd" * 10
     grown, shrunk = Record("a", len(GOOD) + 10, text, repaired=10), Record("b", len(GOOD) + 3, GOOD + "   ")
-    _, tally = _clean([grown, shrunk], max_lost=1)
+    _, tally = _clean([grown, shrunk], max_replacement_char_ratio=1)
     assert tally.ledger.dropped == {"added": Count(0, -20), "trimmed": Count(0, 3)}
     assert tally.ledger.balanced()
 
@@ -91,7 +91,7 @@ def test_a_document_with_more_lost_characters_than_one_in_a_thousand_is_rejected
     assert (text in found) == kept
     assert tally.rejected == ({} if kept else {"bad_encoding": 1})
     assert tally.ledger.balanced()
-    assert len(_clean([Record("a", 1002, text)], max_lost=0.01)[0]) == 1
+    assert len(_clean([Record("a", 1002, text)], max_replacement_char_ratio=0.01)[0]) == 1
 
 
 def test_files_that_were_not_in_utf8_are_known_by_their_encoding() -> None:
@@ -109,11 +109,11 @@ def test_repaired_documents_and_sequences_are_counted() -> None:
 def test_mojibake_is_mended_unless_it_is_not_wanted() -> None:
     broken = GOOD.replace("kept", "k\u00c3\u00a9pt")
     assert _clean([Record("a", 50, broken)])[0] == [GOOD.replace("kept", "k\u00e9pt")]
-    assert _clean([Record("a", 50, broken)], repair=False)[0] == [broken]
+    assert _clean([Record("a", 50, broken)], fix_text=False)[0] == [broken]
 
 
 def test_private_data_is_masked_and_counted() -> None:
-    kept, tally = _clean([Record("a", 80, f"{GOOD} Write to ann@sesame.org today.")], mask=("email",))
+    kept, tally = _clean([Record("a", 80, f"{GOOD} Write to ann@sesame.org today.")], mask_pii=("email",))
     assert "ann@" not in kept[0]
     assert tally.masked == 1
 

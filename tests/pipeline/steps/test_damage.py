@@ -51,9 +51,15 @@ MAKE: dict[str, Callable[[Path, int], bytes]] = {
 }
 
 
-def _read(path: Path, max_rejects: float = 0.05) -> Texts:
+def _read(path: Path, max_unreadable_ratio: float = 0.05) -> Texts:
     sources: list[Source] = recognise(str(path))
-    corpus = Corpus(name="c", sources=tuple(sources), clean=Clean(max_rejects=max_rejects), validation=0, test=0)
+    corpus = Corpus(
+        name="c",
+        sources=tuple(sources),
+        clean=Clean(max_unreadable_ratio=max_unreadable_ratio),
+        validation_ratio=0,
+        test_ratio=0,
+    )
     return read_text(corpus, path.parent / "out", HERE)
 
 
@@ -72,7 +78,7 @@ def test_torn_files_are_weighed_as_a_whole_and_named(
         _read(tmp_path / "in")
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out" / "text.json").exists()
-    kept = _read(tmp_path / "in", max_rejects=1)
+    kept = _read(tmp_path / "in", max_unreadable_ratio=1)
     assert kept.ledger.balanced()
     assert 180 <= kept.ledger.kept.documents < 240
     assert any(f"1.{ending} (" in message for message in caplog.messages)
@@ -90,7 +96,7 @@ def test_files_of_which_little_is_left_count_as_large_as_others(tmp_path: Path, 
     with pytest.raises(
         DataError, match=r"^corpus c: 33\.[34]% of .*, a short one counted as large as the others \(2 files: "
     ):
-        _read(tmp_path / "in", max_rejects=0.25)
+        _read(tmp_path / "in", max_unreadable_ratio=0.25)
 
 
 def _rows(start: int) -> bytes:
@@ -114,7 +120,7 @@ def test_files_that_end_in_the_middle_of_a_line_are_weighed_and_named(
         (tmp_path / "in" / f"{number}.{ending}").write_bytes(torn if number < 3 else content)
     with pytest.raises(DataError, match=rf"^corpus c: 4\d\.\d% of .* \(3 files: .\.{ending} \(cut_off\)"):
         _read(tmp_path / "in")
-    kept = _read(tmp_path / "in", max_rejects=1)
+    kept = _read(tmp_path / "in", max_unreadable_ratio=1)
     assert kept.ledger.balanced()
     assert kept.ledger.dropped["cut_off"].documents == 3
     assert any("damaged, and read up to there: 3 files" in message for message in caplog.messages)
@@ -177,7 +183,7 @@ def test_other_bytes_behind_gzip_cost_no_document_and_are_said(
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text) + b"garbage")
     corpus = Corpus(
         name="c", sources=tuple(recognise(f"{unit.replace('document', 'text')}:{tmp_path / 'a.txt.gz'}")),
-        clean=Clean(max_rejects=1),
+        clean=Clean(max_unreadable_ratio=1),
     )  # fmt: skip
     ledger = read_text(corpus, tmp_path / "out", HERE).ledger
     assert ledger.kept.documents == (60 if unit == "line" else 1)
@@ -188,11 +194,13 @@ def test_other_bytes_behind_gzip_cost_no_document_and_are_said(
 def test_text_to_compare_with_that_cannot_be_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "old.jsonl.gz").write_bytes(gzip.compress(_lines(0))[:-200])
     (tmp_path / "new.jsonl").write_bytes(_lines(0))
-    known = Dedup(against=(str(tmp_path / "old.jsonl.gz"),))
-    corpus = Corpus(name="c", sources=tuple(recognise(str(tmp_path / "new.jsonl"))), dedup=known, validation=0, test=0)
+    known = Dedup(reference_corpora=(str(tmp_path / "old.jsonl.gz"),))
+    corpus = Corpus(
+        name="c", sources=tuple(recognise(str(tmp_path / "new.jsonl"))), dedup=known, validation_ratio=0, test_ratio=0
+    )
     ledger = read_text(corpus, tmp_path / "out", HERE).ledger
     assert 0 < ledger.kept.documents == 60 - ledger.dropped["known"].documents
-    said = "dedup.against: not compared with what cannot be read in 1 file: old.jsonl.gz (truncated)"
+    said = "dedup.reference_corpora: not compared with what cannot be read in 1 file: old.jsonl.gz (truncated)"
     assert said in caplog.messages
 
 
@@ -203,7 +211,7 @@ def test_a_side_that_is_torn_behind_a_line_is_damage_of_both_files(tmp_path: Pat
     (tmp_path / "a.eo.gz").write_bytes(gzip.compress(text)[:-8])
     source = tuple(recognise(f"parallel:{tmp_path / 'a.en.gz'},{tmp_path / 'a.eo.gz'}"))
     with pytest.raises(DataError, match=r"\(1 file: a\.en\.gz and a\.eo\.gz \(truncated\)\)"):
-        read_text(Corpus(name="c", sources=source, validation=0, test=0), tmp_path / "out", HERE)
+        read_text(Corpus(name="c", sources=source, validation_ratio=0, test_ratio=0), tmp_path / "out", HERE)
 
 
 def test_empty_files_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -224,7 +232,7 @@ def test_what_is_skipped_does_not_dilute_what_is_damaged(tmp_path: Path) -> None
     (tmp_path / "a.warc").write_bytes(b"".join(pages + lost + missing))
     with pytest.raises(DataError, match=r"1 of 3 documents cannot be read \(bad_http 1\)"):
         _read(tmp_path / "a.warc")
-    ledger = _read(tmp_path / "a.warc", max_rejects=1).ledger
+    ledger = _read(tmp_path / "a.warc", max_unreadable_ratio=1).ledger
     assert (ledger.dropped["http_error"].documents, ledger.balanced()) == (100, True)
 
 

@@ -29,7 +29,7 @@ def corpus_of(folder: Path, texts: list[str], **changes: Any) -> Corpus:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "in.txt").exists():  # a file that changes is another input
         (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    return Corpus(name="test", sources=(Text(path=str(folder / "in.txt"), unit="line"),), **changes)
+    return Corpus(name="test", sources=(Text(path=str(folder / "in.txt"), document_unit="line"),), **changes)
 
 
 def read(folder: Path, texts: list[str], **changes: Any) -> Texts:
@@ -72,7 +72,7 @@ class TestExact:
 
 
 class TestNear:
-    NEAR = Dedup(near=True)
+    NEAR = Dedup(minhash=True)
 
     def test_of_near_duplicates_the_one_with_the_smallest_key_stays(self, tmp_path: Path) -> None:
         words = [long_story(number) for number in range(20)]
@@ -139,7 +139,7 @@ class TestAgainst:
         train_vocab(tmp_path / "old" / "text", WordPiece(vocab_size=200), tmp_path / "vocab", HERE)
         encode(tmp_path / "old" / "text", tmp_path / "vocab", old, tmp_path / "corpus", HERE)
         fresh = [story(number) for number in range(10, 30)]
-        texts = read(tmp_path / "new", fresh, dedup=Dedup(against=(str(tmp_path / "corpus"),)))
+        texts = read(tmp_path / "new", fresh, dedup=Dedup(reference_corpora=(str(tmp_path / "corpus"),)))
         assert kept(texts) == set(fresh[10:])
         assert texts.ledger.dropped["known"].documents == 10
         assert {told["kept_source"] for told in repeats(texts)} == {""}
@@ -150,7 +150,7 @@ class TestAgainst:
         old.write_text("".join(" ".join(each) + "\n" for each in words))
         fresh = [edited(each, number, 0.02) for number, each in enumerate(words[:5])]
         fresh += [" ".join(words[5]), *(" ".join(long_story(number)) for number in range(20, 25))]
-        texts = read(tmp_path / "new", fresh, dedup=Dedup(near=True, against=(f"line:{old}",)))
+        texts = read(tmp_path / "new", fresh, dedup=Dedup(minhash=True, reference_corpora=(f"line:{old}",)))
         assert kept(texts) == set(fresh[6:])
         assert texts.ledger.dropped["near_known"].documents == 5
         assert texts.ledger.dropped["known"].documents == 1
@@ -167,7 +167,7 @@ class TestLines:
         return tmp_path / "pages"
 
     def test_a_line_occurs_once_in_the_whole_corpus(self, pages: Path, tmp_path: Path) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(lines=20))
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(line_min_chars=20))
         texts = read_text(corpus, tmp_path / "text", HERE)
         found = "\n".join(kept(texts))
         assert found.count("Subscribe") == 1
@@ -179,18 +179,18 @@ class TestLines:
 
     @pytest.mark.slow
     def test_shorter_lines_stay(self, pages: Path, tmp_path: Path) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(lines=60))
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(line_min_chars=60))
         assert "\n".join(kept(read_text(corpus, tmp_path / "text", HERE))).count("Subscribe") == 5
 
     def test_a_document_of_which_too_little_is_left_goes(self, tmp_path: Path) -> None:
-        texts = read(tmp_path, [f"{story(1)}", f"{story(1)} "], dedup=Dedup(lines=20, exact=False))
+        texts = read(tmp_path, [f"{story(1)}", f"{story(1)} "], dedup=Dedup(line_min_chars=20, exact=False))
         assert texts.ledger.kept.documents == 1
         assert texts.ledger.dropped["repeated_line"].documents == 1
         assert texts.ledger.balanced()
 
     @pytest.mark.slow
     def test_a_file_that_is_named_twice_is_kept_once(self, pages: Path, tmp_path: Path) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),) * 2, dedup=Dedup(lines=20))
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),) * 2, dedup=Dedup(line_min_chars=20))
         texts = read_text(corpus, tmp_path / "text", HERE)
         once = read_text(replace(corpus, sources=corpus.sources[:1]), tmp_path / "once", HERE)
         assert kept(texts) == kept(once)
@@ -202,7 +202,9 @@ class TestLines:
         (tmp_path / "pages").mkdir()
         (tmp_path / "pages" / "a.txt").write_text("\n".join(paragraphs))
         (tmp_path / "pages" / "b.txt").write_text("\n".join([*paragraphs, "A line that the other one has not got."]))
-        corpus = Corpus(name="test", sources=(Text(path=str(tmp_path / "pages")),), dedup=Dedup(near=True, lines=20))
+        corpus = Corpus(
+            name="test", sources=(Text(path=str(tmp_path / "pages")),), dedup=Dedup(minhash=True, line_min_chars=20)
+        )
         texts = read_text(corpus, tmp_path / "text", HERE)
         assert texts.ledger.dropped["near_duplicate"].documents == 1
         assert all(paragraph in "".join(kept(texts)) for paragraph in paragraphs)
@@ -212,7 +214,7 @@ class TestLines:
     @pytest.mark.slow
     def test_a_known_document_is_known_though_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:
         sources = (Text(path=str(pages)),)
-        against = Dedup(lines=20, against=(f"text:{pages}/0.txt",))
+        against = Dedup(line_min_chars=20, reference_corpora=(f"text:{pages}/0.txt",))
         texts = read_text(Corpus(name="test", sources=sources, dedup=against), tmp_path / "text", HERE)
         assert texts.ledger.dropped["known"].documents == 1
         assert story(0) not in "".join(kept(texts))
@@ -221,7 +223,7 @@ class TestLines:
     def test_which_page_keeps_the_line_does_not_depend_on_how_the_input_is_cut(
         self, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(lines=20))
+        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(line_min_chars=20))
         whole = read_text(corpus, tmp_path / "whole", HERE)
         monkeypatch.setattr("pipeline.readers.splits.SPLIT_BYTES", 300)
         pieces = read_text(corpus, tmp_path / "pieces", HERE)
@@ -283,8 +285,8 @@ class TestDecontaminate:
 
 
 def test_a_wrong_share_of_cleaning_does_not_lose_the_parts(tmp_path: Path) -> None:
-    """`max_rejects` decides whether the job fails, not what a part holds."""
-    strict, lenient = (Clean(max_rejects=share) for share in (0.0, 0.5))
+    """`max_unreadable_ratio` decides whether the job fails, not what a part holds."""
+    strict, lenient = (Clean(max_unreadable_ratio=share) for share in (0.0, 0.5))
     first = read(tmp_path, [story(1), story(2)], clean=strict)
     part = first.folder / first.parts[0]
     before = part.stat().st_mtime_ns

@@ -18,7 +18,7 @@ def _plan(folder: Path, files: dict[str, list[str]], **corpus: object) -> np.nda
     parts = list[str]()
     for name, lines in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
-        for split in plan_splits([Text(path=str(folder / name), unit="line")]):
+        for split in plan_splits([Text(path=str(folder / name), document_unit="line")]):
             parts.append(f"{name}-{len(parts)}.arrow")
             clean_split(split, folder / parts[-1], Cleaner(Clean(min_chars=1)))
             for group, block in addresses(folder / parts[-1], len(parts) - 1):
@@ -53,14 +53,18 @@ def test_the_text_hash_tells_where_a_document_is_from(tmp_path: Path) -> None:
 
 
 def test_documents_of_a_shard_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
-    plan_N = _plan(tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation=0.1, test=0.1)
+    plan_N = _plan(
+        tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation_ratio=0.1, test_ratio=0.1
+    )
     for shard in planned_shards(plan_N):
         high = plan_N["high"][shard.start : shard.stop].astype(np.uint64)
         assert (np.diff(high) > 0).all()
 
 
 def test_shards_cover_the_plan_without_a_gap(tmp_path: Path) -> None:
-    plan_N = _plan(tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation=0.1, test=0.1)
+    plan_N = _plan(
+        tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation_ratio=0.1, test_ratio=0.1
+    )
     shards = planned_shards(plan_N)
     assert [shard.name.split("-")[0] for shard in shards] == ["train", "validation", "test"]
     assert [shard.start for shard in shards] == [0, *(shard.stop for shard in shards[:-1])]

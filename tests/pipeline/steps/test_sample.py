@@ -23,7 +23,7 @@ def corpus(tmp_path: Path) -> Corpus:
     (tmp_path / "text").mkdir()
     for number in range(40):
         (tmp_path / "text" / f"{number:02}.txt").write_text(chinese(91 * number, 50))
-    return Corpus(name="zh", sources=(Text(path=str(tmp_path / "text"), unit="paragraphs"),))
+    return Corpus(name="zh", sources=(Text(path=str(tmp_path / "text"), document_unit="paragraphs"),))
 
 
 @pytest.mark.parametrize("spec", [WordPiece(vocab_size=4_096), Unigram(vocab_size=2_048)])

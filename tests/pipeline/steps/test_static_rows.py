@@ -83,8 +83,8 @@ def translations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.en-fr.fr").write_text("\n".join(text.upper() for text in stories))
     (folder / "news.en").write_text("\n".join(story(number) for number in range(100, 120)))
     sides = (str(folder / "a.en-fr.en"), str(folder / "a.en-fr.fr"))
-    sources = (SidesOf(paths=sides), Text(path=str(folder / "news.en"), unit="line"))
-    build(Corpus(name="translations", sources=sources, units="given", **HELD_OUT), folder, vocab=CASED)
+    sources = (SidesOf(paths=sides), Text(path=str(folder / "news.en"), document_unit="line"))
+    build(Corpus(name="translations", sources=sources, phrases="given", **HELD_OUT), folder, vocab=CASED)
     return folder / "corpus"
 
 

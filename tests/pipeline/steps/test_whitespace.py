@@ -22,7 +22,7 @@ KEPT = Clean(min_chars=1, whitespace="keep")
 
 
 def build(folder: Path, vocab: VocabSpec, source: Source, clean: Clean = KEPT, **keys: Any) -> tuple[Store, Vocab]:
-    corpus = Corpus(name="code", sources=(source,), clean=clean, validation=0, test=0, **keys)
+    corpus = Corpus(name="code", sources=(source,), clean=clean, validation_ratio=0, test_ratio=0, **keys)
     read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", vocab, folder / "vocab", HERE)
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
@@ -41,7 +41,7 @@ def code(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("vocab", [ByteBPE(vocab_size=300), SingleBytes()], ids=lambda vocab: vocab.kind)
 @pytest.mark.parametrize("sentences", ["found", "lines"])
 def test_source_code_keeps_its_whitespace(vocab: VocabSpec, sentences: str, code: Path, tmp_path: Path) -> None:
-    store, made = build(tmp_path, vocab, Text(path=str(code)), sentences=sentences)
+    store, made = build(tmp_path, vocab, Text(path=str(code)), sentence_boundaries=sentences)
     texts = {made.decode(store.shards[0].document(row)["ids"]) for row in range(4)}
     assert texts == {(CODE * times).strip("\n") for times in range(1, 5)}
     assert store.manifest.ledger.balanced()
@@ -61,7 +61,7 @@ def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(vocab: VocabSpec,
 
 def test_the_rule_that_strips_lines_is_refused_beside_it() -> None:
     with pytest.raises(ValueError, match=r"clean\.whitespace is 'keep', and the rule c4"):
-        Clean(whitespace="keep", rules=("c4",))
+        Clean(whitespace="keep", filters=("c4",))
 
 
 def test_indentation_that_is_lost_is_said(code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -95,7 +95,7 @@ def _marked(folder: Path, lines: list[tuple[str, list[str]]]) -> Jsonl:
             at += len(phrase)
         documents.append(json.dumps({"text": text, "phrases": spans}))
     (folder / "in.jsonl").write_text("\n".join(documents) + "\n")
-    return Jsonl(path=str(folder / "in.jsonl"), spans="phrases")
+    return Jsonl(path=str(folder / "in.jsonl"), spans_key="phrases")
 
 
 def _units(store: Store, vocab: Vocab) -> list[str]:
@@ -113,8 +113,10 @@ def test_phrases_follow_what_cleaning_changes_and_what_is_lost_is_counted(
 ) -> None:
     text = "The \ufb01ne day. AT&amp;T wrote to jo@mail.org, \x07 and caf\xc3\xa9 Noir  opened."
     marked = ["\ufb01ne day", "AT&amp;T", "to jo@mail.org", "\x07", "caf\xc3\xa9 Noir"]
-    clean = Clean(min_chars=1, mask=("email",))
-    store, vocab = build(tmp_path, WordPiece(vocab_size=300), _marked(tmp_path, [(text, marked)]), clean, units="given")
+    clean = Clean(min_chars=1, mask_pii=("email",))
+    store, vocab = build(
+        tmp_path, WordPiece(vocab_size=300), _marked(tmp_path, [(text, marked)]), clean, phrases="given"
+    )
     assert {"fineday", "at&t", "toname@example.com", "cafenoir"} <= set(_units(store, vocab))
     assert store.manifest.statistics["phrases"] == {"given": 5, "changed": 1, "without_token": 0}
     assert "of 5 that its sources mark 1 are lost (1 changed" in caplog.text
@@ -131,8 +133,8 @@ def test_phrases_beside_a_line_that_repeats_stay(tmp_path: Path, caplog: pytest.
         WordPiece(vocab_size=300),
         _marked(tmp_path, lines),
         Clean(min_chars=1),
-        units="given",
-        dedup=Dedup(lines=40),
+        phrases="given",
+        dedup=Dedup(line_min_chars=40),
     )
     units = _units(store, vocab)
     assert (units.count("oldtown"), units.count("newyork")) == (2, 1)
@@ -150,8 +152,8 @@ def test_phrases_of_lines_that_a_rule_takes_are_counted(tmp_path: Path) -> None:
         tmp_path,
         WordPiece(vocab_size=300),
         _marked(tmp_path, [(text, ["Menu Home", "Old Town", "has [1] many", "New York"])]),
-        Clean(min_chars=1, rules=("c4",)),
-        units="given",
+        Clean(min_chars=1, filters=("c4",)),
+        phrases="given",
     )
     assert {"oldtown", "newyork"} <= set(_units(store, vocab))
     assert Manifest.load(store.folder).statistics["phrases"]["changed"] == 2
