@@ -42,23 +42,23 @@ $(READY): pyproject.toml constraints.txt
 PYTEST := PYTHONDONTWRITEBYTECODE= python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
 
 demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (minutes on two cores)
-	@sesame run gpt2 --scale tiny --data demo --out $(OUT) "eval_tasks=[source,cloze]" "cluster.sample_prompts=[$(PROMPTS)]" $(ARGS)
+	@sesame run gpt2 --scale tiny --data demo --output-dir $(OUT) "eval_tasks=[source_classification,cloze]" "cluster.sample_prompts=[$(PROMPTS)]" $(ARGS)
 	@echo "look at it with: make ui    (or .venv/bin/sesame inspect gpt2 --scale tiny --data demo --step 100)"
 
 run: $(READY) ## every stage of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
-	@sesame run $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+	@sesame run $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
 corpus: $(READY) ## tokenizer and Arrow corpus of RECIPE
-	@sesame corpus $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+	@sesame corpus $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
 train: $(READY) ## pretrain RECIPE; resumes by itself
-	@sesame train $(RECIPE) --scale $(SCALE) --out $(OUT) $(ARGS)
+	@sesame train $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
 eval: $(READY) ## downstream scores of RECIPE's run
-	@sesame eval $(RECIPE) $(if $(wildcard $(RECIPE)/),,--scale $(SCALE)) --out $(OUT) $(ARGS)
+	@sesame eval $(RECIPE) $(if $(wildcard $(RECIPE)/),,--scale $(SCALE)) --output-dir $(OUT) $(ARGS)
 
 table: $(READY) ## a table of the literature at SCALE: make table TABLE=albert-sp
-	@sesame table $(TABLE) --scale $(SCALE) --out $(OUT) $(ARGS)
+	@sesame ablation $(TABLE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
 cluster-up: $(READY) ## a Ray cluster of this machine alone: a head and two raylets on 127.0.0.1, with a token
 	@python -m orchestration.launch.here up
@@ -68,10 +68,10 @@ cluster-down: $(READY) ## end it
 
 submit: $(READY) ## send RECIPE at SCALE to it: make submit RECIPE=gpt2 ARGS="--data PATH"
 	@RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$$(python -c 'from orchestration.launch.here import FOLDER; print(FOLDER)')/token" \
-		sesame submit $(RECIPE) --scale $(SCALE) --out $(OUT) --address http://127.0.0.1:8265 $(ARGS)
+		sesame submit $(RECIPE) --scale $(SCALE) --output-dir $(OUT) --address http://127.0.0.1:8265 $(ARGS)
 
 ui: $(READY) ## the MLflow UI on 127.0.0.1
-	@sesame ui --out $(OUT) $(ARGS)
+	@sesame ui --output-dir $(OUT) $(ARGS)
 
 doctor: $(READY) ## what this machine has and lacks, each with its remedy
 	@sesame doctor $(ARGS)
@@ -88,7 +88,7 @@ family: $(READY) ## every recipe end to end at tiny scale, and a table of it
 # each day another third, six steps of each, on a megabyte of text, from the start
 third: $(READY) ## a third of the recipes end to end, as CI does it
 	@rm -rf work/third
-	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --steps 6 --out work/third $(ARGS)
+	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --max-steps 6 --output-dir work/third $(ARGS)
 
 parity: $(READY) ## every layout beside one process: a table of their losses (ten minutes on two cores)
 	@python -m tests.parity $(ARGS)

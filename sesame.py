@@ -56,11 +56,11 @@ __all__ = [
     "BadInput",
     "DataError",
     "Diverged",
+    "ExampleList",
     "MiscountedLoss",
     "Preempted",
     "ResourceError",
-    "Rows",
-    "Scores",
+    "ScoreList",
     "SesameError",
     "Session",
     "command",
@@ -78,17 +78,17 @@ def open(
     *overrides: str,
     scale: str = "",
     data: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
-    out: str | PathLike[str] = "work",
-    on: str = "local",
+    output_dir: str | PathLike[str] = "work",
+    cluster: str = "local",
     seed: int | None = None,
-    hold_out: float | None = None,
+    holdout_ratio: float | None = None,
     progress: Progress = "auto",
 ) -> "Session":
     """A recipe on a text: a name of `recipes()` or a .yaml file, with overrides as "optimizer.learning_rate=2e-4".
 
     `scale`: "tiny" takes minutes on two cores. `data`: other text than the recipe's, files, folders, globs or a corpus.
-    `hold_out`: the share of it for validation and downstream tasks, .01 where none is given. `out`: where everything is
-    written. `on`: the cluster. Nothing is made here; what does not fit is BadInput.
+    `holdout_ratio`: the fraction of it for validation and downstream tasks, .01 where none is given. `output_dir`:
+    where everything is written. `cluster`: its name or file. Nothing is made here; what does not fit is BadInput.
     """
     from orchestration.jobs import Flags
 
@@ -100,9 +100,11 @@ def open(
         ],
         scale=_word("scale", scale, '"tiny", "small" or ""'),
         data=_paths(data),
-        hold_out=None if hold_out is None else _number("hold_out", hold_out, float, "a share from 0 up, below 1"),
-        out=Path(_path("out", out, "a path of a folder")),
-        on=_path("on", on, "the name of a cluster, or a .yaml file"),
+        holdout_ratio=None
+        if holdout_ratio is None
+        else _number("holdout_ratio", holdout_ratio, float, "a share from 0 up, below 1"),
+        output_dir=Path(_path("output_dir", output_dir, "a path of a folder")),
+        cluster=_path("cluster", cluster, "the name of a cluster, or a .yaml file"),
         seed=None if seed is None else _number("seed", seed, int, "a whole number"),
     )
     return Session(flags, progress)
@@ -169,13 +171,13 @@ class Session:
         with self._report() as report:
             return corpus.corpus(self.job, (), report)
 
-    def rows(self, step: int = 0, count: int = 4) -> "Rows":
+    def examples(self, step: int = 0, count: int = 4) -> "ExampleList":
         """The first rows of the batch of a step, decoded, as `sesame inspect` shows them; they print as text."""
         from orchestration.terminal.inspect import samples
 
         step = _number("step", step, int, "a whole number from 0 up")
         count = _number("count", count, int, "a whole number from 1 up")
-        return Rows(samples(self._run(), step, count))
+        return ExampleList(samples(self._run(), step, count))
 
     def batch(self, step: int = 0) -> "dict[str, Tensor]":
         """All rows of a step as the model takes them: ids laid end to end, lengths, targets and where these are."""
@@ -221,42 +223,44 @@ class Session:
         with self._report() as report:
             return pretrain.train(self.job, resume, report)
 
-    def scores(
+    def evaluate(
         self,
         *tasks: str | Sequence[str],
         csv: str | Sequence[str] = (),
-        data_dir: "str | PathLike[str] | None" = None,
-        seeds: int = 0,
-        labels: int | Sequence[int] = 0,
-        against_random: bool = True,
+        task_data_dir: "str | PathLike[str] | None" = None,
+        num_seeds: int = 0,
+        max_train_samples: int | Sequence[int] = 0,
+        baseline: Literal["none", "random_init"] = "random_init",
         **grid: Any,
-    ) -> "Scores":
-        """Downstream scores, beside random weights; of the tasks of the recipe where none is named.
+    ) -> "ScoreList":
+        """Evaluate the run on downstream tasks (by default those of its recipe), and a randomly initialized baseline.
 
-        `tasks`: names, groups and files, or lists of them. `csv`: tables of one's own, "my.csv:text,label". `seeds`:
-        fine-tunings of each cell; 0: as many as the grid says, or 3. `labels`: labelled rows, one number or several; 0:
-        all that a task has, of held-out documents 200. `grid`: `rates`, `batches`, `epochs`, `steps`, `length`,
-        `features` in place of those of the paper's grid, or `grid`, the name of one; a number alone is a list of one.
-        BadInput where no task obeys one of these, there is none of the name, or a value is of another kind.
+        `tasks`: names, groups and files, or lists of them. `csv`: your own tables, "my.csv:text,label". `num_seeds`:
+        fine-tunings of each trial (0: as many as the grid says, or 3). `max_train_samples`: labeled examples, one
+        number or several (0: all; of held-out documents 200). `grid`: `learning_rates`, `batch_sizes`, `epochs`,
+        `max_steps`, `max_seq_length` and `frozen_features` replace those of the paper's grid; `grid` names another one.
+        BadInput if a task does not exist, a value has the wrong type, or no task uses one of these values.
         """
         from orchestration.jobs import evaluate, pretrain, request, score_plan, subject
 
-        files = None if data_dir is None else Path(_path("data_dir", data_dir, "a path of a folder"))
+        files = None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "a path of a folder"))
         named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
         tables = _listed("csv", csv, str)
-        how = _grid_values({"seeds": seeds, "labels": labels, **grid})
+        if baseline not in ("none", "random_init"):
+            raise BadInput(f"baseline is {_shown(baseline)}, allowed is none or random_init")
+        how = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
         net, cluster = subject.subject_of(self._flags), self.job.cluster
         wanted = request.Wanted(
             tasks=request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
-            data=files,
-            against_random=against_random,
+            task_data_dir=files,
+            with_baseline=baseline == "random_init",
             machine=cluster.engine,
             **how,
         )
         plans = (score_plan.planned if named or tables else score_plan.fitting)(net, wanted)
         score_plan.check_flags(plans, wanted)
         with self._report() as report:
-            return Scores(evaluate.evaluate(net.folder, plans, cluster, report))
+            return ScoreList(evaluate.evaluate(net.folder, plans, cluster, report))
 
     def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
         """A folder for `from_pretrained` of transformers; the names of its files."""
@@ -280,7 +284,7 @@ class Session:
             yield report
 
 
-class Rows(list["Sample"]):
+class ExampleList(list["Sample"]):
     """Rows as a model sees them, which print as text: what is predicted stands in brackets behind its token."""
 
     def __repr__(self) -> str:
@@ -289,7 +293,7 @@ class Rows(list["Sample"]):
         return _text(shown(self))
 
 
-class Scores(list["TaskScore"]):
+class ScoreList(list["TaskScore"]):
     """One comparison for each task, which print as a table."""
 
     def __repr__(self) -> str:
@@ -300,28 +304,39 @@ class Scores(list["TaskScore"]):
 
 
 _SHOWN: Final = 60  # characters of a value in an error
-_LISTS: Final[Mapping[str, type]] = {"rates": float, "batches": int, "epochs": float, "labels": int}
-_ALONE: Final[Mapping[str, type]] = {"steps": int, "seeds": int, "length": int, "grid": str, "features": str}
+_LISTS: Final[Mapping[str, type]] = {
+    "learning_rates": float,
+    "batch_sizes": int,
+    "epochs": float,
+    "max_train_samples": int,
+}
+_ALONE: Final[Mapping[str, type]] = {
+    "max_steps": int,
+    "num_seeds": int,
+    "max_seq_length": int,
+    "grid": str,
+    "frozen_features": str,
+}
 
 
 def _grid_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """What is said of fine-tunings, as a request takes it; BadInput for another name, or a value of another kind.
 
-    >>> _grid_values({"rates": 1e-3, "labels": [0, 200], "steps": 4})
-    {'rates': (0.001,), 'labels': (200,), 'steps': 4}
+    >>> _grid_values({"learning_rates": 1e-3, "max_train_samples": [0, 200], "max_steps": 4})
+    {'learning_rates': (0.001,), 'max_train_samples': (200,), 'max_steps': 4}
     """
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name in _LISTS:
             values = _listed(name, value, _LISTS[name])
-            found[name] = tuple(filter(None, values) if name == "labels" else values)
+            found[name] = tuple(filter(None, values) if name == "max_train_samples" else values)
         elif name in _ALONE:
             values = [None] if value is None else _listed(name, value, _ALONE[name])
             if len(values) != 1:
                 raise BadInput(f"{name} is {value!r}, allowed is one value")
             found[name] = values[0]
         else:
-            raise BadInput(f"{name}: scores has no such value; it has {', '.join([*_LISTS, *_ALONE])}")
+            raise BadInput(f"{name}: evaluate has no such value; it has {', '.join([*_LISTS, *_ALONE])}")
     return found
 
 

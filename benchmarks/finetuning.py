@@ -33,7 +33,7 @@ from training.model import Model, ModelSpec
 from training.specs import Encoder, Learned, Machine
 
 SIZES: Final[Mapping[str, tuple[int, int]]] = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
-TUNING: Final = Tuning(peak=5e-5, batch=32, epochs=1)
+TUNING: Final = Tuning(learning_rate=5e-5, batch_size=32, epochs=1)
 ROWS_OF_TABLE: Final = 30_522
 Times = tuple[float, float]  # seconds of training, and of answering
 
@@ -75,13 +75,13 @@ def theirs(folder: Path, examples: Sequence[Example]) -> Times:
     ]
     about = hf.TrainingArguments(
         output_dir=str(folder / "out"),
-        per_device_train_batch_size=TUNING.batch,
-        per_device_eval_batch_size=TUNING.batch,
+        per_device_train_batch_size=TUNING.batch_size,
+        per_device_eval_batch_size=TUNING.batch_size,
         num_train_epochs=TUNING.epochs,
-        learning_rate=TUNING.peak,
-        weight_decay=TUNING.decay,
-        warmup_steps=TUNING.warmup,
-        max_grad_norm=TUNING.clip,
+        learning_rate=TUNING.learning_rate,
+        weight_decay=TUNING.weight_decay,
+        warmup_steps=TUNING.warmup_ratio,
+        max_grad_norm=TUNING.max_grad_norm,
         save_strategy="no",
         logging_strategy="no",
         report_to=[],
@@ -114,7 +114,7 @@ def compare(size: str, data: Path, rows: int, rounds: int) -> dict[str, Any]:
     task = load_task("sst2")
     items = task.items("train", data)[0][:rows]
     net = net_of(size, [item.texts[0] for item in items])
-    examples = task.task.encoded(items, net.vocab, task.length, training=True).examples
+    examples = task.task.encoded(items, net.vocab, task.max_seq_length, training=True).examples
     machine = Machine(cpu_threads=torch.get_num_threads())
     with tempfile.TemporaryDirectory() as room:
         net.vocab.save(Path(room) / "vocab")

@@ -87,7 +87,7 @@ def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
     ids = torch.tensor(np.stack([prompt.ids for prompt in prompts]))
     for _ in range(3):
         began = time.process_time()
-        ours = [row.ids.tolist() for row in generate(model, prompts, Limits(max_new=tokens))]
+        ours = [row.ids.tolist() for row in generate(model, prompts, Limits(max_new_tokens=tokens))]
         spent.setdefault("sesame", []).append(time.process_time() - began)
         began = time.process_time()
         kept = {"eos_token_id": None, "pad_token_id": 0, "do_sample": False, "max_new_tokens": tokens}

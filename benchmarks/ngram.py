@@ -38,7 +38,7 @@ def scores(reader: NGramReader, name: str, data_dir: Path) -> dict[str, Any]:
     assert isinstance(task.task, Likelihood), f"{name} is no task of likelihoods"
     split = list(task.files)[-1]
     items, _ = task.items(split, data_dir)
-    train = task.items("train", data_dir)[0] if task.task.shots else []
+    train = task.items("train", data_dir)[0] if task.task.num_fewshot else []
     found = task.task.scores(items, task.task.answers(items, train, reader))
     return {name: value for name, value in found.items() if not name.startswith("accuracy_of_")}
 

@@ -192,7 +192,7 @@ def prepared() -> Iterator[list[str]]:
     """A corpus in a folder that goes away, and the command that trains on it; both are in the current environment."""
     with tempfile.TemporaryDirectory(prefix="scale-") as room:
         os.environ["SCALE_ROOM"] = room
-        common = ["gpt2", "--scale", "tiny", "--data", str(CORPUS), "--out", room]
+        common = ["gpt2", "--scale", "tiny", "--data", str(CORPUS), "--output-dir", room]
         common += [
             f"phases=[{{seq_length: 128, global_batch_size: 24, steps: {TRAINED}}}]",
             "optimizer.warmup_steps=10",
@@ -221,7 +221,7 @@ def by_sesame(command: Sequence[str]) -> dict[str, float]:
     at = {
         line["step"]: line["time"]
         for line in map(json.loads, file.read_text().splitlines())
-        if "perf/tokens_per_s" in line["metrics"]
+        if "perf/tokens_per_second" in line["metrics"]
     }
     first, last = min(at), max(step for step in at if step < TRAINED)  # the last point comes with an evaluation
     steps, (worker, others) = last - first, tree.between(at[first], at[last])

@@ -186,7 +186,9 @@ def curves(rows: Sequence[Row], tasks: Sequence[str]) -> Figure:
         counts = Counter(row.net for row in mine)
         mine = [row for row in mine if counts[row.net] > 1]
         if not mine:
-            raise SystemExit(f"--curves {task}: no net was scored with --labels A,B and --against random")
+            raise SystemExit(
+                f"--curves {task}: no net was scored with --max-train-samples A,B and --baseline random_init"
+            )
         for net in dict.fromkeys(row.net for row in mine):
             of_net = [row for row in mine if row.net == net]
             _curve(axes, of_net, _colour(nets.index(net)))

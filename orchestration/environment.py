@@ -138,7 +138,7 @@ def take() -> None:
     except OSError as error:
         raise ResourceError(
             f"{given}: the environment that was sent with this job cannot be read ({error.strerror}); the folder of "
-            "--out must be one for the sender and the cluster, and their user the same"
+            "--output-dir must be one for the sender and the cluster, and their user the same"
         ) from None
     with open(opened, "rb") as file:
         found = os.fstat(file.fileno())

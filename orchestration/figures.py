@@ -32,8 +32,8 @@ def training(history: History) -> dict[str, "Figure"]:
         losses = {key: label for key, label in losses.items() if "/" not in label}
     wanted = {
         "loss_curve": (losses, "loss (nats per target)"),
-        "learning_rate": ({"train/lr": "learning rate"}, "learning rate"),
-        "throughput": ({"perf/tokens_per_s": "tokens per second"}, "tokens per second"),
+        "learning_rate": ({"train/learning_rate": "learning rate"}, "learning rate"),
+        "throughput": ({"perf/tokens_per_second": "tokens per second"}, "tokens per second"),
     }
     return {
         name: curves({label: history[key] for key, label in labels.items() if key in history}, ylabel)

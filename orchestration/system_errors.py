@@ -49,5 +49,5 @@ def _unusable(error: Exception) -> str:
     """What is wrong with a path, where an error of the system says so; else ""."""
     if not isinstance(error, OSError) or error.errno not in UNUSABLE:
         return ""
-    path = error.filename or "the disk of --out"
-    return f"{path}: {error.strerror}; check the path and its permissions, or give another --out"
+    path = error.filename or "the disk of --output-dir"
+    return f"{path}: {error.strerror}; check the path and its permissions, or give another --output-dir"

@@ -52,7 +52,9 @@ def held(folder: Path, name: str = OWNER) -> Iterator[None]:
         raise BadInput(f"{folder}: cannot be written to ({error.strerror}); give a folder that can be") from None
     path = folder / name
     if handle is None:
-        raise ResourceError(f"{folder}: {_owner(path)} is writing here; wait for it, or write elsewhere with --out")
+        raise ResourceError(
+            f"{folder}: {_owner(path)} is writing here; wait for it, or write elsewhere with --output-dir"
+        )
     try:
         since, pid = datetime.now().astimezone().isoformat(timespec="seconds"), os.getpid()
         who = {"pid": pid, "host": platform.node(), "since": since, "began": began(pid)}

@@ -73,8 +73,11 @@ def answer(given: str, new: str) -> str:
 
     >>> answer("objective.losses.0.asks", "losses.predict")
     'objective.losses.0.asks was renamed to losses.0.predict in 0.2'
+    >>> answer("files.dev.member", "task.files.*.archive_member")
+    'files.dev.member was renamed to files.dev.archive_member in 0.2'
     """
-    steps, now = given.partition("=")[0].split("."), new.split(".")
+    steps, now = given.partition("=")[0].split("."), new.removeprefix("task.").split(".")
+    now = [steps[place] if step == "*" else step for place, step in enumerate(now)]
     for behind, step in enumerate(reversed(steps)):
         if step.isdecimal():
             now.insert(len(now) - behind, step)
@@ -117,6 +120,25 @@ def _moved(old_place: str, new_key: str) -> bool:
 def new_value(place: str, value: object, what: str = "value") -> str:
     """What the value of a key, or the `kind` of a part, is called now; "" where it was no old one. `place` as now."""
     return _values().get((what, place, str(value)), "")
+
+
+def new_option(verb: str, option: str) -> str:
+    """What an option of 0.1 is called now; "" if it was none. Some are options of one verb only.
+
+    >>> new_option("run", "--on"), new_option("plan", "--table"), new_option("eval", "--table")
+    ('--cluster', '--published', '')
+    """
+    rows = (row for row in table() if row.what == "option" and row.old == option and row.kind in ("", verb))
+    return next((row.new for row in rows), "")
+
+
+def new_verb(verb: str) -> str:
+    """What a verb of 0.1 is called now; "" if it was none.
+
+    >>> new_verb("table"), new_verb("train")
+    ('ablation', '')
+    """
+    return next((row.new for row in table() if row.what == "verb" and row.old == verb), "")
 
 
 def _inside(given: str, old: str, values: Mapping[str, Any]) -> Iterator[str]:

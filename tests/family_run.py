@@ -31,7 +31,7 @@ from orchestration.launch import ray_session
 from tests.family import RECIPES
 
 # few labels: a small text has not many, and with another version of Python it is another text
-EVAL = ["eval_tasks=[follows]", "--labels", "40", "--seeds", "1"]
+EVAL = ["eval_tasks=[next_sentence]", "--max-train-samples", "40", "--num-seeds", "1"]
 HOLD_OUT = 0.2  # of a text that is not the demo: half of it for the tasks, as the demo has
 HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
 
@@ -72,7 +72,7 @@ class Setting:
     def data(self, name: str) -> list[str]:
         """Instead of the demo's text: a part of it, and the parallel sentences where a recipe reads pairs."""
         text = load(name, scale="tiny").data.corpus
-        pairs = Path(cli.__file__).parent / "corpora" / "sentences"
+        pairs = Path(cli.__file__).parents[1] / "corpora" / "sentences"
         parallel = [f"parallel:{pairs}.en,{pairs}.eo"] if text == "demo_parallel" else []
         return [f"installed:{self.packages}", *parallel] if self.packages else []
 
@@ -82,9 +82,9 @@ class Setting:
 
     def command(self, verb: str, name: str) -> Outcome:
         """`sesame VERB NAME` in this process."""
-        words = [verb, name, *self.overrides(), "--scale", "tiny", "--out", str(self.out), "--json"]
+        words = [verb, name, *self.overrides(), "--scale", "tiny", "--output-dir", str(self.out), "--json"]
         words += ["--progress", "none", *(word for given in self.data(name) for word in ("--data", given))]
-        words += ["--hold-out", str(HOLD_OUT)] if self.packages else []
+        words += ["--holdout-ratio", str(HOLD_OUT)] if self.packages else []
         if verb == "run":
             words += ["cluster.num_workers=1", *EVAL]
         start = time.monotonic()

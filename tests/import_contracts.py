@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from grimp import ImportGraph
@@ -15,12 +16,17 @@ def _print(lines: list[str]) -> None:
         output.print_error(line)
 
 
+def _is_inside(module: str, packages: Sequence[str]) -> bool:
+    return any(module == one or module.startswith(f"{one}.") for one in packages)
+
+
 class Doors(Contract):
     """A package is a room, its `__init__` the door: no module outside of a room imports a module inside of it.
 
     A room inside a room has a door of its own, which may be imported from anywhere.
 
-    Options: `packages`, the roots; `may_pass`, modules that may import past the doors of their own root.
+    Options: `packages`, the roots; `may_pass`, modules and packages that may import past the doors of their
+    own root.
     """
 
     type_name = "doors"
@@ -37,7 +43,7 @@ class Doors(Contract):
             for module in graph.find_children(room) - rooms
             for importer in graph.find_modules_that_directly_import(module)
             if importer != room and not importer.startswith(f"{room}.")
-            if not (importer in may_pass and importer.partition(".")[0] == module.partition(".")[0])
+            if not (_is_inside(importer, may_pass) and importer.partition(".")[0] == module.partition(".")[0])
         ]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 

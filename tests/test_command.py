@@ -36,7 +36,17 @@ def test_a_message_that_the_locale_cannot_write_is_escaped(locale: str) -> None:
 def test_text_and_names_are_utf_8_in_a_locale_of_ascii(tmp_path: Path) -> None:
     text = tmp_path / "größe.txt"
     text.write_text("Ein Café im Süden.\n\n" * 50, encoding="utf-8")
-    words = ("corpus", "gpt2", "--scale", "tiny", "--data", str(text), "--dry-run", "--out", str(tmp_path / "out"))
+    words = (
+        "corpus",
+        "gpt2",
+        "--scale",
+        "tiny",
+        "--data",
+        str(text),
+        "--dry-run",
+        "--output-dir",
+        str(tmp_path / "out"),
+    )
     done = command(*words, **ASCII)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "would do: text, vocab, corpus")
     assert "gr\\xf6\\xdfe" in done.stderr

@@ -13,16 +13,16 @@ import pytest
 from training.engines import ops
 
 ROOT = Path(__file__).parents[1]
-FLAGS = ("--scale", "tiny", "eval_tasks=[source]", "phases.0.steps=210")
+FLAGS = ("--scale", "tiny", "eval_tasks=[source_classification]", "phases.0.steps=210")
 MOUNT = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 VERBS = {
     "doctor": "doctor",
-    "corpus": "corpus bert_tiny --card --rows",
-    "eval": "eval gpt2 --csv CSV:text,label --steps 5 --rates 1e-3 --batches 8 --seeds 1",
+    "corpus": "corpus bert_tiny --data-card --materialize",
+    "eval": "eval gpt2 --csv CSV:text,label --max-steps 5 --learning-rates 1e-3 --batch-sizes 8 --num-seeds 1",
     "inspect": "inspect gpt2",
     "export": "export gpt2 TO",
-    "sample": "sample gpt2 The --set phases.0.steps=210 --set eval_tasks=[source]",
-    "register": "register gpt2 --as mine",
+    "generate": "generate gpt2 The --set phases.0.steps=210 --set eval_tasks=[source_classification]",
+    "register": "register gpt2 --name mine",
 }
 
 
@@ -52,7 +52,7 @@ def out(home: Path) -> Path:
         "".join(f"Number {number}. The river runs behind the mill. Who built it?\n\n" for number in range(3000))
     )
     out = home.parent / "out"
-    done = read_only("run", "gpt2", *FLAGS, "--data", str(text), "--out", str(out), home=home)
+    done = read_only("run", "gpt2", *FLAGS, "--data", str(text), "--output-dir", str(out), home=home)
     assert done.returncode == 0, done.stderr
     return out
 
@@ -74,8 +74,8 @@ def test_each_verb_works_in_an_installation_that_can_only_be_read(
     table.write_text("text,label\n" + "".join(f"text {number} is {number % 2},{number % 2}\n" for number in range(200)))
     words = VERBS[verb].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
     flags = ["--data", str(out.parent / "text.txt"), "--scale", "tiny"] if verb != "doctor" else []
-    overrides = [] if verb in ("doctor", "sample") else ["eval_tasks=[source]", "phases.0.steps=210"]
-    done = read_only(*words, *overrides, *flags, "--out", str(out), home=home)
+    overrides = [] if verb in ("doctor", "generate") else ["eval_tasks=[source_classification]", "phases.0.steps=210"]
+    done = read_only(*words, *overrides, *flags, "--output-dir", str(out), home=home)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "ead-only" not in done.stdout + done.stderr

@@ -91,7 +91,7 @@ def test_make_eval_takes_a_recipe_or_the_folder_of_a_run(tmp_path: Path) -> None
 
 
 COMMANDS = [line for line in lines(heavy=False) if line.startswith("sesame")]
-SLOW = ("--on two_processes.yaml", "--rows ")  # seconds each
+SLOW = ("--cluster two_processes.yaml", "--materialize ")  # seconds each
 
 
 @pytest.mark.parametrize(

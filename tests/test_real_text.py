@@ -43,7 +43,9 @@ def run_of(name: str, out: Path, steps: int) -> Run:
     ]
     if not name.startswith("transformer_xl"):  # to whole words, too much would be unknown
         overrides.append("data.tokenizer.vocab_size=1024")
-    flags = Flags(recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), out=out)
+    flags = Flags(
+        recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), output_dir=out
+    )
     job = open_job(flags)
     untracked(job, [], lambda *_: None)
     return replace(job.pretraining(), save_every=0, eval_every=steps, log_every=steps)

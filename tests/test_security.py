@@ -209,11 +209,11 @@ def test_weights_of_others_that_are_a_pickle_run_no_code(
     name: str, said: str, way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All else that is needed is there: each command gets as far as the weights."""
-    mark, folder, out = tmp_path / "ran", net / launch.EXPORT, ["--out", str(tmp_path / "out")]
-    assert main(["sample", str(folder), "The", "--max-new", "2", *out]) == 0
+    mark, folder, out = tmp_path / "ran", net / launch.EXPORT, ["--output-dir", str(tmp_path / "out")]
+    assert main(["generate", str(folder), "The", "--max-new-tokens", "2", *out]) == 0
     (folder / "model.safetensors").unlink()
     pickled(folder / name, way, mark)
-    for words in (["sample", str(folder), "The"], ["eval", str(folder), "--task", "sst2"]):
+    for words in (["generate", str(folder), "The"], ["eval", str(folder), "--task", "sst2"]):
         capsys.readouterr()
         assert main([*words, *out]) == 2
         error = capsys.readouterr().err
@@ -233,9 +233,9 @@ def test_weights_of_a_run_that_are_a_pickle_run_no_code(
     text = spec.read_text()
     assert before in text
     spec.write_text(text.replace(before, hashlib.sha256(weights.read_bytes()).hexdigest()))  # a hash that is right
-    for words in (["sample", str(net), "The"], ["export", str(net), str(tmp_path / "to")]):
+    for words in (["generate", str(net), "The"], ["export", str(net), str(tmp_path / "to")]):
         capsys.readouterr()
-        assert main([*words, "--out", str(tmp_path / "out")]) == 2
+        assert main([*words, "--output-dir", str(tmp_path / "out")]) == 2
         assert "weights.safetensors: not a safetensors file" in capsys.readouterr().err
     assert not mark.exists()
 
@@ -248,8 +248,14 @@ def test_an_array_or_a_corpus_that_is_a_pickle_runs_no_code(tmp_path: Path) -> N
     np.save(text / "array.npy", np.array([Runs(mark)], object), allow_pickle=True)
     with (text / "data.jsonl").open("wb") as file:
         pickle.dump(Runs(mark), file, protocol=4)
-    assert main(["corpus", "gpt2", "--scale", "tiny", "--data", str(text / "data.jsonl"), "--out", str(tmp_path)]) == 2
-    assert main(["corpus", "gpt2", "--scale", "tiny", "--data", str(text / "array.npy"), "--out", str(tmp_path)]) == 2
+    assert (
+        main(["corpus", "gpt2", "--scale", "tiny", "--data", str(text / "data.jsonl"), "--output-dir", str(tmp_path)])
+        == 2
+    )
+    assert (
+        main(["corpus", "gpt2", "--scale", "tiny", "--data", str(text / "array.npy"), "--output-dir", str(tmp_path)])
+        == 2
+    )
     assert not mark.exists()
 
 
@@ -304,7 +310,7 @@ def test_members_of_an_archive_leave_no_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(inside / "text.zip", "w") as archive:
         for name in ("../outside.jsonl", "/tmp/outside-of-sesame.jsonl", "a/../../outside.jsonl"):
             archive.writestr(name, text * 50)
-    main(["corpus", "gpt2", "--scale", "tiny", "--data", str(inside), "--out", str(inside / "out")])
+    main(["corpus", "gpt2", "--scale", "tiny", "--data", str(inside), "--output-dir", str(inside / "out")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inside"]
     assert not Path("/tmp/outside-of-sesame.jsonl").exists()
 

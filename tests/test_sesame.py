@@ -34,7 +34,7 @@ def bert(tmp_path: Path) -> sesame.Session:
         "cluster.num_workers=1",
         scale="tiny",
         data=tmp_path / "a.txt",
-        out=tmp_path / "out",
+        output_dir=tmp_path / "out",
         progress="none",
     )
     mini_corpus(session.job.plan.corpus.folder)
@@ -94,18 +94,18 @@ class DataFrame:
                 ("a\0b", "recipe is "),
             ]
         ),
-        *(("out", value, "out is") for value in (None, 3, ["x"], {}, True, HUGE, "a\0b", DataFrame())),
-        *(("on", value, "on is") for value in (None, 3, ["x"], {}, HUGE, b"x")),
+        *(("output_dir", value, "output_dir is") for value in (None, 3, ["x"], {}, True, HUGE, "a\0b", DataFrame())),
+        *(("cluster", value, "cluster is") for value in (None, 3, ["x"], {}, HUGE, b"x")),
         *(("scale", value, "scale is") for value in (None, 3, ["x"], {}, HUGE, Path("tiny"))),
         *(("seed", value, "seed is .*, allowed is a whole number") for value in ("3", 1.5, [3], True, HUGE)),
-        *(("hold_out", value, "hold.out is") for value in (".1", [0.1], True, 3, float("nan"))),
+        *(("holdout_ratio", value, "holdout.ratio is") for value in (".1", [0.1], True, 3, float("nan"))),
         *(("progress", value, "progress is") for value in (None, "fancy", ["auto"], 3)),
     ],
     ids=lambda value: str(value)[:30].partition(" object at ")[0],
 )
 def test_a_value_of_another_kind_is_one_line(name: str, value: Any, said: str, tmp_path: Path) -> None:
-    given = {"out": tmp_path / "out", **GOOD, "recipe": "bert_base"} | {name: value}
-    with pytest.raises(sesame.BadInput, match=said) as error:
+    given = {"output_dir": tmp_path / "out", **GOOD, "recipe": "bert_base"} | {name: value}
+    with pytest.raises(sesame.BadInput, match=said.replace("_", ".")) as error:
         sesame.open(given.pop("recipe"), **given)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
@@ -116,7 +116,7 @@ def test_paths_and_lists_of_them_are_taken(tmp_path: Path) -> None:
     (tmp_path / "odd\nname.txt").write_text("A document about nothing. It has two sentences.\n")
     odd = tmp_path / "odd\nname.txt"
     for data in (odd, str(odd), [odd], (str(odd),)):
-        job = sesame.open("bert_base", **GOOD | {"data": data, "out": str(tmp_path)}).job
+        job = sesame.open("bert_base", **GOOD | {"data": data, "output_dir": str(tmp_path)}).job
         assert [source.place for source in job.corpus.sources] == [str(odd)]
 
 
@@ -130,8 +130,8 @@ def test_a_session_is_opened_with_flags_and_overrides_are_text() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda bert: bert.rows("1"), "step is '1', allowed is a whole number"),
-        (lambda bert: bert.rows(0, None), "count is None"),
+        (lambda bert: bert.examples("1"), "step is '1', allowed is a whole number"),
+        (lambda bert: bert.examples(0, None), "count is None"),
         (lambda bert: bert.batch(1.5), "step is 1.5"),
         (lambda bert: bert.train("20"), "steps is '20'"),
         (lambda bert: bert.train(True), "steps is True"),
@@ -139,8 +139,8 @@ def test_a_session_is_opened_with_flags_and_overrides_are_text() -> None:
         (lambda bert: bert.export(None), "folder is None, allowed is a path"),
         (lambda bert: bert.export({}), "folder is a dict"),
         (lambda bert: bert.export("x", license=3), "license is 3"),
-        (lambda bert: bert.scores("glue", data_dir=3), "data_dir is 3"),
-        (lambda bert: bert.scores(3), "tasks is 3"),
+        (lambda bert: bert.evaluate("glue", task_data_dir=3), "task_data_dir is 3"),
+        (lambda bert: bert.evaluate(3), "tasks is 3"),
     ],
     ids=range(11),
 )
@@ -213,7 +213,7 @@ def test_what_is_wrong_is_the_error_of_the_command() -> None:
         sesame.open("bert_bse")
     assert isinstance(error.value, sesame.BadInput)
     with pytest.raises(sesame.BadInput, match=r"say where yours is with --data"):
-        sesame.open("bert_base").rows()
+        sesame.open("bert_base").examples()
 
 
 def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Pa
         overrides=["cluster.num_workers=1"],
         scale="tiny",
         data=[str(tmp_path / "a.txt")],
-        out=tmp_path / "out",
+        output_dir=tmp_path / "out",
     )
     assert bert.folder == open_job(flags).plan.run.folder
     assert bert.command == flags.command("run")
@@ -236,7 +236,7 @@ def test_what_is_read_and_held_out_is_said_before_a_corpus_is_made(
     (tmp_path / "text" / "a.jsonl").write_text('{"text": "A document."}\n')
     (tmp_path / "text" / "b.pdf").write_bytes(b"%PDF-1.7")
     monkeypatch.setattr("orchestration.jobs.corpus.corpus", lambda *more: None)
-    sesame.open("bert_base", scale="tiny", data=tmp_path / "text", out=tmp_path / "out").corpus()
+    sesame.open("bert_base", scale="tiny", data=tmp_path / "text", output_dir=tmp_path / "out").corpus()
     said = capsys.readouterr().err
     assert "read as jsonl" in said
     assert "b.pdf" in said
@@ -248,26 +248,26 @@ def test_tasks_without_text_are_said_before_a_training(
 ) -> None:
     monkeypatch.setattr(pretrain, "train", lambda *more: {})
     bert.train()
-    assert "no scores: task follows" in caplog.text
+    assert "no scores: task next_sentence" in caplog.text
 
 
 def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Session) -> None:
     from orchestration.terminal.inspect import samples
 
-    rows = bert.rows(step=3, count=2)
+    rows = bert.examples(step=3, count=2)
     assert list(rows) == samples(pretrain.run_of(bert._flags), 3, 2)
     assert repr(rows).startswith("step 3, row 0: ")
     assert "[MASK](" in repr(rows)
     for step in (4_000, -1):
         with pytest.raises(sesame.BadInput, match="has the steps 0 to 3999"):
-            bert.rows(step=step)
+            bert.examples(step=step)
 
 
 def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Session) -> None:
     batch = bert.batch(step=3)
     assert len(batch["lengths"]) == 32
     assert int(batch["lengths"].sum()) == len(batch["ids"])
-    first = bert.rows(step=3, count=1)[0]
+    first = bert.examples(step=3, count=1)[0]
     assert len(first.tokens) == int(batch["lengths"][0])
     scores = bert.model()(batch)
     assert set(scores) == {"masked_tokens", "sentence_pair"}
@@ -305,14 +305,14 @@ def test_each_phase_of_a_short_run_keeps_its_share(steps: int, counts: list[int]
 
 def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(sesame.BadInput, match="not trained with these flags"):
-        bert.scores()
+        bert.evaluate()
     asked: list[Any] = []
 
     def scored(folder: Path, plans: Any, cluster: Any, report: Any) -> Sequence[TaskScore]:
         asked.extend(plans)
         starts = {"pretrained": 0.75, "random": 0.5}
         chosen = {name: Chosen({}, {"test": {"accuracy": (value,)}}) for name, value in starts.items()}
-        return [TaskScore("follows", "accuracy", "test", "", chosen, labels=40, chance=0.5)]
+        return [TaskScore("next_sentence", "accuracy", "test", "", chosen, labels=40, chance=0.5)]
 
     folder = bert.job.plan.run.folder
     net = Subject(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
@@ -320,22 +320,26 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: [wanted])
     monkeypatch.setattr(score_plan, "check_flags", lambda plans, wanted: None)
     monkeypatch.setattr(evaluate, "evaluate", scored)
-    scores = bert.scores("follows", seeds=1, labels=40)
+    scores = bert.evaluate("next_sentence", num_seeds=1, max_train_samples=40)
     assert scores[0].margin == 0.25
-    assert "follows" in repr(scores)
+    assert "next_sentence" in repr(scores)
     assert "+25.0" in repr(scores)
-    assert (asked[0].tasks, asked[0].seeds, asked[0].labels) == (["follows"], 1, (40,))
+    assert (asked[0].tasks, asked[0].num_seeds, asked[0].max_train_samples) == (["next_sentence"], 1, (40,))
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"rate": 3}, r"^rate: scores has no such value; it has rates, batches, epochs, labels, steps, "),
-        ({"rates": ["x"]}, r"^rates is \['x'\], allowed is numbers: one, or a list of them$"),
-        ({"labels": "x"}, "^labels is 'x', allowed is whole numbers: one, or a list of them$"),
-        ({"steps": "a"}, "^steps is 'a', allowed is whole numbers"),
-        ({"seeds": [1, 2]}, r"^seeds is \[1, 2\], allowed is one value$"),
-        ({"batches": 1.5}, "^batches is 1.5, allowed is whole numbers"),
+        (
+            {"rate": 3},
+            r"^rate: evaluate has no such value; it has learning_rates, batch_sizes, epochs, max_train_samples, "
+            r"max_steps, ",
+        ),
+        ({"learning_rates": ["x"]}, r"^learning_rates is \['x'\], allowed is numbers: one, or a list of them$"),
+        ({"max_train_samples": "x"}, "^max_train_samples is 'x', allowed is whole numbers: one, or a list of them$"),
+        ({"max_steps": "a"}, "^max_steps is 'a', allowed is whole numbers"),
+        ({"num_seeds": [1, 2]}, r"^num_seeds is \[1, 2\], allowed is one value$"),
+        ({"batch_sizes": 1.5}, "^batch_sizes is 1.5, allowed is whole numbers"),
         ({"csv": 3}, "^csv is 3, allowed is text"),
         ({"tasks": [3]}, r"^tasks is \[3\], allowed is text"),
     ],
@@ -344,7 +348,7 @@ def test_values_of_scores_that_are_of_another_kind_are_one_line(
     bert: sesame.Session, given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(sesame.BadInput, match=said):
-        bert.scores(*([given.pop("tasks")] if "tasks" in given else []), **given)
+        bert.evaluate(*([given.pop("tasks")] if "tasks" in given else []), **given)
 
 
 def test_scores_take_lists_of_names_numbers_alone_and_tables(
@@ -358,11 +362,28 @@ def test_scores_take_lists_of_names_numbers_alone_and_tables(
     (tmp_path / "my.csv").write_text(
         "text,label\n" + "".join(f"a {number},{'bc'[number % 2]}\n" for number in range(40))
     )
-    bert.scores(["cola", "rte"], "follows", csv=f"{tmp_path}/my.csv:text,label", rates=1, batches=8, labels=(200, 0))
-    bert.scores(csv=[f"{tmp_path}/my.csv:text,label"], epochs=2)
+    bert.evaluate(
+        ["cola", "rte"],
+        "next_sentence",
+        csv=f"{tmp_path}/my.csv:text,label",
+        learning_rates=1,
+        batch_sizes=8,
+        max_train_samples=(200, 0),
+    )
+    bert.evaluate(csv=[f"{tmp_path}/my.csv:text,label"], epochs=2)
     (first, second) = asked
-    assert [task if isinstance(task, str) else task.name for task in first.tasks] == ["cola", "rte", "follows", "my"]
-    assert (first.rates, first.batches, first.labels, second.epochs) == ((1.0,), (8,), (200,), (2.0,))
+    assert [task if isinstance(task, str) else task.name for task in first.tasks] == [
+        "cola",
+        "rte",
+        "next_sentence",
+        "my",
+    ]
+    assert (first.learning_rates, first.batch_sizes, first.max_train_samples, second.epochs) == (
+        (1.0,),
+        (8,),
+        (200,),
+        (2.0,),
+    )
     assert [task.name for task in second.tasks] == ["my"]
 
 
@@ -379,7 +400,7 @@ def test_the_notebook_shows_small_outputs_and_nothing_of_a_machine() -> None:
 
 def test_the_notebook_does_what_the_module_promises() -> None:
     used = set(re.findall(r"bert\.(\w+)\(", "".join(map(notebook.code, notebook.cells(NOTEBOOK)))))
-    assert {"rows", "batch", "model", "train", "scores", "export"} <= used
+    assert {"examples", "batch", "model", "train", "evaluate", "export"} <= used
     assert used <= set(dir(sesame.Session))
 
 
@@ -400,6 +421,6 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path, monke
     kept = [cell["outputs"] for cell in notebook.cells(NOTEBOOK) if notebook.code(cell)]
     assert [bool(text) for text in outputs] == [bool(one) for one in kept]
     assert "(20, " in outputs[4]
-    assert "follows" in outputs[6]
+    assert "next_sentence" in outputs[6]
     assert "README.md" in outputs[7]
     assert "did you mean bert_base" in outputs[8]

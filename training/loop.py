@@ -433,7 +433,7 @@ def _metrics(prefix: str, losses: Sequence[Loss], sums: Sums) -> dict[str, float
 
 def _vitals(state: State, learning_rate: float, result: StepResult) -> dict[str, float]:
     return {
-        "train/lr": learning_rate,
+        "train/learning_rate": learning_rate,
         "train/grad_norm": result.grad_norm,
         "train/skipped_steps": state.skipped,
         "train/tokens": state.tokens,

@@ -71,7 +71,7 @@ class Meter:
     def report(self) -> dict[str, float]:
         """Means over the steps since the last report: tokens/s, s/step, and MFU where the peak is known."""
         seconds = max(self.seconds, 1e-9)
-        values = {"perf/tokens_per_s": self.tokens / seconds, "perf/step_s": seconds / max(self.steps, 1)}
+        values = {"perf/tokens_per_second": self.tokens / seconds, "perf/step_time_s": seconds / max(self.steps, 1)}
         if self.peak:
             values["perf/mfu"] = self.flops / seconds / self.peak
         self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0

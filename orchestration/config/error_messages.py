@@ -105,7 +105,7 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
     for found in sorted(error.errors(), key=lambda found: found["type"] == "missing"):
         path = _path(data, found["loc"])
         match found["type"]:
-            case "unexpected_keyword_argument" if old := _renamed_key(data, path):
+            case "unexpected_keyword_argument" if old := _renamed_key(root, data, path):
                 lines += old
                 excused |= _made_by(old)
             case "unexpected_keyword_argument":
@@ -114,7 +114,7 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
                 excused.add(meant)
             case "missing" if _dotted(path) in excused or _plain(path) in excused:
                 pass  # the key is there, with a slip in it, or by its old name
-            case "union_tag_not_found" if old := _renamed_inside(data, path):
+            case "union_tag_not_found" if old := _renamed_inside(root, data, path):
                 lines += old
                 excused |= _made_by(old)
             case "union_tag_not_found":
@@ -122,11 +122,11 @@ def explain(error: ValidationError, root: type, data: Any) -> list[str]:
             case "union_tag_invalid":
                 lines.append(_unknown_kind(root, data, path))
             case _:
-                lines.append(_say(_dotted(path), found))
+                lines.append(_say(_dotted(path), found, _in_table(root, path)))
     return lines
 
 
-def _say(dotted: str, found: Any) -> str:
+def _say(dotted: str, found: Any, place: str = "") -> str:
     given, context = found["input"], found.get("ctx", {})
     if dotted.split(".")[0] == "env" and found["type"] in _WANTED:  # it may be a credential
         hint = ": put it in quotes" if isinstance(given, int | float) else ""
@@ -134,8 +134,8 @@ def _say(dotted: str, found: Any) -> str:
     match found["type"]:
         case "missing":
             return f"{dotted} is missing"
-        case "literal_error" if now := _new_value(dotted, given):
-            return renamed.answer(f"{dotted}={given}", f"{_unnumbered(dotted)}={now}")
+        case "literal_error" if now := renamed.new_value(place, given):
+            return renamed.answer(f"{dotted}={given}", f"{place}={now}")
         case "literal_error":
             return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
         case "value_error":
@@ -156,17 +156,18 @@ def _made_by(lines: list[str]) -> set[str]:
     return {".".join(steps[:end]) for steps in paths for end in range(1, len(steps) + 1)}
 
 
-def _renamed_key(data: Any, path: Keys) -> list[str]:
+def _renamed_key(root: type, data: Any, path: Keys) -> list[str]:
     """A line for each key of 0.1 at a path, or inside of it; [] if there is none."""
     part = _value(data, path[:-1])
     kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
-    return renamed.explain_key(_plain(path[:-1]), str(path[-1]), _value(data, path), kind, _dotted(path))
+    place = _in_table(root, path[:-1])
+    return renamed.explain_key(place, str(path[-1]), _value(data, path), kind, _dotted(path))
 
 
-def _renamed_inside(data: Any, path: Keys) -> list[str]:
+def _renamed_inside(root: type, data: Any, path: Keys) -> list[str]:
     """The same for a part without a `kind` whose keys are all of 0.1: `objective: {choose: ..., rewrite: ...}`."""
     part = _value(data, path)
-    return [line for key in (part if isinstance(part, dict) else ()) for line in _renamed_key(data, (*path, key))]
+    return [line for key in (part if isinstance(part, dict) else ()) for line in _renamed_key(root, data, (*path, key))]
 
 
 def _unnumbered(dotted: str) -> str:
@@ -177,6 +178,19 @@ def _unnumbered(dotted: str) -> str:
 def _new_value(dotted: str, given: object) -> str:
     """What a value of 0.1 is called now; "" if it is none."""
     return renamed.new_value(_unnumbered(dotted), given)
+
+
+def _in_table(root: type, path: Keys) -> str:
+    """A path as renames.tsv has it: without numbers, in a task file behind `task.` and with * for each split and grid.
+
+    >>> from training.tasks import TaskFile
+    >>> _in_table(TaskFile, ("files", "dev", "or_else", 0, "member")), _in_table(int, ("losses", 0))
+    ('task.files.*.or_else.member', 'losses')
+    """
+    plain = _plain(path)
+    if root.__name__ != "TaskFile":
+        return plain
+    return "task." + re.sub(r"^(files|grids)\.[^.]+", r"\1.*", plain) if plain else "task"
 
 
 def _plain(path: Keys) -> str:
@@ -227,8 +241,9 @@ def _unknown_kind(root: type, data: Any, path: Keys) -> str:
     members, given = _parts(annotation_at(root, data, path)), str(_value(data, path)["kind"])
     kinds = [kind_of(member) for member in members]
     where = f"{_dotted(path)}.kind"
-    if (now := renamed.new_value(_plain(path), given, "kind")) in kinds:
-        return renamed.answer(f"{where}={given}", f"{_plain(path)}.kind={now}")
+    place = _in_table(root, path)
+    if (now := renamed.new_value(place, given, "kind")) in kinds:
+        return renamed.answer(f"{where}={given}", f"{place}.kind={now}")
     if forgotten := facts.unlisted(members, given):
         return f"{where} is {given!r}, but {forgotten}"
     meant = next((kind for kind in glossary.KINDS.get(given.lower(), ()) if kind in kinds), "")

@@ -13,7 +13,7 @@ from preprocessing.errors import BadInput
 from training.files import Fault, Jsonl, Records, Table, contents, first, guessed_encoding, named, plain_ending, read
 from training.tasks import Classify, Kinds, Regress, Split, TaskFile
 
-FORMATS: Final[Mapping[str, Table | Jsonl]] = {".csv": Table(), ".tsv": Table(separator="\t"), ".jsonl": Jsonl()}
+FORMATS: Final[Mapping[str, Table | Jsonl]] = {".csv": Table(), ".tsv": Table(delimiter="\t"), ".jsonl": Jsonl()}
 _AS_WELL: Final = {".tab": ".tsv"}
 MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
@@ -63,15 +63,15 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
         name: Split(
             paths=(str(path.absolute()),),
             format=format,
-            tenths=tenths,
-            by=texts[0],
-            without={label: tuple(nothing)} if nothing else {},
-            values={label: renamed} if renamed else {},
+            folds=tenths,
+            fold_by=texts[0],
+            exclude={label: tuple(nothing)} if nothing else {},
+            value_map={label: renamed} if renamed else {},
         )
         for name, tenths in TENTHS.items()
     }
     titled = f"{label} of {' and '.join(texts)} in {path.name}"
-    made = TaskFile(name=name, title=titled, source=str(path), licence="your own", files=splits, task=task)
+    made = TaskFile(name=name, description=titled, citation=str(path), license="your own", files=splits, task=task)
     counts = {name: len(split.records(path.parent)) for name, split in splits.items()}
     sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     _refuse_empty(counts, texts[0], records, sizes, f"--csv {given}: {path}")
@@ -166,7 +166,7 @@ def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: st
             raise BadInput(
                 f"--csv {given}: {label} is {least:g} in all rows, which is nothing to predict; give another"
             )
-        score = Regress(text=text, pair=pair, label=label, least=least, most=most)
+        score = Regress(text=text, text_pair=pair, label=label, min_value=least, max_value=most)
         return score, f"{label} is a number from {least:g} to {most:g}"
     odd = [name for name in counted if not _numbers(Counter([name]))]
     fractions = [number for name in counted for number in _numbers(Counter([name])) if not number.is_integer()]
@@ -176,14 +176,14 @@ def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: st
     if not 2 <= len(counted) <= MOST_LABELS:
         remedy = ""
         if len(numbers) > MOST_LABELS:
-            example = f"text: {text}, label: {label}, least: {min(numbers):g}, most: {max(numbers):g}"
-            remedy = f"; for scores write a task file (README, Scores) with task: {{kind: regress, {example}}}"
+            example = f"text: {text}, label: {label}, min_value: {min(numbers):g}, max_value: {max(numbers):g}"
+            remedy = f"; for scores write a task file (README, Scores) with task: {{kind: regression, {example}}}"
         raise BadInput(f"--csv {given}: {label} has {len(counted)} labels, allowed are 2 to {MOST_LABELS}{remedy}")
     ordered = tuple(sorted(counted, key=float) if numbers else sorted(counted))
     named = ", ".join(f"{name} ({counted[name]:,})" for name in ordered)
     metrics = ("accuracy", "macro_f1", "matthews")
     return Classify(
-        text=text, pair=pair, label=label, labels=ordered, metrics=metrics
+        text=text, text_pair=pair, label=label, labels=ordered, metrics=metrics
     ), f"{len(ordered)} labels: {named}"
 
 

@@ -85,7 +85,8 @@ class Recipe:
         ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
     )
     seed: int = 0  # of rows, first weights and dropout
-    # Figures as a paper prints them, their `source` (which tables), `of` what training they are, and their `split`:
+    # Figures as a paper prints them, their `citation` (which tables), `setting` what training they are, and their
+    # `split`:
     # dev, test, or one for each figure that has one. `printed`: the size that the paper prints, and why it is another
     # one than `parameters` where it is. `also`: figures of other trainings or splits, by what they are of
     reported_results: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -197,7 +198,9 @@ class Cluster:
     keep_checkpoints: int = 2  # checkpoints, the newest
     keep_checkpoint_every: int = 0  # steps between checkpoints that stay for good, beside the newest; 0: none does
     async_checkpointing: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
-    save_weights_every: int = 0  # steps between weights that stay, for `sesame eval --every`; 0: those of the end alone
+    save_weights_every: int = (
+        0  # steps between weights that stay, for `sesame eval --checkpoints-every`; 0: those of the end alone
+    )
     sample_prompts: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
     profile_steps: int = (
         0  # steps of the first worker that are traced, after a few others: where the time goes; 0: none
@@ -415,8 +418,8 @@ def load_task(name_or_path: str) -> TaskFile:
 
     >>> load_task("sst2").task.labels
     ('0', '1')
-    >>> load_task("race_text").task.of.kind
-    'choose'
+    >>> load_task("race_text").task.task.kind
+    'multiple_choice'
     """
     if labelled := _labelled(name_or_path):
         return text_form(load_task(labelled))
@@ -425,17 +428,17 @@ def load_task(name_or_path: str) -> TaskFile:
     is_shipped = name_or_path in names("tasks")
     if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
         refuse_name(task.name, f"{where}: name is {task.name!r}", "give it another name")
-    each = {name: task.each if EACH in name else ("",) for name in task.files}
+    each = {name: task.variants if EACH in name else ("",) for name in task.files}
     files = {
         name.replace(EACH, word): _put(split, word) if EACH in name else split
         for name, split in task.files.items()
         for word in each[name]
     }
-    scored = tuple(name.replace(EACH, word) for name in task.scored for word in each[name])
+    scored = tuple(name.replace(EACH, word) for name in task.score_splits for word in each[name])
     if not is_shipped:
         folder = Path(name_or_path).parent.resolve()
         files = {name: _beside(split, folder) for name, split in files.items()}
-    return dataclasses.replace(task, files=files, scored=scored)
+    return dataclasses.replace(task, files=files, score_splits=scored)
 
 
 def is_shipped_task(name: str) -> bool:
@@ -492,13 +495,17 @@ def unavailable() -> dict[str, str]:
 
 
 def _put(split: Split, word: str) -> Split:
-    """The split of one of the words that {each} stands for."""
+    """The split of one of the words that {variant} stands for."""
     return dataclasses.replace(
         split,
         paths=tuple(path.replace(EACH, word) for path in split.paths),
-        only={column: tuple(value.replace(EACH, word) for value in values) for column, values in split.only.items()},
-        aligned={column: (one.replace(EACH, word), other) for column, (one, other) in split.aligned.items()},
-        or_else=tuple(_put(one, word) for one in split.or_else),
+        include={
+            column: tuple(value.replace(EACH, word) for value in values) for column, values in split.include.items()
+        },
+        aligned_files={
+            column: (one.replace(EACH, word), other) for column, (one, other) in split.aligned_files.items()
+        },
+        fallbacks=tuple(_put(one, word) for one in split.fallbacks),
     )
 
 
@@ -506,7 +513,7 @@ def _beside(split: Split, folder: Path) -> Split:
     """The split with the same files in this folder as a further place of each."""
     there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
     return dataclasses.replace(
-        split, paths=(*split.paths, *there), or_else=tuple(_beside(one, folder) for one in split.or_else)
+        split, paths=(*split.paths, *there), fallbacks=tuple(_beside(one, folder) for one in split.fallbacks)
     )
 
 
@@ -516,7 +523,7 @@ def beside_first(task: TaskFile) -> TaskFile:
 
     def turned(split: Split) -> Split:
         paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
-        return dataclasses.replace(split, paths=tuple(paths), or_else=tuple(map(turned, split.or_else)))
+        return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(turned, split.fallbacks)))
 
     return dataclasses.replace(task, files={name: turned(split) for name, split in task.files.items()})
 

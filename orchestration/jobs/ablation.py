@@ -1,4 +1,4 @@
-"""`sesame table`: rows of recipes, trained from several seeds, measured and compared as a paper compares them.
+"""`sesame ablation`: rows of recipes, trained from several seeds, measured and compared as a paper compares them.
 
 A cell (row, seed) is an ordinary run: its stages are those of `sesame run`, so it is skipped where it is done and goes
 on where it was stopped. Cells run side by side on one Ray, as many as there is room for (on a small machine two runs of
@@ -35,7 +35,7 @@ from preprocessing.vocab import table_rows
 from training.tasks import TASKS
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
-MADE_ANEW = "delete its folder, and the same `sesame table` makes it anew"
+MADE_ANEW = "delete its folder, and the same `sesame ablation` makes it anew"
 POLL_S: Final = 0.5
 
 
@@ -92,7 +92,7 @@ def plan(table: Table, flags: Flags, num_seeds: int) -> Plan:
     cells = [
         Cell(label, seed, job, stages.measures(job.plan.run, table.name, causes)) for (label, seed), job in jobs.items()
     ]
-    stage = stages.table(table.name, digest(table), [cell.stage for cell in cells], flags.out)
+    stage = stages.table(table.name, digest(table), [cell.stage for cell in cells], flags.output_dir)
     return Plan(table, tuple(cells), questions, stage)
 
 
@@ -110,7 +110,7 @@ def job_of(table: Table, row: Row, flags: Flags) -> Job:
     job = open_job(replace(flags, recipe=row.recipe, overrides=_overrides(table, row, flags)))
     if flags.data or table.text == "demo":
         return job
-    corpus = ablations.corpus(flags.out / "text_of_tables", row.units)
+    corpus = ablations.corpus(flags.output_dir / "text_of_tables", row.units)
     return replace(job, recipe=replace(job.recipe, data=replace(job.recipe.data, corpus=corpus.name)), corpus=corpus)
 
 

@@ -25,13 +25,13 @@ def refuse_unable(subject: Subject, task: TaskFile, *, is_tuned: bool) -> None:
         )
     if task.task.way != "written":
         return
-    fresh = cast(WrittenTask, task.task).writing.decoder == "fresh"
+    fresh = cast(WrittenTask, task.task).generation.decoder == "random"
     if not trunk.writes and not fresh:
         raise BadInput(f"task {task.name}: {a_net} does not write; score a decoder, an encoder, or both")
     if not is_tuned and (fresh or trunk.writes not in ("causal", "encoder_decoder")):
         raise BadInput(
             f"task {task.name}: {a_net} writes once it is fine-tuned to, and nothing is fine-tuned here: a task file "
-            "names a split train, without shots and without as_it_is"
+            "names a split train, without num_fewshot and without zero_shot"
         )
 
 

@@ -399,7 +399,7 @@ def _asked(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
 
 def _gold(plan: TaskPlan, item: Item) -> dict[str, Any]:
     """The right answer as an answer is written: a label by its name; None where the file has none."""
-    kind = getattr(plan.kind, "of", plan.kind)  # of a task as text to text
+    kind = getattr(plan.kind, "task", plan.kind)  # of a task as text to text
     labels = getattr(kind, "labels", ())
     if isinstance(kind, Span) and item.gold is not None:
         id, answers, starts = item.gold
@@ -425,7 +425,7 @@ def _seed(cell: launch.Cell) -> int:
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
     """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names."""
-    local("--submit", folder)
+    local("--leaderboard-dir", folder)
     files = dict[str, str]()
     score_of = {(score.task, score.step, score.labels): score for score in scores}
     for plan in plans:
@@ -534,7 +534,9 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
     points: dict[str, list[tuple[float, float]]] = {}
     for cell, one in results:
         if plan.chosen_on and cell.tuning:
-            points.setdefault(cell.start, []).append((cell.tuning.peak, one.scores[plan.chosen_on][plan.metric]))
+            points.setdefault(cell.start, []).append(
+                (cell.tuning.learning_rate, one.scores[plan.chosen_on][plan.metric])
+            )
     if points:
         found["rates"] = figures.against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
     return found | _confusion(plan, results, score)
@@ -543,8 +545,8 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
 def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
     """Of a task with a few labels: which was taken for which by the first cell that was chosen, as they count (HANS
     merges two); an answer that is none of them is `other`."""
-    kind = getattr(plan.kind, "of", plan.kind)  # of a task as text to text
-    merge = getattr(kind, "merge", {})
+    kind = getattr(plan.kind, "task", plan.kind)  # of a task as text to text
+    merge = getattr(kind, "merge_labels", {})
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
     _, mine = _chosen(results, score.starts, "pretrained")[0]

@@ -14,13 +14,17 @@ from training.tasks import Grid, TaskFile
 
 SEEDS: Final = 3  # fine-tunings of each cell where neither the command nor the grid says anything
 SMALL: Final = Grid(
-    rates=(1e-3, 3e-4),
-    batches=(32,),
+    learning_rates=(1e-3, 3e-4),
+    batch_sizes=(32,),
     epochs=(4.0,),
-    source="Sesame: for shrunk and own nets below 20 million parameters",
+    citation="Sesame: for shrunk and own nets below 20 million parameters",
 )
 BERT: Final = Grid(
-    rates=(5e-5, 3e-5, 2e-5), batches=(16, 32), epochs=(3.0,), source="BERT, appendix A.3", from_memory=True
+    learning_rates=(5e-5, 3e-5, 2e-5),
+    batch_sizes=(16, 32),
+    epochs=(3.0,),
+    citation="BERT, appendix A.3",
+    unverified=True,
 )
 BERTS: Final = ("bert", "of BERT")  # its grid: that of the task, or where this has none
 SMALL_NET: Final = 20_000_000  # parameters; below it, nets that are not of a published size get larger rates
@@ -59,20 +63,20 @@ def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
 def tunings_of(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str, str]:
     """The cells of the grid that is asked for, what is said of it, and what of that stands beside the scores."""
     name, grid = grid_of(subject, task, wanted.grid)
-    given = {"rates": wanted.rates, "batches": wanted.batches, "epochs": wanted.epochs}
+    given = {"learning_rates": wanted.learning_rates, "batch_sizes": wanted.batch_sizes, "epochs": wanted.epochs}
     changed: dict[str, Any] = {key: tuple(dict.fromkeys(value or getattr(grid, key))) for key, value in given.items()}
-    if wanted.steps:
-        changed |= {"steps": wanted.steps, "epochs": ()}
+    if wanted.max_steps:
+        changed |= {"max_steps": wanted.max_steps, "epochs": ()}
     elif wanted.epochs:
-        changed["steps"] = 0
-    if wanted.length:
-        changed["length"] = wanted.length
-    if wanted.features:
-        changed["features"] = wanted.features
-    if "steps" in changed:  # a warm-up in steps would not fit them
-        changed["warmup"] = grid.warmup_share
+        changed["max_steps"] = 0
+    if wanted.max_seq_length:
+        changed["max_seq_length"] = wanted.max_seq_length
+    if wanted.frozen_features:
+        changed["frozen_features"] = wanted.frozen_features
+    if "max_steps" in changed:  # a warm-up in steps would not fit them
+        changed["warmup_steps"] = grid.warmup_ratio
     try:
-        asked = dataclasses.replace(grid, runs=wanted.seeds or grid.runs or SEEDS, **changed)
+        asked = dataclasses.replace(grid, num_seeds=wanted.num_seeds or grid.num_seeds or SEEDS, **changed)
         cells: list[Tuning | None] = list(asked.cells())
     except ValueError as error:  # what is asked for does not go with another key of this grid
         raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
@@ -106,11 +110,11 @@ def _not_its_own(subject: Subject, task: TaskFile, grid: str) -> str:
 
 def _other_than(paper: Grid, grid: Grid) -> str:
     """What of a grid a reader would not expect who knows the paper's."""
-    said = f"; {paper.runs} runs in its paper" if paper.runs not in (0, grid.runs) else ""
-    if grid.runs > 1 and paper.select == "best":
+    said = f"; {paper.num_seeds} runs in its paper" if paper.num_seeds not in (0, grid.num_seeds) else ""
+    if grid.num_seeds > 1 and paper.reported_statistic == "best":
         said += "; its paper reports the best run, the score here is the median"
-    if grid.warmup != paper.warmup:
-        said += f"; warm-up over {100 * grid.warmup:.2g} % of the steps, as in the grid"
+    if grid.warmup_steps != paper.warmup_steps:
+        said += f"; warm-up over {100 * grid.warmup_steps:.2g} % of the steps, as in the grid"
     return said
 
 
@@ -141,9 +145,9 @@ def begun_with(
 ) -> tuple[TaskFile, Tuning] | None:
     """What a net is fine-tuned on before, and how: the first cell of the same paper's grid. BadInput where the files of
     that task are not at hand."""
-    if tuning is None or not tuning.start:
+    if tuning is None or not tuning.init_task:
         return None
-    before, data = load_task(tuning.start), wanted.data or Path()
+    before, data = load_task(tuning.init_task), wanted.task_data_dir or Path()
     if not before.files["train"].is_there(data):
         raise BadInput(
             f"task {task.name}: its grid begins with a net that was fine-tuned on {before.name}, whose train split is "

@@ -26,16 +26,16 @@ def with_shares(corpus: Corpus, share: float | None, own: bool) -> Corpus:
 
     A named corpus has its own shares. BadInput where `share` is none, or is asked of a named corpus.
 
-    >>> with_shares(Corpus(name="news"), 0.1, own=True).test
+    >>> with_shares(Corpus(name="news"), 0.1, own=True).test_ratio
     0.05
     """
     if share is None:
         return replace(corpus, validation_ratio=_OWN.validation_ratio, test_ratio=_OWN.test_ratio) if own else corpus
     if not 0 <= share < 1:
-        raise BadInput(f"--hold-out is {share:g}, allowed is a share from 0 up, below 1")
+        raise BadInput(f"--holdout-ratio is {share:g}, allowed is a share from 0 up, below 1")
     if not own:
         raise BadInput(
-            f"--hold-out is for text that --data names: corpus {corpus.name} holds out "
+            f"--holdout-ratio is for text that --data names: corpus {corpus.name} holds out "
             f"{_percent(corpus.validation_ratio)} "
             f"and {_percent(corpus.test_ratio)} by itself; set validation_ratio and test_ratio in a corpus file of "
             f"your own"
@@ -47,9 +47,9 @@ def said(corpus: Corpus, own: bool) -> str:
     """What is held out and what for, in one line.
 
     >>> said(Corpus(name="news"), own=True)
-    'held out of news: 0.5 % for validation, 0.5 % for downstream tasks; --hold-out SHARE says otherwise'
+    'held out of news: 0.5 % for validation, 0.5 % for downstream tasks; --holdout-ratio SHARE says otherwise'
     """
-    otherwise = "--hold-out SHARE" if own else "a corpus file of your own"
+    otherwise = "--holdout-ratio SHARE" if own else "a corpus file of your own"
     return (
         f"held out of {corpus.name}: {_percent(corpus.validation_ratio)} for validation, {_percent(corpus.test_ratio)} "
         f"for "
@@ -85,7 +85,7 @@ def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[
     """That a corpus of about `num` documents will hold out too few for any score, in one line that says what helps; or
     nothing.
 
-    >>> foreseen(Corpus(name="news"), 100_000, ["source"], own=True)
+    >>> foreseen(Corpus(name="news"), 100_000, ["source_classification"], own=True)
     []
     """
     wanted = held_out_tasks(tasks)
@@ -94,7 +94,7 @@ def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[
     if held >= FEWEST_ROWS or not wanted:
         return []
     share = min(0.5, _MANY * LABELS / max(num, 1))
-    helps = f"--hold-out {2 * share:.2g}" if own and share < 0.5 else f"test_ratio: {share:.2g} in a corpus file"
+    helps = f"--holdout-ratio {2 * share:.2g}" if own and share < 0.5 else f"test_ratio: {share:.2g} in a corpus file"
     helps = f"{helps} holds out {round(share * num):,}" if share * num >= FEWEST_ROWS else "give more text"
     return [
         f"no scores to be expected of {', '.join(wanted)}: of about {num:,} documents of {corpus.name} {held} are held "

@@ -1,4 +1,5 @@
-"""An exported folder to a hub of models. Nothing here is called, and no hub is asked anything, without `export --push`.
+"""An exported folder to a hub of models. Nothing here is called, and no hub is asked anything, without `export
+--push-to-hub`.
 
 Which hub: HF_ENDPOINT, else huggingface.co; who: HF_TOKEN, or `hf auth login`. All of it is huggingface_hub's.
 """
@@ -17,7 +18,8 @@ def connect(repo: str) -> Any:
     """The hub, where it can be reached and knows who asks; one line of BadInput or ResourceError where not."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in YES:
         raise BadInput(
-            "--push: HF_HUB_OFFLINE is set (make sets it), so no hub may be asked; unset it, or set it to 0, to push"
+            "--push-to-hub: HF_HUB_OFFLINE is set (make sets it), so no hub may be asked; unset it, or set it to 0, to "
+            "push"
         )
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
@@ -25,17 +27,18 @@ def connect(repo: str) -> Any:
         from huggingface_hub.errors import HTTPError
         from huggingface_hub.utils import validate_repo_id
     except ImportError:
-        raise BadInput("--push: huggingface_hub is not installed; install it with pip") from None
+        raise BadInput("--push-to-hub: huggingface_hub is not installed; install it with pip") from None
     try:
         validate_repo_id(repo)
     except ValueError as error:
-        raise BadInput(f"--push {repo}: is no name of a repository ({_line(error)}); give OWNER/NAME") from None
+        raise BadInput(f"--push-to-hub {repo}: is no name of a repository ({_line(error)}); give OWNER/NAME") from None
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     try:
         api.whoami()
     except (HTTPError, OSError, ValueError) as error:
         raise ResourceError(
-            f"--push {repo}: {api.endpoint} cannot be reached, or refuses the token ({_line(error)}); log in with "
+            f"--push-to-hub {repo}: {api.endpoint} cannot be reached, or refuses the token ({_line(error)}); log in "
+            f"with "
             "`hf auth login` or HF_TOKEN, or name another hub by HF_ENDPOINT"
         ) from None
     return api
@@ -53,7 +56,7 @@ def push(api: Any, folder: Path, repo: str) -> str:
     except (HTTPError, OSError, ValueError) as error:
         command = shlex.join(["hf", "upload", repo, str(folder)])
         raise ResourceError(
-            f"--push {repo}: {_line(error)}; the folder {folder} is whole, so that `{command}` goes on"
+            f"--push-to-hub {repo}: {_line(error)}; the folder {folder} is whole, so that `{command}` goes on"
         ) from None
     return str(made)
 

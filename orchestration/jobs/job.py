@@ -45,33 +45,33 @@ class Flags:
     recipe: str
     overrides: Sequence[str] = ()
     scale: str = ""
-    on: str = "local"
+    cluster: str = "local"
     data: Sequence[str] = ()
-    out: Path = Path("work")
+    output_dir: Path = Path("work")
     seed: int | None = None
-    hold_out: float | None = None  # share of the text that --data names
+    holdout_ratio: float | None = None  # share of the text that --data names
     command_line: str = ""  # as it was typed
 
     def __post_init__(self) -> None:
-        local("--out", self.out)
+        local("--output-dir", self.output_dir)
 
     def command(self, verb: str, *more: str) -> str:
         """The command line that does `verb` with these flags.
 
-        >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), on="one_gpu").command("train")
-        "sesame train gpt2 --on one_gpu --scale tiny --data 'my text'"
-        >>> Flags(recipe="gpt2", on="8xh100", overrides=("cluster.num_workers=4",)).command("check")
-        'sesame check gpt2 cluster.num_workers=4 --on 8xh100'
+        >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), cluster="one_gpu").command("train")
+        "sesame train gpt2 --cluster one_gpu --scale tiny --data 'my text'"
+        >>> Flags(recipe="gpt2", cluster="8xh100", overrides=("cluster.num_workers=4",)).command("check")
+        'sesame check gpt2 cluster.num_workers=4 --cluster 8xh100'
         """
         of_recipe, _ = split_overrides(self.overrides)
         values = self.overrides if verb in ("check", "plan", "train", "run") else of_recipe
         words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
-        if verb in ("check", "plan", "corpus", "train", "run", "eval") and self.on != "local":
-            words += ["--on", self.on]
+        if verb in ("check", "plan", "corpus", "train", "run", "eval") and self.cluster != "local":
+            words += ["--cluster", self.cluster]
         words += ["--scale", self.scale] if self.scale else []
         words += [word for given in self.data for word in ("--data", given)]
-        words += ["--hold-out", str(self.hold_out)] if self.hold_out is not None else []
-        words += ["--out", str(self.out)] if self.out != Path("work") else []
+        words += ["--holdout-ratio", str(self.holdout_ratio)] if self.holdout_ratio is not None else []
+        words += ["--output-dir", str(self.output_dir)] if self.output_dir != Path("work") else []
         words += ["--seed", str(self.seed)] if self.seed is not None and verb != "corpus" else []
         return shlex.join([*words, *more])
 
@@ -150,7 +150,7 @@ class Job:
 
 def cluster_of(flags: Flags) -> Cluster:
     """The cluster that a command names, with the overrides of its keys; BadInput where its hardware is not known."""
-    cluster = load_cluster(flags.on, split_overrides(flags.overrides)[1])
+    cluster = load_cluster(flags.cluster, split_overrides(flags.overrides)[1])
     if cluster.gpu_type:
         device_of(cluster.gpu_type)
     return cluster
@@ -162,15 +162,17 @@ def open_job(flags: Flags) -> Job:
         raise BadInput("--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus")
     for name, given in _given_names(flags):
         _require_path(name, given)
-    if flags.out.exists() and not flags.out.is_dir():
-        raise BadInput(f"--out {flags.out}: is there and is no folder; give another one")
+    if flags.output_dir.exists() and not flags.output_dir.is_dir():
+        raise BadInput(f"--output-dir {flags.output_dir}: is there and is no folder; give another one")
     of_recipe, _ = split_overrides(flags.overrides)
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
-    corpus = hold_out.with_shares(_corpus(flags.data, default, flags.hold_out is not None), flags.hold_out, own)
+    corpus = hold_out.with_shares(
+        _corpus(flags.data, default, flags.holdout_ratio is not None), flags.holdout_ratio, own
+    )
     if corpus.mixture and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
@@ -187,12 +189,17 @@ def open_job(flags: Flags) -> Job:
         raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.tokenizer.kind)}")
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
-    return Job(recipe, cluster, corpus, flags.out, notes if unweighted else (), flags.command_line, own_text=own)
+    return Job(recipe, cluster, corpus, flags.output_dir, notes if unweighted else (), flags.command_line, own_text=own)
 
 
 def _given_names(flags: Flags) -> list[tuple[str, str]]:
     """Flags that are names or paths, and their values."""
-    alone = [("recipe", flags.recipe), ("--on", flags.on), ("--scale", flags.scale), ("--out", str(flags.out))]
+    alone = [
+        ("recipe", flags.recipe),
+        ("--cluster", flags.cluster),
+        ("--scale", flags.scale),
+        ("--output-dir", str(flags.output_dir)),
+    ]
     return [*alone, *(("--data", given) for given in flags.data)]
 
 

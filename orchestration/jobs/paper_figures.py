@@ -14,7 +14,7 @@ def paper_figures(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, floa
     {'glue.rte (test)': 66.4}
     """
     found: dict[str, float] = {}
-    for figure in task.figures:
+    for figure in task.reported_keys:
         value: Any = expected
         for key in figure.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None

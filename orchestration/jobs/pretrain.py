@@ -76,7 +76,7 @@ def train_held(
     """The same, for a caller that holds the lock of the run's folder."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
     if cluster.profile_steps and stage.state == "done" and resume != "never":
-        raise BadInput(f"--profile: {stage.folder} is finished; profile a run from its start with --resume never")
+        raise BadInput(f"--profile-steps: {stage.folder} is finished; profile a run from its start with --resume never")
     if stage.state != "done" or resume == "never":
         planning.refuse_what_cannot_be(job.recipe, job.cluster)
         corpus = _made_corpus(job)
@@ -147,7 +147,7 @@ def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:
         "cluster": cluster.name,
         **{f"cluster.{key}": value for key, value in flat(dataclasses.asdict(cluster)) if key != "name"},
         **{f"cluster.{key}": value for key, value in cluster.intervals(recipe).items()},
-        "world": cluster.count_workers(recipe),
+        "num_workers": cluster.count_workers(recipe),
         "zero": cluster.engine.zero_stage,
         "precision": cluster.engine.precision,
         **tags,
@@ -196,7 +196,8 @@ def run_folder(flags: Flags) -> Path:
     folder = _named(flags) or open_job(flags).plan.run.folder
     if not (folder / launch.RUN).is_file():
         raise BadInput(
-            f"{flags.recipe}: not trained with these flags under {flags.out}; do it with `{flags.command('train')}`"
+            f"{flags.recipe}: not trained with these flags under {flags.output_dir}; do it with "
+            f"`{flags.command('train')}`"
         )
     return folder
 
@@ -286,7 +287,7 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
     from training.formats import described, load_weights, to_transformers, without_heads
 
     if repo:
-        raise BadInput(f"--push {repo}: with --step only a folder is written; push a run that is finished")
+        raise BadInput(f"--push-to-hub {repo}: with --step only a folder is written; push a run that is finished")
     if not is_new(to):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     run, kept = stored_run(folder), kept_steps(folder)
@@ -318,7 +319,7 @@ def kept_steps(folder: Path) -> dict[int, str]:
 
 def _named(flags: Flags) -> Path | None:
     """The run folder that is given by its path, or by its name under runs/, also as MLflow shows that."""
-    runs = flags.out / "runs"
+    runs = flags.output_dir / "runs"
     folders = [Path(flags.recipe), runs / flags.recipe]
     if re.fullmatch(r"[^/]+-[0-9a-f]{4}", flags.recipe):
         folders += sorted(runs.glob(f"{glob.escape(flags.recipe)}????"))
@@ -334,7 +335,7 @@ def _named(flags: Flags) -> Path | None:
 
 def refuse_another_run(flags: Flags, trained: Path) -> None:
     """BadInput where flags choose the recipe, its text or its seed beside a folder that is trained already."""
-    given = {"--scale": flags.scale, "--data": flags.data, "--hold-out": flags.hold_out, "--seed": flags.seed}
+    given = {"--scale": flags.scale, "--data": flags.data, "--holdout-ratio": flags.holdout_ratio, "--seed": flags.seed}
     options = [name for name, value in given.items() if value not in ("", (), [], None)]
     if what := [*split_overrides(flags.overrides)[0], *options]:
         kind = "flag" if what == options else "key"

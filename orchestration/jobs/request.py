@@ -20,7 +20,17 @@ log = logging.getLogger(__name__)
 
 LEAST_LABELS: Final = 2
 LEAST_LENGTH: Final = 8  # tokens of a row
-TUNING_FLAGS: Final = ("grid", "rates", "batches", "epochs", "steps", "length", "features", "seeds", "labels")
+TUNING_FLAGS: Final = (
+    "grid",
+    "learning_rates",
+    "batch_sizes",
+    "epochs",
+    "max_steps",
+    "max_seq_length",
+    "frozen_features",
+    "num_seeds",
+    "max_train_samples",
+)
 
 
 @dataclass(frozen=True)
@@ -28,18 +38,20 @@ class Wanted:
     """What an evaluation is asked for; a value that is not given is that of the task or of its grid."""
 
     tasks: Sequence[TaskFile | str]
-    data: Path | None = None  # where the files of the tasks lie
+    task_data_dir: Path | None = None  # where the files of the tasks lie
     grid: str = ""  # name of a grid of the task files
-    rates: tuple[float, ...] = ()
-    batches: tuple[int, ...] = ()
+    learning_rates: tuple[float, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
     epochs: tuple[float, ...] = ()
-    steps: int = 0
-    length: int = 0  # most tokens of a row of a fine-tuning
-    features: Features | None = None  # what heads read of a frozen net
-    seeds: int = 0  # fine-tunings of each cell; 0: as many as its grid says, or SEEDS
-    labels: tuple[int, ...] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
-    submit: bool = False  # also answer the splits of a leaderboard, which have no labels
-    against_random: bool = False  # random initialisation beside; of held-out documents always
+    max_steps: int = 0
+    max_seq_length: int = 0  # most tokens of a row of a fine-tuning
+    frozen_features: Features | None = None  # what heads read of a frozen net
+    num_seeds: int = 0  # fine-tunings of each cell; 0: as many as its grid says, or SEEDS
+    max_train_samples: tuple[
+        int, ...
+    ] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
+    for_leaderboard: bool = False  # also answer the splits of a leaderboard, which have no labels
+    with_baseline: bool = False  # random initialisation beside; of held-out documents always
     machine: Machine = field(default_factory=Machine)
 
     @property
@@ -48,25 +60,35 @@ class Wanted:
         return replace(self.machine, tensor_parallel_size=1, pipeline_parallel_size=1, sequence_parallel_size=1)
 
     def __post_init__(self) -> None:
-        if any(labels < LEAST_LABELS for labels in self.labels):
-            raise BadInput(f"labels are {', '.join(map(str, self.labels))}, allowed are numbers from {LEAST_LABELS} up")
+        if any(labels < LEAST_LABELS for labels in self.max_train_samples):
+            raise BadInput(
+                f"max_train_samples are {', '.join(map(str, self.max_train_samples))}, allowed are numbers from "
+                f"{LEAST_LABELS} up"
+            )
         for name, values, limit, allowed in (
-            ("rates", self.rates, Updates.above_all_peaks, "learning rates above 0 and below 100, as 3e-5"),
-            ("batches", self.batches, inf, "whole numbers from 1 up"),
+            (
+                "learning_rates",
+                self.learning_rates,
+                Updates.above_all_peaks,
+                "learning rates above 0 and below 100, as 3e-5",
+            ),
+            ("batch_sizes", self.batch_sizes, inf, "whole numbers from 1 up"),
             ("epochs", self.epochs, inf, "numbers above 0"),
         ):
             if wrong := [value for value in values if not 0 < value < limit]:
-                raise BadInput(f"--{name} has {wrong[0]:g}, allowed are {allowed}")
-        if self.epochs and self.steps:
-            raise BadInput("--epochs and --steps are given, allowed is one of the two")
-        for name, given in (("steps", self.steps), ("seeds", self.seeds)):
+                raise BadInput(f"{_option(name)} has {wrong[0]:g}, allowed are {allowed}")
+        if self.epochs and self.max_steps:
+            raise BadInput("--epochs and --max-steps are given, allowed is one of the two")
+        for name, given in (("max_steps", self.max_steps), ("num_seeds", self.num_seeds)):
             if given < 0:
                 raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
-        if self.length and self.length < LEAST_LENGTH:
-            raise BadInput(f"length is {self.length}, allowed are numbers of tokens from {LEAST_LENGTH} up")
-        if self.data is not None and not self.data.is_dir():
-            raise BadInput(f"--data-dir {self.data}: no such folder; check the path")
-        if self.data is None:
+        if self.max_seq_length and self.max_seq_length < LEAST_LENGTH:
+            raise BadInput(
+                f"max_seq_length is {self.max_seq_length}, allowed are numbers of tokens from {LEAST_LENGTH} up"
+            )
+        if self.task_data_dir is not None and not self.task_data_dir.is_dir():
+            raise BadInput(f"--task-data-dir {self.task_data_dir}: no such directory; check the path")
+        if self.task_data_dir is None:
             own = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
             object.__setattr__(self, "tasks", own)  # who reads the files need not ask which come first
 
@@ -78,12 +100,12 @@ class Wanted:
     @property
     def held_out_labels(self) -> int:
         """Labelled rows of each fine-tuning on held-out documents; of several numbers the smallest."""
-        return min(self.labels, default=LABELS)
+        return min(self.max_train_samples, default=LABELS)
 
     @property
     def given(self) -> list[str]:
         """The flags about fine-tunings that are given."""
-        return [f"--{name}" for name in TUNING_FLAGS if getattr(self, name)]
+        return [_option(name) for name in TUNING_FLAGS if getattr(self, name)]
 
     def without(self, tasks: Sequence[str]) -> "Wanted":
         """The same, without these of held-out documents."""
@@ -91,7 +113,14 @@ class Wanted:
 
     def by_labels(self) -> "list[Wanted]":
         """The same with one number of labelled rows each, the largest last."""
-        return [dataclasses.replace(self, labels=(labels,)) for labels in sorted(set(self.labels))] or [self]
+        return [
+            dataclasses.replace(self, max_train_samples=(labels,)) for labels in sorted(set(self.max_train_samples))
+        ] or [self]
+
+
+def _option(name: str) -> str:
+    """The option of a field: `--learning-rates` of learning_rates."""
+    return f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -115,8 +144,8 @@ class Subject:
 
 
 def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
-    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `follows`) and of tables (`my.csv:text,label`),
-    each of them once.
+    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `next_sentence`) and of tables
+    (`my.csv:text,label`), each of them once.
 
     BadInput where one has no such name, a table does not have the form, two of them have one name, or words name none.
     """

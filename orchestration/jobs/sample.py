@@ -46,7 +46,7 @@ def sample(
     prompts: Sequence[str],
     *,
     values: dict[str, Any],
-    max_new: int,
+    max_new_tokens: int,
     seed: int,
     masked: Masked = "",
     novelty: bool = False,
@@ -56,21 +56,21 @@ def sample(
     `begins` is the special token that a decoder reads before the prompt, as before each text of its pretraining.
 
     The same call gives the same rows. `values` are keys of a method, of `Sampling` where there are none of another:
-    `{"greedy": True}`, `{"beams": 4}`, `{"top_p": .9}`. With `masked` a net that fills in masks writes `max_new` tokens
-    in one of these ways, where the prompt has ___, else behind it. With `novelty` a row has too which n-grams of its
-    text the corpus has, and the longest passage that is from there.
-    BadInput where the run is not finished, its net does not write so, or novelty is asked for of a net whose corpus is
-    not known: that of a folder of `transformers`.
+    `{"greedy": True}`, `{"num_beams": 4}`, `{"top_p": .9}`. With `masked` a net that fills in masks writes
+    `max_new_tokens` tokens in one of these ways, where the prompt has ___, else behind it. With `novelty` a row has too
+    which n-grams of its text the corpus has, and the longest passage that is from there. BadInput where the run is not
+    finished, its net does not write so, or novelty is asked for of a net whose corpus is not known: that of a folder of
+    `transformers`.
     """
     if novelty and not of_ours(folder):
-        raise BadInput(f"sample --novelty: {folder} does not say what it was trained on; sample from a run of ours")
+        raise BadInput(f"generate --novelty: {folder} does not say what it was trained on; sample from a run of ours")
     net = net_of(folder)
     vocab, model = net.vocab, model_of(net, seed=0, machine=Machine())
     start = _start(folder) if model.spec.model.reads_source else None
     if masked:
-        rows = _filled(model, vocab, prompts, masked, values, max_new, seed)
+        rows = _filled(model, vocab, prompts, masked, values, max_new_tokens, seed)
     else:
-        rows = _written(model, vocab, prompts, start, _method(values), max_new, seed)
+        rows = _written(model, vocab, prompts, start, _method(values), max_new_tokens, seed)
     texts = [_spoken(row.ids, vocab) for row in rows]
     begins = "" if masked or start is not None else "".join(vocab.piece(id) for id in _sep(vocab))
     found = [
@@ -118,11 +118,17 @@ def of_ours(folder: Path) -> bool:
 
 
 def _written(
-    model: Model, vocab: Vocab, prompts: Sequence[str], start: int | None, method: Method, max_new: int, seed: int
+    model: Model,
+    vocab: Vocab,
+    prompts: Sequence[str],
+    start: int | None,
+    method: Method,
+    max_new_tokens: int,
+    seed: int,
 ) -> list[Generated]:
     """What a net writes from left to right."""
     barred = set(_barred(vocab, start)) | set(range(vocab.size, model.spec.vocab_size))
-    limits = Limits(max_new=max_new, ends=tuple(_sep(vocab)), barred=tuple(sorted(barred)))
+    limits = Limits(max_new_tokens=max_new_tokens, ends=tuple(_sep(vocab)), barred=tuple(sorted(barred)))
     given = [_prompt(text, vocab, start) for text in prompts]
     return list(generate(model, given, limits, method=method, key=key(seed, "task")))
 
@@ -133,26 +139,28 @@ def _filled(
     prompts: Sequence[str],
     masked: Masked,
     values: dict[str, Any],
-    max_new: int,
+    max_new_tokens: int,
     seed: int,
 ) -> list[Generated]:
     """What a net writes that fills in masks."""
     if vocab.mask is None:
-        raise BadInput("sample --masked: this vocabulary has no mask; sample from a net such as BERT")
+        raise BadInput("generate --masked-decoding: this vocabulary has no mask; sample from a net such as BERT")
     wrong = values.keys() - ({"temperature", "top_k"} if masked == "gibbs" else set())
     if wrong:
         allowed = "--temperature and --top-k" if masked == "gibbs" else "no keys of a method"
-        raise BadInput(f"sample --masked {masked}: --{min(wrong).replace('_', '-')} is given, allowed is {allowed}")
+        raise BadInput(
+            f"generate --masked-decoding {masked}: --{min(wrong).replace('_', '-')} is given, allowed is {allowed}"
+        )
     try:
         method = Gibbs(**values) if masked == "gibbs" else MaskPredict()
     except ValueError as error:
-        raise BadInput(f"sample: {error}") from None
+        raise BadInput(f"generate: {error}") from None
     first, last, _ = vocab.around
     rows = []
     for text in prompts:
         before, _, behind = text.partition(HERE)
         ids = [np.array(each, np.int64) for each in ([*first, *vocab.encode(before)], vocab.encode(behind))]
-        rows.append(Blanks(ids[0], max_new, np.array([*ids[1], *last], np.int64)))
+        rows.append(Blanks(ids[0], max_new_tokens, np.array([*ids[1], *last], np.int64)))
     barred = sorted({*vocab.special_ids, *range(vocab.size, model.spec.vocab_size)})
     return fill(model, rows, method, mask=vocab.mask, barred=barred, key=key(seed, "task"))
 
@@ -207,12 +215,12 @@ def _method(values: dict[str, Any]) -> Method:
     try:
         if values.get("greedy"):
             return Greedy(**{name: value for name, value in values.items() if name != "greedy"})
-        return Beams(**values) if "beams" in values else Sampling(**values)
+        return Beams(**values) if "num_beams" in values else Sampling(**values)
     except TypeError:
         given = ", ".join(f"--{name.replace('_', '-')}" for name in values)
-        raise BadInput(f"sample: {given} are of several methods; give those of one") from None
+        raise BadInput(f"generate: {given} are of several methods; give those of one") from None
     except ValueError as error:
-        raise BadInput(f"sample: {error}") from None
+        raise BadInput(f"generate: {error}") from None
 
 
 def _start(folder: Path) -> int:

@@ -32,7 +32,11 @@ from training.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, Item, Split, S
 log = logging.getLogger(__name__)
 
 MOST_PATHS: Final = 4  # in a message
-HELD_OUT_FLAGS: Final = ("--steps", "--seeds", "--labels")  # those that a fine-tuning on held-out text obeys
+HELD_OUT_FLAGS: Final = (
+    "--max-steps",
+    "--num-seeds",
+    "--max-train-samples",
+)  # those that a fine-tuning on held-out text obeys
 FEW: Final = 30  # rows: a share of fewer moves by more than three points with each of them
 MEAN: Final = "mean"  # what a score over several splits stands under, beside them
 
@@ -122,7 +126,7 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
     if files:
         groups = dict.fromkeys(task.group or task.name for task in files)
-        log.warning("left out: %s: name the folder that has their files with --data-dir DIR", ", ".join(groups))
+        log.warning("left out: %s: name the folder that has their files with --task-data-dir DIR", ", ".join(groups))
         wanted = dataclasses.replace(wanted, tasks=[task for task in wanted.tasks if task not in files])
     plans, problems = _tried(subject, wanted)
     for problem in problems:
@@ -133,10 +137,11 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
 def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
     """A warning for each flag that some of the tasks do not obey; BadInput for those that none does, and where there is
     nothing to submit."""
-    if wanted.submit and not any(plan.submission for plan in plans):
+    if wanted.for_leaderboard and not any(plan.submission for plan in plans):
         raise BadInput(
-            "--submit: none of these tasks has an unlabelled split at hand for a leaderboard; leave that out, or name "
-            "the folder that has one with --data-dir DIR"
+            "--leaderboard-dir: none of these tasks has an unlabelled split at hand for a leaderboard; leave that out, "
+            "or name "
+            "the folder that has one with --task-data-dir DIR"
         )
     deaf = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
     why = f"no fine-tuning, or one on held-out text, which obeys {', '.join(HELD_OUT_FLAGS)} alone"
@@ -179,7 +184,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
     if subject.corpus is None:
         raise BadInput(f"task {task}: is made of text that a run holds out; a net of transformers has none")
     labels = wanted.held_out_labels
-    budget = Budget(labels=labels, steps=wanted.steps or Budget().steps)
+    budget = Budget(labels=labels, steps=wanted.max_steps or Budget().steps)
     is_tuned = TASKS[task].way == "tuned"
     cells = [
         Cell(
@@ -195,7 +200,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
             corpus=subject.corpus,
             machine=wanted.machine_of_cell,
         )
-        for seed in range(wanted.seeds or SEEDS if is_tuned else 1)
+        for seed in range(wanted.num_seeds or SEEDS if is_tuned else 1)
         for start in STARTS
     ]
     causes = {"run": subject.hash, "task": task, "labels": labels if is_tuned else LABELS, "cells": _cells(cells)}
@@ -209,26 +214,32 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
 def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     """The plan of a task; BadInput where what it needs is not at hand, in one line."""
     if not _may_be_at_hand(task, wanted):
-        raise BadInput(f"task {task.name}: its files are not known; name the folder that has them with --data-dir DIR")
-    data_dir = wanted.data or Path()
+        raise BadInput(
+            f"task {task.name}: its files are not known; name the folder that has them with --task-data-dir DIR"
+        )
+    data_dir = wanted.task_data_dir or Path()
     task, of_window = trained_window(subject, task)
-    items, notes = _at_hand(task, data_dir, set(task.submission) if wanted.submit else set())
+    items, notes = _at_hand(task, data_dir, set(task.leaderboard_files) if wanted.for_leaderboard else set())
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task)
     refuse_unable(subject, task, is_tuned=is_tuned)
     _check_splits(task, items, answered, data_dir, is_tuned)
-    submitted = set(task.submission) & set(items) if wanted.submit else set[str]()
+    submitted = set(task.leaderboard_files) & set(items) if wanted.for_leaderboard else set[str]()
     headline, note = _headline(task, items, answered, data_dir, bool(submitted))
     instead = note
     rows = len(items.get("train", ()))
-    labels = wanted.labels[0] if is_tuned and wanted.labels and wanted.labels[0] < rows else 0
+    labels = (
+        wanted.max_train_samples[0]
+        if is_tuned and wanted.max_train_samples and wanted.max_train_samples[0] < rows
+        else 0
+    )
     tunings, grid_note, remark = tunings_of(subject, task, wanted) if is_tuned else ([None], "", "")
-    length = wanted.length if is_tuned and wanted.length else task.length
+    length = wanted.max_seq_length if is_tuned and wanted.max_seq_length else task.max_seq_length
     if note := untrained(subject, task, length, tunings, items):
         notes.append(note)
-    if any(tuning and tuning.dev_evaluations for tuning in tunings):
+    if any(tuning and tuning.num_evaluations for tuning in tunings):
         _check_dev(task, answered, wanted.machine)
-    starts: Sequence[Start] = STARTS if wanted.against_random else ("pretrained",)
+    starts: Sequence[Start] = STARTS if wanted.with_baseline else ("pretrained",)
     splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
     digests = {name: digest_of(items[name]) for name in splits}
     cells = [
@@ -251,7 +262,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         for tuning in tunings
         for start in starts
     ]
-    is_sample = not task.scored and headline[0] not in ("test", "dev")
+    is_sample = not task.score_splits and headline[0] not in ("test", "dev")
     configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
     chosen_on = _chosen_on(task, answered, len(configurations))
     if instead:
@@ -262,7 +273,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     data = _digest(items)
     causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
     causes |= {"labels": labels, "length": length, "splits": list(splits)}
-    if task.scored or instead:
+    if task.score_splits or instead:
         causes["scored"] = list(headline)
     if task.task.numerics:
         causes["numerics"] = task.task.numerics
@@ -278,7 +289,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         split=headline[0] if len(headline) == 1 else MEAN,
         chosen_on=chosen_on,
         parts=headline if len(headline) > 1 else (),
-        labels=labels or (rows if is_tuned and wanted.labels else 0),
+        labels=labels or (rows if is_tuned and wanted.max_train_samples else 0),
         chance=_majority([items[name] for name in headline]) if task.metric == "accuracy" and is_tuned else None,
         paper={} if labels or is_sample else paper_figures(task, subject.expected),
         said=grid_note,
@@ -286,7 +297,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
         remarks=tuple(filter(None, (task.note, remark, of_window))),
         data_digest=data,
         items={name: items[name] for name in splits},
-        submission={name: file for name, file in task.submission.items() if name in splits},
+        submission={name: file for name, file in task.leaderboard_files.items() if name in splits},
         kind=task.task,
         step=subject.step,
     )
@@ -294,13 +305,13 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
 
 def _may_be_at_hand(task: TaskFile, wanted: Wanted) -> bool:
     """Whether a folder of data is named, or files of the task are found without one, beside it or by their paths."""
-    return wanted.data is not None or any(split.is_there(Path()) for split in task.files.values())
+    return wanted.task_data_dir is not None or any(split.is_there(Path()) for split in task.files.values())
 
 
 def _is_tuned(task: TaskFile) -> bool:
     """Whether a net is fine-tuned for it: always for a head, and to write where the task names a split for that."""
     kind: Any = task.task
-    return kind.way == "tuned" or (kind.way == "written" and kind.writing.tunes and "train" in task.files)
+    return kind.way == "tuned" or (kind.way == "written" and kind.generation.tunes and "train" in task.files)
 
 
 def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[Item]], list[str]]:
@@ -314,7 +325,7 @@ def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[di
         if split in submitted and records.malformed:
             raise BadInput(
                 f"task {task.name}, {split}: a split that is submitted has no malformed rows; {records.malformed[0]}; "
-                "answers have the numbers of their rows: mend the file, or leave --submit out"
+                "answers have the numbers of their rows: mend the file, or leave --leaderboard-dir out"
             )
         kept_back = [] if _is_unlabelled(files.chosen(data), task) else _kept_back(items[split])
         notes += [f"task {task.name}, {split}: {note}" for note in (*records.notes, *kept_back)]
@@ -352,8 +363,8 @@ def _check_splits(
         few = list(dict.fromkeys(wanted))[:MOST_PATHS]
         looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
         looked += "".join(f"; {split}: {said[0]}" for split, each in items.items() if (said := _no_answer(each)))
-        as_it_is = "; a task file with as_it_is: true in `writing` asks a net without fine-tuning"
-        remedy = as_it_is if answered and task.task.way == "written" else ""
+        zero_shot = "; a task file with zero_shot: true in `generation` asks a net without fine-tuning"
+        remedy = zero_shot if answered and task.task.way == "written" else ""
         raise BadInput(
             f"task {task.name}: {_place(task, data)} has no {' and no '.join(lacking)} split of it{looked}{remedy}"
         )
@@ -376,11 +387,11 @@ def _headline(
     BadInput where none of those that the task names is, but for a submission, which needs no such figure.
     """
     usual = (next((name for name in ("test", "dev") if name in answered), answered[0]),)
-    there = tuple(name for name in task.scored if name in answered)
-    lacking = [name for name in task.scored if name not in answered]
+    there = tuple(name for name in task.score_splits if name in answered)
+    lacking = [name for name in task.score_splits if name not in answered]
     if not lacking:
         return (there, "") if there else _large_enough(task, items, usual)
-    of = f"task {task.name}: its score is of {', '.join(task.scored)}"
+    of = f"task {task.name}: its score is of {', '.join(task.score_splits)}"
     if there:
         mean = f"it is the mean over {', '.join(there)}" if len(there) > 1 else f"it is of {there[0]} alone"
         return there, f"{of}; {mean}: {data} has no labelled {', '.join(lacking)}"
@@ -431,15 +442,15 @@ def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> 
         return dev
     raise BadInput(
         f"task {task.name}: {configurations} hyper-parameters are to be compared, and no labelled dev split is at hand "
-        "(test never decides); give one number each to --rates, --batches and --epochs"
+        "(test never decides); give one number each to --learning-rates, --batch-sizes and --epochs"
     )
 
 
 def _named(task: TaskFile, start: Start, tuning: Tuning | None) -> str:
     if tuning is None:
         return f"{task.name}, {start}"
-    long = f"{tuning.steps} steps" if tuning.steps else f"{tuning.epochs:g} epochs"
-    return f"{task.name}, {start}, {tuning.peak:g} x {tuning.batch} x {long}, seed {tuning.seed}"
+    long = f"{tuning.max_steps} steps" if tuning.max_steps else f"{tuning.epochs:g} epochs"
+    return f"{task.name}, {start}, {tuning.learning_rate:g} x {tuning.batch_size} x {long}, seed {tuning.seed}"
 
 
 def _science(task: TaskFile) -> dict[str, Any]:

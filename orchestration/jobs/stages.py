@@ -154,7 +154,8 @@ def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
     """The static rows of `recipe` on a corpus, for each length of its phases; BadInput where that is a mixture."""
     if "weights" in corpus.causes:
         raise BadInput(
-            f"corpus {corpus.label} is a mixture, and finished rows say nothing of its weights; leave --rows out, or "
+            f"corpus {corpus.label} is a mixture, and finished rows say nothing of its weights; leave --materialize "
+            f"out, or "
             "take a corpus file without `mixture`"
         )
     causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}

@@ -24,7 +24,7 @@ _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a fol
 def subject_of(flags: Flags) -> Subject:
     """The net that a command names; BadInput where it is not there, or its training is not finished."""
     folder = folder_of(flags)
-    return of_run(folder) if (folder / RUN).is_file() else of_folder(folder, flags.out)
+    return of_run(folder) if (folder / RUN).is_file() else of_folder(folder, flags.output_dir)
 
 
 def folder_of(flags: Flags) -> Path:
@@ -136,7 +136,7 @@ def at_steps(subject: Subject, every: int) -> list[Subject]:
     if not chosen:
         steps = f"weights of the steps {', '.join(map(str, found))}" if found else "no weights but those of its end"
         remedy = "train with cluster.save_weights_every=STEPS, or give another number"
-        raise BadInput(f"--every {every}: {subject.folder} has {steps}; {remedy}")
+        raise BadInput(f"--checkpoints-every {every}: {subject.folder} has {steps}; {remedy}")
     return [*chosen, replace(subject, step=last)]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # what Ray says of a job that has
 PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # keys of a recipe that name a file or a folder
-LEFT = ".environment"  # a folder of --out: values on their way to a job, a file each, for their sender alone
+LEFT = ".environment"  # a folder of --output-dir: values on their way to a job, a file each, for their sender alone
 
 
 def there(flags: Flags) -> Flags:
@@ -31,9 +31,9 @@ def there(flags: Flags) -> Flags:
     return replace(
         flags,
         recipe=_file(flags.recipe),
-        on=_file(flags.on),
+        cluster=_file(flags.cluster),
         data=[absolute(given) for given in flags.data],
-        out=Path(os.path.abspath(flags.out)),
+        output_dir=Path(os.path.abspath(flags.output_dir)),
         overrides=(*_with_whole_paths(flags), "cluster.ray_address=auto"),
     )
 
@@ -71,16 +71,24 @@ def refuse_what_does_not_fit(job: Job) -> list[str]:
 def identity(job: Job, flags: Flags, verb: Verb) -> str:
     """`<recipe>-<8 hexadecimal digits>`: equal for equal work into the same folder, and for nothing else."""
     asked = there(flags)
-    cluster = load_cluster(asked.on, split_overrides(asked.overrides)[1])
-    values = [verb, job.recipe.hash, asdict(cluster), str(asked.out), list(asked.data), asked.seed, asked.hold_out]
+    cluster = load_cluster(asked.cluster, split_overrides(asked.overrides)[1])
+    values = [
+        verb,
+        job.recipe.hash,
+        asdict(cluster),
+        str(asked.output_dir),
+        list(asked.data),
+        asked.seed,
+        asked.holdout_ratio,
+    ]
     digest = sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
     return f"{re.sub('[^A-Za-z0-9_]+', '_', job.recipe.name)}-{digest[:8]}"
 
 
 @contextmanager
 def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
-    """What the job `name` gets as variables: where it finds the values of `env`, in a file below --out that it removes
-    when it starts; {} where the cluster file takes none from here. Where the block fails, the file is not left.
+    """What the job `name` gets as variables: where it finds the values of `env`, in a file below --output-dir that it
+    removes when it starts; {} where the cluster file takes none from here. Where the block fails, the file is not left.
 
     Each sender has a file of its own: of two that send the same work at once, one is refused.
     """

@@ -36,8 +36,8 @@ def untrained(
         return ""
     reads, begin = "its rows have up to {} tokens", "are untrained"
     if task.task.way == "tuned":
-        most = max(tuning.length or length for tuning in tunings if tuning)
-        begin, remedy = "begin untrained", f"--length {row} cuts the rows"
+        most = max(tuning.max_seq_length or length for tuning in tunings if tuning)
+        begin, remedy = "begin untrained", f"--max-seq-length {row} cuts the rows"
     elif task.task.way == "scored":
         reader = _Measuring(Vocab.load(subject.corpus / "vocab"))
         cast(ScoredTask, task.task).answers(_longest(items), items.get("train", ()), reader)
@@ -49,9 +49,9 @@ def untrained(
         kind = cast(WrittenTask, task.task)
         most = _written(kind, items, Vocab.load(subject.corpus / "vocab"))
         reads = "questions and answers have up to {} tokens"
-        room = row - kind.writing.max_new
-        remedy = "a task file of your own cuts them (max_new of `writing`"
-        remedy += f", source: {room})" if room > 0 else ", source)"
+        room = row - kind.generation.max_new_tokens
+        remedy = "a task file of your own cuts them (max_new_tokens of `generation`"
+        remedy += f", max_source_length: {room})" if room > 0 else ", max_source_length)"
     if most <= row:
         return ""
     return (
@@ -68,10 +68,10 @@ def _longest(items: Mapping[str, Sequence[Item]]) -> list[Item]:
 
 def _written(task: WrittenTask, items: Mapping[str, Sequence[Item]], vocab: Vocab) -> int:
     """Tokens of the longest question, with examples before it, and of the longest answer behind it."""
-    shots = items.get("train", ()) if task.writing.shots else ()
+    shots = items.get("train", ()) if task.generation.num_fewshot else ()
     questions = asked(task, _longest(items), shots)
     longest = max((len(vocab.encode(question.text)) for question in questions), default=0)
-    return min(longest, task.writing.source or longest) + task.writing.max_new
+    return min(longest, task.generation.max_source_length or longest) + task.generation.max_new_tokens
 
 
 class _Measuring:

@@ -310,7 +310,7 @@ class Attempt:
 
     def _tell(self, slowest: float, slow: Mapping[int, float]) -> None:
         """Have the metric logged, and warn of each worker that is slower than the others."""
-        self.workers[0].note.remote({"perf/slowest_worker": slowest})
+        self.workers[0].note.remote({"perf/slowest_worker_ratio": slowest})
         for rank, times in slow.items():
             log.warning(
                 "worker %d (%s) is slow: rows and forward passes take it %.1f times as long as the median worker",

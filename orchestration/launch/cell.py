@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # torch is for the workers
     from training.evaluation import Evaluated, Net
     from training.finetuning import Tuning
 
-BEGUN: Final = "scores/starts"  # folder in that of a run: weights that cells begin with
+BEGUN: Final = "scores/initializations"  # folder in that of a run: weights that cells begin with
 RETRIES: Final = 1  # of a cell whose process died, or that ended in an error that is not about what it was given
 
 
@@ -126,7 +126,7 @@ def _held_out(cell: Cell, task: str, count: Path | None) -> "Evaluated":
     examples = made(task, cell.corpus, min(cell.length, net.spec.model.longest), cell.folder)
     if tuning is None:
         return fill_in(net, examples, cell.machine)
-    budget = Budget(labels=cell.labels, steps=tuning.steps, batch=tuning.batch, peak=tuning.peak)
+    budget = Budget(labels=cell.labels, steps=tuning.max_steps, batch=tuning.batch_size, peak=tuning.learning_rate)
     how: dict[str, Any] = {"on_step": step_counter(count), "machine": cell.machine}
     found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
     scores = {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}
@@ -246,7 +246,7 @@ def _identity(cell: Cell, net: "Net", items: Sequence[Item]) -> str:
     """The digest of what the weights depend on that a cell begins with."""
     assert cell.begin is not None
     task, tuning = cell.begin
-    asked = [asdict(net.spec), net.vocab.hash, asdict(task.task), asdict(tuning), task.length]
+    asked = [asdict(net.spec), net.vocab.hash, asdict(task.task), asdict(tuning), task.max_seq_length]
     found = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
     for name, weight in sorted((net.weights or {}).items()):
         found.update(name.encode())
@@ -272,7 +272,7 @@ def _tuned_before(cell: Cell, net: "Net", items: Sequence[Item]) -> "dict[str, T
     assert cell.begin is not None
     (task, tuning), found = cell.begin, dict[str, "Tensor"]()
     kind = cast(LabelledTask, task.task)
-    finetuned(net, kind, {"train": items}, tuning, length=task.length, machine=cell.machine, keep=found.update)
+    finetuned(net, kind, {"train": items}, tuning, length=task.max_seq_length, machine=cell.machine, keep=found.update)
     return {name: weight for name, weight in found.items() if name.startswith("trunk.") or ".pooler." in name}
 
 

@@ -104,12 +104,12 @@ def _check(room: Room, machines: Sequence[Mapping[str, float]]) -> None:
         if wants > has:
             raise ResourceError(
                 f"an evaluation wants {wants} {name}s by the cluster file, Ray has {has:g} in all; give "
-                "another cluster with --on"
+                "another cluster with --cluster"
             )
     if not room.fits(machines):
         raise ResourceError(
             f"an evaluation wants {room.workers} workers with {room.cpus} CPUs and {room.gpus} GPUs each by the "
-            "cluster file, and Ray's machines have no room for so many; give another cluster with --on"
+            "cluster file, and Ray's machines have no room for so many; give another cluster with --cluster"
         )
 
 

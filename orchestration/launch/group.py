@@ -302,7 +302,7 @@ class Training:
             self.worlds.append(said)
             if len(self.worlds) > 1 or group.num < self.needs.workers:
                 worlds = ", ".join(self.worlds)
-                tracking.tell(self.tracked, Path(self.run.folder), world=group.num, worlds=worlds)
+                tracking.tell(self.tracked, Path(self.run.folder), num_workers=group.num, num_workers_history=worlds)
 
 
 def _one_more(file: Path) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from orchestration.progress import Report
 from training.run import Run
 
-FIGURES = {"perf/tokens_per_s": "tokens_per_s", "perf/mfu": "mfu", "train/loss": "loss", "eval/loss": "held_out"}
+FIGURES = {"perf/tokens_per_second": "tokens_per_s", "perf/mfu": "mfu", "train/loss": "loss", "eval/loss": "held_out"}
 RECENT = 50  # steps whose mean is the pace
 
 

@@ -258,7 +258,7 @@ def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
     if found < wanted:
         raise ResourceError(
             f"{cluster.name}: {workers} workers need {wanted} GPUs, this machine has {found or 'none'}; "
-            "run on another machine, name a cluster by `address`, or use --on local"
+            "run on another machine, name a cluster by `address`, or use --cluster local"
         )
 
 

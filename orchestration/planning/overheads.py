@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestration.planning.devices import Device
 
-CALIBRATED: Final = "calibrated on one NVIDIA H200 in bf16, 2026-11-26 (`sesame plan --table`)"
+CALIBRATED: Final = "calibrated on one NVIDIA H200 in bf16, 2026-11-26 (`sesame plan --published`)"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _SHARES: Final = {  # words in the names of metrics that are shares or correlati
     *("rougeL", "rougeLsum", "bleu", "chrf", "macro", "top5", "ties", "chance", "majority"),
 }
 _NAMES: Final = ("last_word", "last_token")  # shares that no word in their names says
-KEYS = ("peak", "batch", "epochs", "steps")  # of what was chosen
+KEYS = ("learning_rate", "batch_size", "epochs", "max_steps")  # of what was chosen
 HEAD = (
     *(
         "task",
@@ -219,7 +219,7 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
     parts += [f"GLUE, average as {which}: {100 * value:.1f}" for which, value in (glue or {}).items()]
     for score in scores:
         for start, one in score.starts.items():
-            ignored = "epochs" if one.how.get("steps") else ""  # a number of steps is in their place
+            ignored = "epochs" if one.how.get("max_steps") else ""  # a number of steps is in their place
             how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if key != ignored and one.how.get(key))
             decided = f" (best on {score.chosen_on})" if score.chosen_on else ""
             others = "; ".join(

@@ -17,7 +17,7 @@ Found = Mapping[str, Mapping[str, AtHand]]
 def tasks_at_hand(tasks: Sequence[TaskFile], data_dir: Path) -> Found:
     """What there is of these tasks below a folder, all rows read; BadInput where it is no folder."""
     if not data_dir.is_dir():
-        raise BadInput(f"--data-dir {data_dir}: no such folder; check the path")
+        raise BadInput(f"--task-data-dir {data_dir}: no such directory; check the path")
     with ThreadPoolExecutor() as pool:  # archives are unpacked while others are read
         found = pool.map(lambda task: at_hand(task, data_dir), tasks)
         return {task.name: one for task, one in zip(tasks, found, strict=True)}
@@ -39,8 +39,18 @@ def tasks_as_values(tasks: Sequence[TaskFile], found: Found) -> dict[str, Any]:
 
 
 def _values(task: TaskFile, found: Mapping[str, AtHand] | None) -> dict[str, Any]:
-    values: dict[str, Any] = {"title": task.title, "kind": task.task.kind, "way": task.task.way, "group": task.group}
-    values |= {"metrics": task.task.metrics, "source": task.source, "licence": task.licence, "figures": task.figures}
+    values: dict[str, Any] = {
+        "description": task.description,
+        "kind": task.task.kind,
+        "way": task.task.way,
+        "group": task.group,
+    }
+    values |= {
+        "metrics": task.task.metrics,
+        "citation": task.citation,
+        "license": task.license,
+        "reported_keys": task.reported_keys,
+    }
     values |= {"splits": list(task.files), "grids": {name: dataclasses.asdict(one) for name, one in task.grids.items()}}
     if found is not None:
         values["at_hand"] = {name: dataclasses.asdict(one) for name, one in found.items()}

@@ -33,7 +33,7 @@ def scale(incomplete: str) -> list[str]:
 
 def run(ctx: Any, incomplete: str) -> list[str]:
     """Runs in the folder of the command, then recipes."""
-    folder = Path(ctx.params.get("out") or "work") / "runs"
+    folder = Path(ctx.params.get("output_dir") or "work") / "runs"
     runs = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
     return _beginning(incomplete, [*runs, *_names("recipes")])
 

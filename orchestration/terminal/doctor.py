@@ -110,11 +110,11 @@ def disk(out: Path) -> Finding:
     """Room and permission to write under `out`, or under the nearest folder that is there already."""
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     if not there.is_dir():
-        return Finding("disk", f"{there} is no folder", "give another one: --out DIR", fatal=True)
+        return Finding("disk", f"{there} is no folder", "give another one: --output-dir DIR", fatal=True)
     if not os.access(there, os.W_OK):
-        return Finding("disk", f"{there} cannot be written", "give another folder: --out DIR", fatal=True)
+        return Finding("disk", f"{there} cannot be written", "give another folder: --output-dir DIR", fatal=True)
     free = shutil.disk_usage(there).free
-    remedy = "" if free > 5 * GB else "free some, or give a folder on another disk: --out DIR"
+    remedy = "" if free > 5 * GB else "free some, or give a folder on another disk: --output-dir DIR"
     return Finding("disk", f"{free / GB:.1f} GB free at {there}", remedy, fatal=free < 0.5 * GB)
 
 
@@ -126,7 +126,7 @@ def open_files() -> Finding:
 def gpu() -> Finding:
     """Looked up without torch: the driver's own device files."""
     devices = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
-    return Finding("gpu", f"{len(devices)} found") if devices else Finding("gpu", "none; use `--on local`")
+    return Finding("gpu", f"{len(devices)} found") if devices else Finding("gpu", "none; use `--cluster local`")
 
 
 def ui_port(port: int) -> Finding:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
 SPLITS = ("train", "dev", "test")
 COLUMN = 70  # where the numbers of a tree stand
+KIND = 15  # most letters of a kind of task in a table; the view of one task has all of them
 
 
 def recipes(all_of_them: Sequence[Recipe]) -> Table:
@@ -186,7 +187,7 @@ def trained(folder: Path, result: Mapping[str, Any]) -> Group:
 def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     """Scores of downstream tasks, a row each."""
     if not rows:
-        return Text("no downstream scores: the recipe names no evals, or what they need is not at hand")
+        return Text("no downstream scores: the recipe names no eval_tasks, or what they need is not at hand")
     title = "downstream scores: median, deviation over the seeds, 95 % confidence interval"
     tested = "; gain: difference of means; p: paired t test over seeds and questions" if "p" in rows[0] else ""
     table = _table(*rows[0], title=f"{title}{tested}; shares in percent")
@@ -227,8 +228,10 @@ def tables(found: Iterable[Comparison]) -> Table:
 def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, AtHand]]) -> Group:
     """Downstream tasks, one line each: what they ask, or with what was found of their data, how many rows there are."""
     table = _table("task", "kind", "metric", *(("train", "dev", "test", "others") if found else ("question",)))
+    name, kind, *_ = table.columns
+    name.no_wrap, kind.overflow, kind.max_width = True, "ellipsis", KIND
     for one in of:
-        said: list[str | Text] = [one.title]
+        said: list[str | Text] = [one.description]
         if there := found.get(one.name):
             others = [split for split in there if split not in SPLITS]
             said = [_rows(there.get(split)) for split in SPLITS]
@@ -254,15 +257,15 @@ def _rows(one: AtHand | None) -> Text:
 
 def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
     """A downstream task: its question, its files and the grids of papers."""
-    tree = Tree(Text.assemble((one.name, NAME), f"  {one.title}"), guide_style=QUIET)
-    for said in (one.source, f"licence: {one.licence}", one.note):
+    tree = Tree(Text.assemble((one.name, NAME), f"  {one.description}"), guide_style=QUIET)
+    for said in (one.citation, f"license: {one.license}", one.note):
         if said:
             tree.add(Text(said))
     tree.add(Text(f"{one.task.kind}: {', '.join(one.task.metrics)}; {_way(one)}"))
     files = tree.add("files")
     for name, split in one.files.items():
         there = found[name] if found else AtHand(is_there=False)
-        where = there.file or " or ".join(path for each in (split, *split.or_else) for path in each.paths)
+        where = there.file or " or ".join(path for each in (split, *split.fallbacks) for path in each.paths)
         count = _rows(there).append(" ") if found else Text()
         files.add(Text.assemble(f"{name}: ", count, (where, QUIET)))
     grids = tree.add("grids") if one.grids else tree
@@ -275,7 +278,7 @@ def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
 def _way(one: TaskFile) -> str:
     """How a net is asked, and what limits its rows."""
     if one.task.way == "tuned":
-        return f"rows of at most {one.length} tokens"
+        return f"rows of at most {one.max_seq_length} tokens"
     return "nothing is trained, rows as long as the net's" if one.task.way == "scored" else "the net writes"
 
 
@@ -284,6 +287,19 @@ def keys(parts: Sequence[Part]) -> Group:
     every = [key for part in parts for key in part.keys]
     widths = max([5, *(2 + len(key.name) for key in every)]), 14, max([7, *(len(key.default) for key in every)])
     return Group(*(each for part in parts for each in (_head(part), _keys(part, widths), Text())))
+
+
+def key_index(parts: Sequence[Part]) -> Table:
+    """A line for each place that a recipe, cluster or corpus file has a part at: its kinds and its keys."""
+    table = _table("part", "kinds", "keys")
+    places: dict[str, list[Part]] = {}
+    for part in parts:
+        places.setdefault(part.path, []).append(part)
+    for place, found in places.items():
+        kinds = ", ".join(part.kind for part in found if part.kind)
+        names = dict.fromkeys(key.name for part in found for key in part.keys)
+        _add(table, Text(place or "a recipe", NAME), Text(kinds or "-", NUMBER), ", ".join(names) or "-")
+    return table
 
 
 def _head(part: Part) -> Text:

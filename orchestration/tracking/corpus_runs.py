@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # it takes a second to import
 EXPERIMENT: Final = "corpora"
 EVERY_S: Final = 5.0  # between two batches of metrics
 # Tags:
-DIGEST: Final = "sesame.corpus"  # of the manifest, when there is one
-CARD: Final = "sesame.card"  # "logged"
+DIGEST: Final = "sesame.corpus_digest"  # of the manifest, when there is one
+CARD: Final = "sesame.data_card"  # "logged"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Mirror:
             return
         self.next_at = now_s + EVERY_S
         values = {name: event[name] for name in ("documents", "bytes", "tokens") if name in event}
-        values |= {"bytes_per_s": rates.bytes_per_s, "tokens_per_s": rates.tokens_per_s}
+        values |= {"bytes_per_second": rates.bytes_per_s, "tokens_per_second": rates.tokens_per_s}
         points = {f"{event['stage']}/{key}": values[key] for key in values}
         self._pending.append((time.time(), points))
         if self._sender is None or not self._sender.is_alive():

@@ -17,7 +17,7 @@ from preprocessing import limits
 from preprocessing.manifest import Manifest
 
 NOTE: Final = "mlflow.note.content"  # the tag that the UI shows as a description, in Markdown
-FOLDER: Final = "sesame.folder"  # the tag with the folder in which all that a run has made is, as a URI
+FOLDER: Final = "sesame.run_dir"  # the tag with the folder in which all that a run has made is, as a URI
 LIBRARIES: Final = (
     "apache-beam", "deepspeed", "mlflow", "numpy", "pyarrow", "ray", "safetensors", "sentencepiece", "tokenizers",
     "torch", "transformers",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # torch takes seconds to import
 
 NAME: Final = "model"  # runs:/RUN/model
 MLMODEL: Final = "MLmodel"  # the file that makes a folder a model
-STATE: Final = "sesame.model"  # the tag of a run that says what its model is, or why it has none
+STATE: Final = "sesame.model_status"  # the tag of a run that says what its model is, or why it has none
 VERSIONS: Final = "mlflow.modelVersions"  # the tag by which the UI shows, with a model, what it is registered as
 INSTANCES: Final = {  # the classes of transformers' pipelines
     "fill-mask": "FillMaskPipeline",

@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 
 log = logging.getLogger(__name__)
 
-DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in the folder of --out
+DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in the folder of --output-dir
 COLUMNS: Final = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),

@@ -76,7 +76,7 @@ def model(name: str) -> str:
         return name
     raise BadInput(
         f"invalid model name: got {name[:60]!r}, expected 1 to {_LONGEST_MODEL} characters without / and :, other than "
-        "a path; give another --as"
+        "a path; give another --name"
     )
 
 

@@ -60,7 +60,7 @@ STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when
 ROOM, ROOM_BYTES = ".room", 1 << 18  # in the run folder while it is at work: what is freed to note how it ended
 RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
 UNFINISHED = ".mlflow-"  # how a folder in the run folder begins in which a model is written
-ENDED = "sesame.ended"  # the tag that says how a run ended, where there is more to say than its status
+ENDED = "sesame.exit_reason"  # the tag that says how a run ended, where there is more to say than its status
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
 KIND = ("mlflow.experimentKind", "custom_model_development")  # the tag of an experiment whose runs train models
 
@@ -185,8 +185,9 @@ def known(folder: Path) -> Tracked | None:
 
 
 def _uri_now(tracked: Tracked, folder: Path) -> str:
-    """The address of the store that a run's folder names; or of that which lies around it, as in each folder of --out,
-    where they were moved together (the one that is named is gone) or copied together (both have the run)."""
+    """The address of the store that a run's folder names; or of that which lies around it, as in each folder of
+    --output-dir, where they were moved together (the one that is named is gone) or copied together (both have the
+    run)."""
     named, beside = database_file(tracked.uri), folder.resolve().parent.parent / DATABASE
     if not named or not beside.is_file() or (named.exists() and named.samefile(beside)):
         return tracked.uri

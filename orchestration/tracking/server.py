@@ -49,7 +49,9 @@ def ui(out: Path, port: int) -> NoReturn:
             f"MLFLOW_TRACKING_URI is a server, whose own UI is at {hidden(where.uri)}; open that, or unset it"
         )
     if not os.environ.get("MLFLOW_TRACKING_URI") and not (out / DATABASE).is_file():
-        raise BadInput(f"{out}: has no runs ({DATABASE}); give the --out of a run, or make one with `sesame run`")
+        raise BadInput(
+            f"{out}: has no runs ({DATABASE}); give the --output-dir of a run, or make one with `sesame run`"
+        )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

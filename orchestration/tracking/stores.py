@@ -143,7 +143,7 @@ def make(file: Path, artifacts: str = "") -> None:
                 _make(file, artifacts)
     except OSError as error:
         raise BadInput(
-            f"{error.filename or file.parent}: cannot be made ({error.strerror}); give another --out, or "
+            f"{error.filename or file.parent}: cannot be made ({error.strerror}); give another --output-dir, or "
             "MLFLOW_TRACKING_URI"
         ) from None
 

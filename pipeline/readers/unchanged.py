@@ -39,7 +39,7 @@ class Snapshot:
             if not any(name.startswith(".") for name in out.relative_to(folder).parts):  # what is hidden is not read
                 raise BadInput(
                     f"{out}: is in {source.place}, so that what is written there would be read as text; write to a "
-                    "folder outside of it, with --out, or give the text a folder of its own"
+                    "folder outside of it, with --output-dir, or give the text a folder of its own"
                 )
 
     def changes(self, planned: Sequence[File] = ()) -> dict[str, str]:

@@ -233,7 +233,9 @@ def _known_error(error: Exception) -> BaseException | None:
     if system := _SYSTEM.findall(text):
         number, message = system[-1]
         if int(number) == errno.ENOENT:
-            return BadInput(f"Beam: a worker finds {message}; all of them must see --data and --out, by the same paths")
+            return BadInput(
+                f"Beam: a worker finds {message}; all of them must see --data and --output-dir, by the same paths"
+            )
         return OSError(int(number), message)
     if "Unable to fetch remote job server jar" in text:
         return ResourceError(

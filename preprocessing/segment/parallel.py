@@ -33,8 +33,9 @@ class Parallel:
     A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it: as the text goes on, or
     with `order: shuffled` in any order, a new one each epoch, as the lines of the authors' files are (`shuf` in their
     get-data-wiki.sh; `sentence_boundaries: lines` in the corpus file makes each line a sentence here). A translation is
-    `</s> x </s> </s> y </s>`, where languages switch and, with `reset_positions`, positions begin again; of more than two sides
-    two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as well.
+    `</s> x </s> </s> y </s>`, where languages switch and, with `reset_positions`, positions begin again; of more than
+    two sides two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as
+    well.
 
     The share is one of tokens, not of rows, since a batch is one mean over all of its targets, a fixed share of the
     tokens. The reference updates by MLM and by TLM in turns, each time by a mean of its own: both weigh the same there,

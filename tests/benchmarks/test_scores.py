@@ -32,8 +32,8 @@ def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) 
     keep(tmp_path, "wikitext2-1", PERPLEXITY)
     measured = keep(tmp_path, "spanbert-1")
     (measured / "stage.json").write_text(json.dumps({"causes": {"run": "hash", "asked": {}}}))
-    (measured / SCORE_FILE).write_text(json.dumps({"follows": {"random": 0.5}}))
-    assert [(row.task, row.guess) for row in of_run(tmp_path, "bert")] == [("follows", "50.0"), ("wikitext2", "")]
+    (measured / SCORE_FILE).write_text(json.dumps({"next_sentence": {"random": 0.5}}))
+    assert [(row.task, row.guess) for row in of_run(tmp_path, "bert")] == [("next_sentence", "50.0"), ("wikitext2", "")]
 
 
 def test_two_scores_that_only_their_folders_tell_apart_are_one_line(tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_bars_are_of_shares_with_both_starts_and_most_labels() -> None:
 
 def test_curves_are_over_labelled_rows_and_want_several() -> None:
     rows = [row_of("bert", replace(SCORE, labels=labels)) for labels in (2_000, 200)]
-    (axes,) = curves(rows, ["follows"]).axes
+    (axes,) = curves(rows, ["next_sentence"]).axes
     assert [list(line.get_xdata()) for line in axes.lines if line.get_linestyle() in ("-", ":")] == [[200, 2_000]] * 2
-    with pytest.raises(SystemExit, match="--curves follows: no net was scored with --labels"):
-        curves(rows[:1], ["follows"])
+    with pytest.raises(SystemExit, match="--curves next_sentence: no net was scored with --max-train-samples"):
+        curves(rows[:1], ["next_sentence"])
 
 
 def test_grammar_has_the_interval_of_nets_and_n_grams() -> None:

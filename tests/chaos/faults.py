@@ -515,7 +515,7 @@ class DeadServer(NoStore):
 
     def begin(self, scene: Scene) -> None:
         """Start the server, and wait until it listens."""
-        words = [sys.executable, "-m", "sesame", "ui", "--out", str(scene.out), "--port", str(self.port)]
+        words = [sys.executable, "-m", "sesame", "ui", "--output-dir", str(scene.out), "--port", str(self.port)]
         self.mark = new_mark()
         self.server = Command(words, ENVIRONMENT, scene.folder / "server.log", self.mark)
         self.server.until(self.listens, START_S, 0.1)

@@ -66,7 +66,7 @@ class Ground:
 
     def words(self, verb: str, out: Path, *more: str) -> list[str]:
         """A command on the text of all points."""
-        words = [verb, *RECIPE, "--data", str(self.root / "text.txt"), "--out", str(out), *more]
+        words = [verb, *RECIPE, "--data", str(self.root / "text.txt"), "--output-dir", str(out), *more]
         return sesame(*words)
 
     def prepare(self) -> None:

@@ -137,7 +137,9 @@ def test_a_fault_has_hit_where_something_is_seen_of_it_after_the_strike(
 def test_a_long_partition_has_hit_where_the_watchdog_ended_the_group(tmp_path: Path) -> None:
     fault = faults.LongPartition()
     fault.is_cut = fault.is_back = True
-    assert not fault.hit(scene_of(tmp_path / "a", "WARNING: no scores: task source", before=[HUNG]), DONE)
+    assert not fault.hit(
+        scene_of(tmp_path / "a", "WARNING: no scores: task source_classification", before=[HUNG]), DONE
+    )
     assert fault.hit(scene_of(tmp_path / "b", HUNG), DONE)
 
 

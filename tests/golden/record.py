@@ -44,7 +44,9 @@ def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
     text.write(folder / "text.jsonl")
     given = folder / "text.yaml"
     given.write_text(CORPUS)
-    flags = Flags(recipe=recipe, overrides=(*SHRUNK, *overrides), scale="tiny", data=[str(given)], out=folder / "work")
+    flags = Flags(
+        recipe=recipe, overrides=(*SHRUNK, *overrides), scale="tiny", data=[str(given)], output_dir=folder / "work"
+    )
     job = open_job(flags)
     return job, build.untracked(job, (), lambda event: None)
 

@@ -27,9 +27,11 @@ NEEDS = {
     "table": "albert-sp",
     "job": "job",
 }
-MORE = {"register": ("--as", "mine")}
+MORE = {"register": ("--name", "mine")}
 WITH_OUT = [
-    verb for verb, command in COMMANDS.commands.items() if any("--out" in option.opts for option in command.params)
+    verb
+    for verb, command in COMMANDS.commands.items()
+    if any("--output-dir" in option.opts for option in command.params)
 ]
 
 
@@ -56,23 +58,23 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_verb_that_writes_is_here() -> None:
-    assert {"corpus", "train", "run", "eval", "table", "export", "register", "submit", "ui", "doctor"} <= {*WITH_OUT}
+    assert {"corpus", "train", "run", "eval", "ablation", "export", "register", "submit", "ui", "doctor"} <= {*WITH_OUT}
 
 
 @pytest.mark.parametrize("verb", WITH_OUT)
 def test_no_verb_writes_to_an_address(verb: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It wrote into a folder named `s3:`, and ended with 0."""
-    line = refused([*words_of(verb), "--out", "s3://bucket/x"], elsewhere, capsys)
+    line = refused([*words_of(verb), "--output-dir", "s3://bucket/x"], elsewhere, capsys)
     assert line.startswith(
-        "sesame: --out s3://bucket/x: an address, which nothing is written to; give a folder of this"
+        "sesame: --output-dir s3://bucket/x: an address, which nothing is written to; give a folder of this"
     )
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "an address" in refused(["train", "bert_base", "--out", address], elsewhere, capsys)
-    with pytest.raises(BadInput, match=r"^--out .*: an address"):
-        sesame.open("bert_base", scale="tiny", data="demo", out=address)
+    assert "an address" in refused(["train", "bert_base", "--output-dir", address], elsewhere, capsys)
+    with pytest.raises(BadInput, match=r"^--output-dir .*: an address"):
+        sesame.open("bert_base", scale="tiny", data="demo", output_dir=address)
     assert os.listdir(elsewhere) == []
 
 
@@ -80,7 +82,7 @@ def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.Ca
     ("words", "said"),
     [
         (["export", "bert_base", "s3://bucket/x"], "DIR s3://bucket/x"),
-        (["eval", "bert_base", "--submit", "gs://bucket/x"], "--submit gs://bucket/x"),
+        (["eval", "bert_base", "--leaderboard-dir", "gs://bucket/x"], "--leaderboard-dir gs://bucket/x"),
         (
             ["check", "bert_base", "cluster.engine.nvme_path=s3://bucket/x", *["cluster.engine.zero_stage=3"]],
             "nvme_path",
@@ -101,35 +103,37 @@ def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
         Machine(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
     with pytest.raises(BadInput, match=r"^DIR s3://bucket/x: an address"):
         pretrain.export(elsewhere, Path("s3://bucket/x"))
-    with pytest.raises(BadInput, match=r"^--submit s3://bucket/x: an address"):
+    with pytest.raises(BadInput, match=r"^--leaderboard-dir s3://bucket/x: an address"):
         evaluate.submit([], [], Path("s3://bucket/x"))
     assert os.listdir(elsewhere) == []
 
 
 @pytest.mark.parametrize("name", ["a:b", "s3:", "it's 50% #1?", "x@y", "-", "a+b&c"])
 def test_a_folder_with_an_odd_name_is_none(name: str) -> None:
-    assert sesame.open("bert_base", scale="tiny", data="demo", out=name)._flags.out == Path(name)
+    assert sesame.open("bert_base", scale="tiny", data="demo", output_dir=name)._flags.output_dir == Path(name)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["train", "bert_base", "--out", ""],
-        ["ui", "--out="],
+        ["train", "bert_base", "--output-dir", ""],
+        ["ui", "--output-dir="],
         ["export", "bert_base", ""],
-        ["doctor", "--out", ""],
-        ["eval", "bert_base", "--submit", ""],
-        ["eval", "bert_base", "--submit="],
+        ["doctor", "--output-dir", ""],
+        ["eval", "bert_base", "--leaderboard-dir", ""],
+        ["eval", "bert_base", "--leaderboard-dir="],
     ],
 )
 def test_no_folder_at_all_is_not_this_one(
     words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--out "$OUT"` with a variable that was not set wrote into the current folder."""
+    """`--output-dir "$OUT"` with a variable that was not set wrote into the current folder."""
     assert "is empty, as a variable that is not set" in refused(words, elsewhere, capsys)
 
 
-@pytest.mark.parametrize("words", [["train", "bert_base", "--out", "caf\udce9"], ["export", "bert_base", "caf\udce9"]])
+@pytest.mark.parametrize(
+    "words", [["train", "bert_base", "--output-dir", "caf\udce9"], ["export", "bert_base", "caf\udce9"]]
+)
 def test_a_name_that_is_no_text_is_refused(
     words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,10 +146,10 @@ def test_a_name_that_is_no_text_is_refused(
     ("option", "words"),
     [
         ("recipe", ["check"]),
-        ("--on", ["check", "gpt2", "--on"]),
+        ("--cluster", ["check", "gpt2", "--cluster"]),
         ("--scale", ["check", "gpt2", "--scale"]),
         ("--data", ["corpus", "gpt2", "--dry-run", "--data"]),
-        ("--out", ["corpus", "gpt2", "--data", "demo", "--dry-run", "--out"]),
+        ("--output-dir", ["corpus", "gpt2", "--data", "demo", "--dry-run", "--output-dir"]),
     ],
 )
 def test_what_can_be_no_path_is_refused(
@@ -153,6 +157,6 @@ def test_what_can_be_no_path_is_refused(
 ) -> None:
     """It was "OSError: File name too long", or "embedded null byte"."""
     message = refused([*words, name], elsewhere, capsys)
-    is_null_byte = option == "--out" and "\0" in name  # which the library that reads the options refuses before
-    assert ("Invalid value for '--out'" if is_null_byte else f"{option} is {name[:3]!r}"[:-1]) in message
+    is_null_byte = option == "--output-dir" and "\0" in name  # which the library that reads the options refuses before
+    assert ("Invalid value for '--output-dir'" if is_null_byte else f"{option} is {name[:3]!r}"[:-1]) in message
     assert len(message) < 300

@@ -13,6 +13,8 @@ import pytest
 
 from orchestration import cli, jobs
 from orchestration.cli import main
+from orchestration.cli.groups import TextOptions
+from orchestration.cli.shared import flags_of, job_command
 from orchestration.config import names
 from orchestration.jobs import Flags, open_job, pretrain, ray_stages
 from orchestration.terminal import output, waiting
@@ -33,13 +35,13 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def flags(tmp_path: Path, text: Path) -> list[str]:
-    return ["bert_base", "--scale", "tiny", "--data", str(text), "--out", str(tmp_path / "out")]
+    return ["bert_base", "--scale", "tiny", "--data", str(text), "--output-dir", str(tmp_path / "out")]
 
 
 @pytest.fixture
 def made(tmp_path: Path, text: Path, flags: list[str]) -> list[str]:
     """Flags of a job whose corpus is made (of another text, which the tests need not build)."""
-    stage = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(text)], out=tmp_path / "out")).plan.corpus
+    stage = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=tmp_path / "out")).plan.corpus
     mini_corpus(stage.folder)
     stage.finish()
     return flags
@@ -56,7 +58,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 TRAINED = {"step": 4, "tokens": 5, "loss": 2.5, "evaluation": {}}
-NO_MORE = "plan: --table is of published runs and takes no recipe and no other flag but --json"
+NO_MORE = "plan: --published takes no recipe and no other option except --json"
 NO_RECIPE = "is not one of the recipes (`sesame recipes` lists them) and not a .yaml file"
 CORPORA = f"({', '.join(names('corpora'))})"
 BAD = {
@@ -70,16 +72,16 @@ BAD = {
     "optimizer.learnig_rate is not a key of optimizer; did you mean optimizer.learning_rate?",
     "check gpt2 cluster.num_wokers=1": "override cluster.num_wokers=1: "
     "num_wokers is not a key of the file; did you mean num_workers?",
-    "check gpt2 --on gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, "
+    "check gpt2 --cluster gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, "
     "dataflow, flink, local, one_gpu, portable, spark) and not a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
     "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optimizer.learning_rate=VALUE",
     "check gpt2 --quux red": "No such option: --quux",
-    "eval gpt2 --seeds 0": "Invalid value for '--seeds': allowed is a number from 1 up",
-    "eval gpt2 --steps 1.5": "Invalid value for '--steps': allowed is a whole number",
-    "sample gpt2 x --temperature hot": "Invalid value for '--temperature': allowed is a number",
-    "eval gpt2 --features middle": "Invalid value for '--features': 'middle' is not one of 'none', 'last', "
-    "'last_four', 'mix'.",
+    "eval gpt2 --num-seeds 0": "Invalid value for '--num-seeds': allowed is a number from 1 up",
+    "eval gpt2 --max-steps 1.5": "Invalid value for '--max-steps': allowed is a whole number",
+    "generate gpt2 x --temperature hot": "Invalid value for '--temperature': allowed is a number",
+    "eval gpt2 --frozen-features middle": "Invalid value for '--frozen-features': 'middle' is not one of 'none', "
+    "'last', 'last_four', 'scalar_mix'.",
     "check gpt2 engine.precision=bf16": "override engine.precision=bf16: engine belongs to the cluster; write "
     "cluster.engine.precision=bf16",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "
@@ -92,12 +94,11 @@ BAD = {
     "check bert_base model.type_vocab_size=1": "bert_base: data.packing: segment_pair marks 2 segments, "
     "model encoder tells 1 apart; use model kind encoder or two_stream or generator_discriminator with type_vocab_size "
     "2",
-    "plan gpt2 --budget 5usd --deadline 1d": "plan: --budget and --deadline are both given; ask for one of "
-    "them at a time",
-    "plan gpt2 --table": NO_MORE,
-    "plan --table --on 8xh100": NO_MORE,
-    "plan --table --deadline 1d": NO_MORE,
-    "check gpt2 --on one_gpu cluster.gpu_type=nonsense": "gpu_type is 'nonsense', allowed is v100_16gb, v100, "
+    "plan gpt2 --budget 5usd --deadline 1d": "plan: --budget and --deadline are both given; give one of them",
+    "plan gpt2 --published": NO_MORE,
+    "plan --published --cluster 8xh100": NO_MORE,
+    "plan --published --deadline 1d": NO_MORE,
+    "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "gpu_type is 'nonsense', allowed is v100_16gb, v100, "
     "a100_40gb, a100, h100, h200, b200, l40s, l4, a10g, or nothing: the devices of this machine",
     "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: gpu_type is 'h100', allowed is empty with "
     "device cpu",
@@ -106,18 +107,19 @@ BAD = {
     "check GPT2": "GPT2 is not one of the recipes (`sesame recipes` lists them) and not a .yaml file; "
     "did you mean gpt2?",
     "check gpt2.yaml": "gpt2.yaml: no such file; did you mean gpt2, of the recipes that Sesame has?",
-    "check gpt2 --on 8xh100.yaml": "8xh100.yaml: no such file; did you mean 8xh100, of the clusters that Sesame has?",
+    "check gpt2 --cluster 8xh100.yaml": "8xh100.yaml: no such file; did you mean 8xh100, of the clusters "
+    "that Sesame has?",
     "check gpt2 --data=": "--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus",
     "check gpt2 init_checkpoint=docs": "init_checkpoint is docs: "
     "has none of config.json, spec.json, manifest.json; give one that `sesame "
     "export` or transformers made",
     "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
     "no such folder; give one that `sesame export` or transformers made",
-    "check gpt2 --on local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
+    "check gpt2 --cluster local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
     "ray_address is 'http://head:8265', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
-    "check gpt2 --on cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
+    "check gpt2 --cluster cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
     "ray_address is 'head:99999', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
-    "check gpt2 --on 8xh100 cluster.usd_per_device_hour=.inf": "override cluster.usd_per_device_hour=.inf: "
+    "check gpt2 --cluster 8xh100 cluster.usd_per_device_hour=.inf": "override cluster.usd_per_device_hour=.inf: "
     "usd_per_device_hour is inf, allowed is US dollars from 0 to a million",
     "check gpt2 cluster.hang_timeout_minutes=.inf": "override cluster.hang_timeout_minutes=.inf: "
     "hang_timeout_minutes is inf, allowed is a number of minutes from 0 (never) up",
@@ -132,7 +134,8 @@ BAD = {
     "status --address http://127.0.0.1:99999": "--address is http://127.0.0.1:99999, allowed is http://HOST:PORT of a "
     "Ray dashboard (8265; 6379 and ray:// are others)",
     "inspect ./docs": "./docs: has no pretrain.json, so it is no run; give the folder of one, its name, or a recipe",
-    "train gpt2 --data demo --out README.md": "--out README.md: is there and is no folder; give another one",
+    "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: is there and is no folder; "
+    "give another one",
     "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped: say where yours is with "
     "--data PATH, or take --data demo",
 }
@@ -166,7 +169,7 @@ def test_an_eval_without_a_run_says_how_to_train_it(capsys, flags):
     assert line.endswith(f"do it with `sesame train {' '.join(flags)}`")
 
 
-MT_NLG = ["mt_nlg_530b", "--on", "one_gpu", "--data", "demo"]
+MT_NLG = ["mt_nlg_530b", "--cluster", "one_gpu", "--data", "demo"]
 
 
 @pytest.mark.one_in(3)
@@ -176,7 +179,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
     capsys, monkeypatch, tmp_path: Path, verb: str, more: list[str]
 ) -> None:
     """The corpus was made first, and a dry run said what it would do."""
-    words = [verb, *MT_NLG, "--out", str(tmp_path / "out"), *more]
+    words = [verb, *MT_NLG, "--output-dir", str(tmp_path / "out"), *more]
     assert main(words) == 4
     (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
     assert "this machine has none" in line
@@ -189,13 +192,24 @@ def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
 
 @pytest.mark.parametrize("verb", ["run", "train"])
 def test_what_was_assumed_of_the_devices_is_said(capsys, tmp_path: Path, verb: str) -> None:
-    words = ["bert_base", "--on", "cpu_cluster", "--data", "demo", "--out", str(tmp_path / "out"), "--dry-run"]
+    words = [
+        "bert_base",
+        "--cluster",
+        "cpu_cluster",
+        "--data",
+        "demo",
+        "--output-dir",
+        str(tmp_path / "out"),
+        "--dry-run",
+    ]
     assert main([verb, *words]) == 0
     assert "each machine of the cluster assumed to be like this one" in capsys.readouterr().err.splitlines()
 
 
 def test_a_login_in_the_address_of_a_cluster_is_refused_and_not_shown(capsys) -> None:
-    code, line = refused(capsys, "check", "gpt2", "--on", "cpu_cluster", "cluster.ray_address=ray://me:secretpw@head:1")
+    code, line = refused(
+        capsys, "check", "gpt2", "--cluster", "cpu_cluster", "cluster.ray_address=ray://me:secretpw@head:1"
+    )
     assert code == 2
     assert line.endswith("address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
     assert "secretpw" not in line
@@ -213,15 +227,25 @@ def test_a_run_of_two_steps_is_allowed(capsys) -> None:
 
 
 def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_path: Path, text: Path) -> None:
-    words = ["bert_base", "--scale", "tiny", "--on", "one_gpu", "--data", str(text), "--out", str(tmp_path / "out")]
-    flags = Flags(recipe="bert_base", scale="tiny", on="one_gpu", data=[str(text)], out=tmp_path / "out")
+    words = [
+        "bert_base",
+        "--scale",
+        "tiny",
+        "--cluster",
+        "one_gpu",
+        "--data",
+        str(text),
+        "--output-dir",
+        str(tmp_path / "out"),
+    ]
+    flags = Flags(recipe="bert_base", scale="tiny", cluster="one_gpu", data=[str(text)], output_dir=tmp_path / "out")
     open_job(flags).plan.run.finish()
     assert main(["train", *words, "--dry-run"]) == 0
     assert main(["train", *words, "--dry-run", "--resume", "never"]) == 4
 
 
 def test_what_is_next_runs_on_the_same_cluster(capsys) -> None:
-    on = ["gpt2", "cluster.num_workers=4", "--on", "8xh100"]
+    on = ["gpt2", "cluster.num_workers=4", "--cluster", "8xh100"]
     assert answer(capsys, "plan", *on)["next"] == [f"sesame check {' '.join(on)}"]
     assert answer(capsys, "check", *on)["next"] == [f"sesame run {' '.join(on)}"]
 
@@ -251,7 +275,7 @@ def test_packages_that_dataflow_lacks_are_named_before_mlflow_hears_of_a_run(
 
     monkeypatch.setattr(running, "_DATAFLOW", "apache_beam.no_such_module")
     for more in ([], ["--dry-run"]):
-        assert main(["corpus", *flags, "--on", "dataflow", *more]) == 4
+        assert main(["corpus", *flags, "--cluster", "dataflow", *more]) == 4
         assert capsys.readouterr().err.splitlines()[-1].endswith("run pip install 'apache_beam[gcp]'")
     assert not list((tmp_path / "out").glob("mlflow*"))
 
@@ -272,8 +296,9 @@ def test_a_step_after_the_last_is_refused(capsys, made):
         (Preempted("stopped after step 7"), 75, "stopped after step 7"),
         (KeyboardInterrupt("stopped after step 7"), 130, "stopped after step 7"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (PermissionError(13, "No", "/x"), 2, "/x: No; check the path and its permissions, or give another --out"),
-        (OSError(36, "Long", "/x"), 2, "/x: Long; check the path and its permissions, or give another --out"),
+        (PermissionError(13, "No", "/x"), 2, "/x: No; check the path and its permissions, "
+            "or give another --output-dir"),
+        (OSError(36, "Long", "/x"), 2, "/x: Long; check the path and its permissions, or give another --output-dir"),
     ],
 )  # fmt: skip
 def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code, said):
@@ -326,29 +351,29 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
 
 
 def test_check_says_what_it_found_and_what_is_next(capsys):
-    assert main(["check", "bert_base", "--on", "one_gpu"]) == 0
+    assert main(["check", "bert_base", "--cluster", "one_gpu"]) == 0
     first, *notes, second = capsys.readouterr().out.splitlines()
     assert first.startswith("ok  bert_base  1,000,000 steps, 4.3e10 tokens, 1 worker of cluster")
     assert all("assumed" in note for note in notes)  # of a GPU, where this machine has none
-    assert second == "next  sesame run bert_base --on one_gpu"
+    assert second == "next  sesame run bert_base --cluster one_gpu"
 
 
 @pytest.mark.parametrize("cluster", names("clusters"))
 def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
     """BERT's batches of 256 rows do not do for 1,024 workers; RoBERTa's of 8,192 do. Its layers have no 35 stages."""
     if cluster == "1024xh100":
-        assert main(["check", "roberta_base", "--on", cluster]) == 0
-        assert main(["check", "bert_base", "--on", cluster]) == 2
+        assert main(["check", "roberta_base", "--cluster", cluster]) == 0
+        assert main(["check", "bert_base", "--cluster", cluster]) == 2
         assert "fewer rows than the 1024 workers" in capsys.readouterr().err
     elif cluster == "2240xa100":
-        assert main(["check", "mt_nlg_530b", "--on", cluster]) == 0
-        assert main(["check", "bert_base", "--on", cluster]) == 2
+        assert main(["check", "mt_nlg_530b", "--cluster", cluster]) == 0
+        assert main(["check", "bert_base", "--cluster", cluster]) == 2
         assert (
             "model.num_hidden_layers is 12, allowed is at least one for each of the 35 stages"
             in capsys.readouterr().err
         )
     else:
-        assert main(["check", "bert_base", "--on", cluster]) == 0
+        assert main(["check", "bert_base", "--cluster", cluster]) == 0
         assert f"of cluster {cluster} " in capsys.readouterr().out
 
 
@@ -393,20 +418,20 @@ def test_a_corpus_is_made_where_its_cluster_says(capsys, flags, tmp_path: Path):
         name = given.partition("=")[0]
         assert capsys.readouterr().err.splitlines()[-1].startswith(f"sesame: Beam options: {name!r} is unknown to Beam")
     for more in (["--dry-run"], []):
-        assert main(["corpus", *flags, "--on", str(cluster), *more]) == 2
+        assert main(["corpus", *flags, "--cluster", str(cluster), *more]) == 2
         said = capsys.readouterr().err.splitlines()[-1]
         assert said.startswith("sesame: Beam options: 'flink_mastr' is unknown to Beam")
     assert not list((tmp_path / "out").rglob("*.arrow"))
     cluster.write_text("name: mine\nbeam: {runner: FlinkRunner, options: {parallelism: 4}}\n")
-    assert main(["corpus", *flags, "--on", str(cluster), "--dry-run"]) == 0
-    assert f"--on {cluster}" in Flags(recipe="gpt2", on=str(cluster)).command("corpus")
+    assert main(["corpus", *flags, "--cluster", str(cluster), "--dry-run"]) == 0
+    assert f"--cluster {cluster}" in Flags(recipe="gpt2", cluster=str(cluster)).command("corpus")
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        ["corpus", "--card", "--rows", "--", "--direct_num_workers=2"],
-        ["run", "--seeds=5", "--labels=50", "--resume=never"],
+        ["corpus", "--data-card", "--materialize", "--", "--direct_num_workers=2"],
+        ["run", "--num-seeds=5", "--max-train-samples=50", "--resume=never"],
         ["train", "--resume=must", "--save-every=7"],
     ],
     ids=lambda more: more[0],
@@ -463,18 +488,22 @@ def test_inspect_marks_what_is_masked(capsys, made):
 def test_doctor_answers_and_ends_with_4_where_something_is_fatal(capsys, monkeypatch, tmp_path: Path):
     from orchestration.terminal import doctor
 
-    assert {"what", "found", "remedy", "fatal"} == set(answer(capsys, "doctor", "--out", str(tmp_path))["findings"][0])
+    assert {"what", "found", "remedy", "fatal"} == set(
+        answer(capsys, "doctor", "--output-dir", str(tmp_path))["findings"][0]
+    )
     monkeypatch.setattr(doctor, "LIBRARIES", ("no-such-library",))
-    assert main(["doctor", "--out", str(tmp_path)]) == 4
+    assert main(["doctor", "--output-dir", str(tmp_path)]) == 4
 
 
 def test_quick_answers_import_nothing_heavy(tmp_path: Path, text: Path):
     program = f"""
 import sys
 from orchestration.cli import main
+from orchestration.cli.groups import TextOptions
+from orchestration.cli.shared import flags_of, job_command
 assert main(["--help"]) == 0
 assert not {{"pydantic", "pyarrow", "numpy"}} & set(sys.modules), "help"
-dry_run = ["run", "bert_base", "--data", {str(text)!r}, "--out", {str(tmp_path)!r}, "--dry-run"]
+dry_run = ["run", "bert_base", "--data", {str(text)!r}, "--output-dir", {str(tmp_path)!r}, "--dry-run"]
 codes = [main(words) for words in (["recipes"], ["check", "bert_base"], dry_run)]
 assert codes == [0, 0, 0], codes
 main(["doctor"])
@@ -499,7 +528,7 @@ class Stop:
             raise ResourceError(f"imports {name}")
 
 
-MORE = {"export": ["to"], "register": ["--as", "mine"]}  # what these verbs need besides
+MORE = {"export": ["to"], "register": ["--name", "mine"]}  # what these verbs need besides
 
 
 @contextmanager
@@ -525,7 +554,8 @@ def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delattr(jobs, module, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Stop(name), *sys.meta_path])
-    monkeypatch.setattr(cli, "waiting", said_at_once)
+    for module in [name for name in sys.modules if name.startswith("orchestration.cli.")]:
+        monkeypatch.setattr(sys.modules[module], "waiting", said_at_once, raising=False)
     assert main([verb, *flags, *MORE.get(verb, ())]) == 4
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2:] == [f"{stage} ...", f"sesame: imports {name}"]
@@ -593,7 +623,15 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
         "sources: [{kind: text, path: north.txt, document_unit: line}, "
         "{kind: text, path: south.txt, document_unit: line}]\n"
     )
-    job_flags = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out")]
+    job_flags = [
+        "bert_base",
+        "--scale",
+        "tiny",
+        "--data",
+        str(tmp_path / "mine.yaml"),
+        "--output-dir",
+        str(tmp_path / "out"),
+    ]
     job_flags += [
         "data.tokenizer.vocab_size=200",
         "phases.0.steps=6",
@@ -601,12 +639,12 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
         "optimizer.warmup_steps=2",
         "cluster.num_workers=1",
     ]
-    small = ["--seeds", "1", "--labels", "8", "--progress", "none"]
+    small = ["--num-seeds", "1", "--max-train-samples", "8", "--progress", "none"]
 
     assert main(["run", *job_flags, *small, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert first["result"]["step"] == 6
-    assert {score["task"] for score in first["scores"]} == {"source", "follows", "cloze"}
+    assert {score["task"] for score in first["scores"]} == {"source_classification", "next_sentence", "cloze"}
 
     assert main(["run", *job_flags, *small, "--json"]) == 0
     said = capsys.readouterr()
@@ -614,11 +652,11 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     assert said.err.count("done, skipped") == 4
 
     run = Path(first["folder"]).name
-    assert main(["export", run, str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 0
+    assert main(["export", run, str(tmp_path / "hf"), "--output-dir", str(tmp_path / "out")]) == 0
     assert (tmp_path / "hf" / "model.safetensors").is_file()
-    assert main(["export", run, str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
-    assert main(["inspect", run, "--out", str(tmp_path / "out"), "--rows", "1"]) == 0
-    assert main(["eval", run, "--out", str(tmp_path / "out"), *small, "--json"]) == 0
+    assert main(["export", run, str(tmp_path / "hf"), "--output-dir", str(tmp_path / "out")]) == 2
+    assert main(["inspect", run, "--output-dir", str(tmp_path / "out"), "--rows", "1"]) == 0
+    assert main(["eval", run, "--output-dir", str(tmp_path / "out"), *small, "--json"]) == 0
 
 
 def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_well(
@@ -643,14 +681,17 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
     monkeypatch.setattr(ray_stages.evaluate, "evaluate", evaluated)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     words = [*made, "eval_tasks=[sst2,glue,squad2,cnndm,wikitext2]", "--progress", "none", "--json"]
-    assert main(["run", *words, "--data-dir", str(reviews(tmp_path / "data")), "--labels", "8"]) == 0
+    assert main(["run", *words, "--task-data-dir", str(reviews(tmp_path / "data")), "--max-train-samples", "8"]) == 0
     (score,) = json.loads(capsys.readouterr().out)["scores"]
     assert (scored, score["task"], score["random"]) == (["sst2"], "sst2", [0.5, 0.75])
     for task in ("cola", "mnli", "squad2", "cnndm", "wikitext2"):
         (line,) = [one for one in caplog.messages if one.startswith(f"left out: task {task}: ")]
         assert str(tmp_path / "data") in line
     failed.append(Diverged("sst2, pretrained: loss nan"))  # of a task that was begun: no score, and no success
-    assert main(["run", *words, "--data-dir", str(tmp_path / "data"), "--labels", "8"]) == Diverged.exit_code
+    assert (
+        main(["run", *words, "--task-data-dir", str(tmp_path / "data"), "--max-train-samples", "8"])
+        == Diverged.exit_code
+    )
     assert json.loads(capsys.readouterr().out)["result"]["step"]
 
 
@@ -660,7 +701,7 @@ def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, m
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     assert main(["run", *made, "eval_tasks=[glue,squad2]", "--progress", "none", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"] == []
-    assert "left out: glue, squad2: name the folder that has their files with --data-dir DIR" in caplog.messages
+    assert "left out: glue, squad2: name the folder that has their files with --task-data-dir DIR" in caplog.messages
 
 
 @pytest.mark.parametrize("verb", ["train", "run"])
@@ -689,9 +730,9 @@ def test_an_interval_of_no_steps_is_refused(capsys, made) -> None:
 
 
 def test_a_profile_is_of_some_steps_that_the_run_has(capsys, made) -> None:
-    code, said = refused(capsys, "train", *made, "--profile", "0")
-    assert (code, "'--profile'" in said) == (2, True)
-    code, said = refused(capsys, "train", *made, "--profile", "101")  # a trace of many has gigabytes
+    code, said = refused(capsys, "train", *made, "--profile-steps", "0")
+    assert (code, "'--profile-steps'" in said) == (2, True)
+    code, said = refused(capsys, "train", *made, "--profile-steps", "101")  # a trace of many has gigabytes
     assert code == 2
     assert "profile_steps is 101, allowed is a number of steps from 0 (none) to 100" in said
 
@@ -700,16 +741,16 @@ def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -
     asked = []
     for name in ("train", "train_held"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
-    assert main(["train", *made, "--on", "local", "eval_tasks=[follows]"]) == 0
+    assert main(["train", *made, "--cluster", "local", "eval_tasks=[next_sentence]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
     main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
-    assert cli._flags("bert_base", ()).command_line == "sesame check bert_base --data 'no://***@host/text'"
+    assert flags_of("bert_base", (), TextOptions()).command_line == "sesame check bert_base --data 'no://***@host/text'"
 
 
 def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
-    out = ["--as", "mine", "--out", str(tmp_path / "out")]
+    out = ["--name", "mine", "--output-dir", str(tmp_path / "out")]
     assert refused(capsys, "register", "no_such_run", *out) == (2, f"no_such_run {NO_RECIPE}")
-    code, said = refused(capsys, "register", *made, "--as", "mine")
+    code, said = refused(capsys, "register", *made, "--name", "mine")
     assert code == 2
     assert "not trained with these flags" in said
     folder = tmp_path / "out" / "runs" / "net-0123abcd"
@@ -726,13 +767,13 @@ def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
     code, said = refused(capsys, "register", "net-0123", *out)
     assert (code, said.startswith(f"{store}: no such store")) == (2, True)
     assert not store.exists()
-    assert refused(capsys, "register", "net-0123")[1:] == ("Missing option '--as'.",)
+    assert refused(capsys, "register", "net-0123")[1:] == ("Missing option '--name'.",)
 
 
 def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> None:
     found = Version("mine", "3", "models:/mine/3", "sqlite:////out/mlflow.db", True, "The [MASK] of the town")
     monkeypatch.setattr(pretrain, "register", lambda flags, name: found)
-    assert main(["register", "net-0123", "--as", "mine"]) == 0
+    assert main(["register", "net-0123", "--name", "mine"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("mine: version 3\n")
     (line,) = (line.removeprefix("next").strip() for line in said.splitlines() if line.startswith("next"))
@@ -740,13 +781,15 @@ def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> 
     assert words[:4] == ["env", "MLFLOW_TRACKING_URI=sqlite:////out/mlflow.db", "python", "-c"]
     assert "mlflow.pyfunc.load_model('models:/mine/3').predict('The [MASK] of the town')" in words[4]
     compile(words[4], "next", "exec")
-    assert main(["register", "net-0123", "--as", "mine", "--json"]) == 0
+    assert main(["register", "net-0123", "--name", "mine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["number"] == "3"
 
 
 def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_path):
     (tmp_path / "config.json").touch()
-    job = open_job(Flags(recipe="bert_base", overrides=[f"init_checkpoint={tmp_path}"], scale="tiny", out=tmp_path))
+    job = open_job(
+        Flags(recipe="bert_base", overrides=[f"init_checkpoint={tmp_path}"], scale="tiny", output_dir=tmp_path)
+    )
     assert job.pretraining().init_checkpoint == str(tmp_path)
     assert refused(capsys, "check", "bert_base", "init_checkpoint=/nowhere") == (
         2,
@@ -775,7 +818,7 @@ def test_commands_that_are_printed_can_be_given_to_a_shell(
 ) -> None:
     """A name with a blank was two words."""
     monkeypatch.chdir(tmp_path)
-    recipe = (Path(cli.__file__).parent / "recipes" / "bert_base.yaml").read_text(encoding="utf-8")
+    recipe = (Path(cli.__file__).parents[1] / "recipes" / "bert_base.yaml").read_text(encoding="utf-8")
     Path(ODD).write_text(recipe.replace("name: bert_base", "name: mine"), encoding="utf-8")
     assert main(words) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
@@ -784,4 +827,4 @@ def test_commands_that_are_printed_can_be_given_to_a_shell(
 
 def test_the_commands_about_a_job_are_quoted_too() -> None:
     words = ["sesame", "logs", "a job", "--follow", "--address", "http://host:1/?a b"]
-    assert shlex.split(cli._of_job("logs", "a job", "http://host:1/?a b", "--follow")) == words
+    assert shlex.split(job_command("logs", "a job", "http://host:1/?a b", "--follow")) == words

@@ -90,7 +90,7 @@ def test_a_command_line_is_kept_without_the_credentials_that_beam_is_given(
 
     monkeypatch.setattr(corpus, "corpus", look)
     micro = "cluster.engine.micro_batch_tokens=512"
-    mine = ["corpus", "gpt2", micro, "--scale", "tiny", "--data", "demo", "--out", str(tmp_path)]
+    mine = ["corpus", "gpt2", micro, "--scale", "tiny", "--data", "demo", "--output-dir", str(tmp_path)]
     assert main([*mine, "--", *words, "--parallelism=2"]) == 2
     (line,) = kept
     assert CANARY not in line
@@ -109,7 +109,7 @@ def test_a_value_that_is_no_word_is_refused_and_not_repeated(value: str) -> None
 
 def test_a_file_with_a_credential_is_refused_without_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.yaml").write_text(f"name: mine\nenv:\n  NCCL_DEBUG: WARN\n  HF_TOKEN: {CANARY}\n")
-    assert main(["check", "bert_base", "--on", str(tmp_path / "mine.yaml")]) == 2
+    assert main(["check", "bert_base", "--cluster", str(tmp_path / "mine.yaml")]) == 2
     said = capsys.readouterr().err
     assert "mine.yaml: env.HF_TOKEN is a credential in plain text" in said
     assert CANARY not in said
@@ -129,7 +129,16 @@ def test_what_is_lacking_is_one_line_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOT_THERE", raising=False)
-    values = ["gpt2", "cluster.env.HF_TOKEN=${NOT_THERE}", "--scale", "tiny", "--data", "demo", "--out", str(tmp_path)]
+    values = [
+        "gpt2",
+        "cluster.env.HF_TOKEN=${NOT_THERE}",
+        "--scale",
+        "tiny",
+        "--data",
+        "demo",
+        "--output-dir",
+        str(tmp_path),
+    ]
     said = "cluster: env.HF_TOKEN wants $NOT_THERE, which is not in the environment"
     verbs = [
         ["run"],
@@ -231,7 +240,7 @@ def test_a_file_that_is_torn_is_one_line_without_its_values_and_goes(
 def test_a_job_that_is_not_sent_leaves_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
-    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), out=tmp_path))
+    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
     with submission.sent_environment(job, "gpt2-1") as variables:
         (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert variables == {environment.FILE: str(file)}
@@ -247,7 +256,7 @@ def test_of_two_senders_at_once_the_one_that_is_refused_takes_its_own_file_away(
     """It took the file of the other one, whose job then failed."""
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
-    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), out=tmp_path))
+    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
     with submission.sent_environment(job, "gpt2-1") as variables:
         with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
             raise ResourceError("there is such a job")

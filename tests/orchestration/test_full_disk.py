@@ -19,15 +19,15 @@ UNFINISHED = (".tmp-*", ".*.unfinished", ".mlflow-*")
 KB = 1024
 VERBS = {  # the words of each, with TO for a folder to write to
     "corpus": "corpus bert_tiny data.tokenizer.vocab_size=600",
-    "corpus_again_with_a_card": "corpus bert_tiny --card",
-    "corpus_rows": "corpus bert_tiny --rows",
+    "corpus_again_with_a_card": "corpus bert_tiny --data-card",
+    "corpus_rows": "corpus bert_tiny --materialize",
     "train": "train gpt2 seed=3",
     "run": "run gpt2 seed=4",
     "eval": "eval gpt2 --csv CSV:text,label",
     "export": "export gpt2 TO",
     "export_without_heads": "export gpt2 TO --no-heads",
     "export_a_step": "export gpt2 TO --step 100",
-    "register": "register gpt2 --as mine",
+    "register": "register gpt2 --name mine",
 }
 
 
@@ -52,7 +52,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     out = tmp_path_factory.mktemp("out")
-    done = sesame("run", "gpt2", *FLAGS, "cluster.save_every=100", "--data", str(text), "--out", str(out))
+    done = sesame("run", "gpt2", *FLAGS, "cluster.save_every=100", "--data", str(text), "--output-dir", str(out))
     assert done.returncode == 0, done.stderr
     return out
 
@@ -72,7 +72,7 @@ def test_a_verb_that_cannot_write_says_so_in_one_line_and_leaves_nothing(
     table = text.with_name("mine.csv")
     table.write_text("text,label\n" + "".join(f"text {number} is {number % 2},{number % 2}\n" for number in range(200)))
     words = VERBS[verb].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
-    done = sesame(*words, *FLAGS, "--data", str(text), "--out", str(out), most_bytes=most_bytes)
+    done = sesame(*words, *FLAGS, "--data", str(text), "--output-dir", str(out), most_bytes=most_bytes)
     assert done.returncode in (2, 4), done.stderr
     assert "Traceback" not in done.stderr
     assert [line for line in done.stderr.splitlines() if line.startswith("sesame: ")] == done.stderr.splitlines()[-1:]
@@ -100,7 +100,7 @@ def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_first_command_of_a_folder_that_cannot_write_leaves_one_that_works(
     verb: str, text: Path, tmp_path: Path
 ) -> None:
-    flags = (*FLAGS, "--data", str(text), "--out", str(tmp_path))
+    flags = (*FLAGS, "--data", str(text), "--output-dir", str(tmp_path))
     done = sesame(verb, "gpt2", *flags, most_bytes=4 * KB)
     assert done.returncode in (2, 4), done.stderr
     assert "Traceback" not in done.stderr

@@ -274,10 +274,10 @@ class TestAFullDisk:
     ) -> None:
         source = write_stories(tmp_path / "stories.jsonl", kb=2000)
         words = ["corpus", "bert_base", "--scale", "tiny", "--data", str(source), "--progress", "none"]
-        assert main([*words, "--out", str(disk("3200k"))]) == 2
+        assert main([*words, "--output-dir", str(disk("3200k"))]) == 2
         said = capsys.readouterr()
         assert re.fullmatch(
             r"sesame: \S+: no disk space: need over 2\.\d MB, have 2\.\d MB; [^\n]+", said.err.splitlines()[-1]
         )
         assert "Traceback" not in said.err
-        assert main([*words, "--out", str(disk("64m"))]) == 0
+        assert main([*words, "--output-dir", str(disk("64m"))]) == 0

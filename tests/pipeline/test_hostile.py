@@ -190,7 +190,16 @@ def test_the_command_ends_with_3_where_too_much_cannot_be_read(
     (tmp_path / "in.jsonl").write_bytes(
         json_lines([{"text": story(number)} for number in range(9)]) + read.kinds["no JSON"].content
     )
-    words = ["corpus", "bert_base", "--scale", "tiny", "--data", str(tmp_path / "in.jsonl"), "--out", str(tmp_path)]
+    words = [
+        "corpus",
+        "bert_base",
+        "--scale",
+        "tiny",
+        "--data",
+        str(tmp_path / "in.jsonl"),
+        "--output-dir",
+        str(tmp_path),
+    ]
     assert main([*words, "--progress", "none"]) == 3
     said = capsys.readouterr().err.splitlines()[-1]
     assert "3 of 12 documents cannot be read (bad_json 3), allowed is a share of 0.05; look into " in said

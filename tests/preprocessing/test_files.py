@@ -37,7 +37,7 @@ def _held(to: Path) -> None:
 
 @pytest.mark.parametrize("write", [_write, _whole, _held])
 def test_where_no_folder_can_be_is_one_line(write: Callable[[Path], None]) -> None:
-    """`--out /proc/x` was a traceback."""
+    """`--output-dir /proc/x` was a traceback."""
     with pytest.raises(BadInput, match=r"^/proc/.*: no folder can be made there; give one on a disk$"):
         write(Path("/proc/x"))
 

@@ -28,7 +28,7 @@ def test_a_second_process_is_told_who_holds_the_folder_and_gets_it_when_that_is_
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        refused = rf"process {other.pid} on .* \(since .*\) is writing here.*--out"
+        refused = rf"process {other.pid} on .* \(since .*\) is writing here.*--output-dir"
         with pytest.raises(ResourceError, match=refused), held(tmp_path):
             pytest.fail("held by two")
     finally:

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
-from orchestration.config import Recipe, load, load_corpus
+from orchestration.cli import main
+from orchestration.config import Recipe, load, load_corpus, load_task
 from orchestration.config.keys import parts
 from pipeline.readers import recognise
 from preprocessing import renamed
 from preprocessing.errors import BadInput
 from preprocessing.spec import part
+from training.files import Formats
 from training.losses import Loss
 from training.specs import Trunk
+from training.tasks import Grid, Kinds, Split, TaskFile
+from training.tasks.writing import Writing
 
 KEYS = [row for row in renamed.table() if row.what == "key"]
 OF_RECIPES = {part.path.split(".")[0] for part in parts() if part.path}
@@ -52,30 +56,57 @@ def test_each_new_path_of_the_table_is_a_key() -> None:
     known = {f"{part.path}.{key.name}".strip(".") for part in parts() for key in part.keys}
     known |= {"reported_results.citation", "reported_results.setting"}  # of its free keys
     known |= {part.path for part in parts()} | {name.partition(".")[2] for name in known if "." in name}
-    assert [row.new for row in KEYS if row.new not in known] == []
+    of_recipes = [row.new for row in KEYS if not row.new.startswith("task.")]
+    assert [name for name in of_recipes if name not in known] == []
+    parts_of_tasks = [TaskFile, Split, Grid, Writing, *typing.get_args(Kinds), *typing.get_args(Formats)]
+    fields = {field.name for part in parts_of_tasks for field in dataclasses.fields(part)}
+    assert {row.new.rpartition(".")[2] for row in KEYS if row.new.startswith("task.")} <= fields
+
+
+def test_a_task_file_of_before_is_answered_line_by_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ntitle: t\nsource: s\nlicence: mine\nfiles:\n  dev: {paths: [a], format: {kind: whole, begin: 3},"
+        " or_else: [{paths: [b], format: {kind: csv}, member: x}]}\ntask: {kind: tag, labels: [O]}\n"
+        "grids: {bert: {rates: [1e-5], batches: [8], epochs: [1], source: me, features: mix}}\n"
+    )
+    with pytest.raises(BadInput) as refused:
+        load_task(str(tmp_path / "mine.yaml"))
+    lines = {line.partition("mine.yaml: ")[2] for line in str(refused.value).splitlines()}
+    assert lines >= {
+        "title was renamed to description in 0.2",
+        "files.dev.or_else.0.member was renamed to files.dev.fallbacks.0.archive_member in 0.2",
+        "files.dev.format.kind=whole was renamed to files.dev.format.kind=whole_file in 0.2",
+        "task.kind=tag was renamed to task.kind=token_classification in 0.2",
+        "grids.bert.rates was renamed to grids.bert.learning_rates in 0.2",
+        "grids.bert.features was renamed to grids.bert.frozen_features in 0.2",
+    }
+    assert all(line.endswith(" in 0.2") for line in lines), lines
+
+
+@pytest.mark.parametrize("row", [row for row in renamed.table() if row.what in ("option", "verb")], ids=str)
+def test_an_option_and_a_verb_of_before_are_answered(row: renamed.Rename, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [row.old] if row.what == "verb" else [row.kind or "run", "x", row.old, "1"]
+    assert main(words) == 2
+    old, new = (f"sesame {row.old}", f"sesame {row.new}") if row.what == "verb" else (row.old, row.new)
+    assert capsys.readouterr().err == f"sesame: {old} was renamed to {new} in 0.2\n"
 
 
 @pytest.mark.parametrize("row", [row for row in KEYS if "." in row.old], ids=lambda row: f"{row.kind}-{row.old}")
 def test_an_old_key_is_answered_with_the_new_one_by_full_path(row: renamed.Rename) -> None:
-    parent, _, key = row.old.rpartition(".")
-    top = parent.split(".")[0]
-    if key == row.new.rpartition(".")[2] and renamed.new_path(parent) == parent:
+    """Written inside of the innermost part whose path has not changed."""
+    steps = row.old.split(".")
+    paths = [".".join(steps[: end + 1]) for end in range(len(steps))]
+    changed = (at for at, path in enumerate(paths) if renamed.new_path(path, row.kind) != path)
+    first = next(changed, len(paths) - 1)
+    if row.old == row.new:
         return  # neither the key nor what it stands in has another name
-    if renamed.new_path(top) == top and top not in ("data", "objective", "phases"):
-        assert renamed.explain_key(renamed.new_path(parent), key, 1, row.kind, row.old) == [
-            f"{row.old} was renamed to {row.new} in 0.2"
-        ]
-        return
-    inside: dict[str, Any] = {key: 1} | ({"kind": row.kind} if row.kind else {})
-    for step in reversed(parent.split(".")[1:]):
-        inside = {step: inside}
-    place, name = ("", top) if top not in ("data", "objective", "phases") else (top, parent.split(".")[1:] or [key])
-    lines = (
-        renamed.explain_key("", name, inside)
-        if isinstance(name, str)
-        else renamed.explain_key(place, name[0], inside[name[0]], row.kind)
-    )
-    assert any(line.startswith(f"{row.old} ") and f" {row.new} in 0.2" in line for line in lines), lines
+    value: Any = 1
+    for number, step in enumerate(reversed(steps[first + 1 :])):
+        value = {step: value} | ({"kind": row.kind} if row.kind and not number else {})
+    place, given = ".".join(steps[:first]), paths[first].removeprefix("task.").replace("*", "dev")
+    lines = renamed.explain_key(place, steps[first], value, "" if first + 1 < len(steps) else row.kind, given)
+    old, new = (path.removeprefix("task.").replace("*", "dev") for path in (row.old, row.new))
+    assert f"{old} was renamed to {new} in 0.2" in lines
 
 
 @pytest.mark.parametrize(

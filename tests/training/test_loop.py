@@ -171,8 +171,8 @@ def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
     assert set(logged[8]) == {
         "train/loss", "train/masked_tokens/loss", "train/masked_accuracy", "train/perplexity",
         "train/sentence_pair/loss",
-        "train/pair_accuracy", "train/lr", "train/grad_norm", "train/skipped_steps", "train/tokens",
-        "perf/tokens_per_s", "perf/step_s",
+        "train/pair_accuracy", "train/learning_rate", "train/grad_norm", "train/skipped_steps", "train/tokens",
+        "perf/tokens_per_second", "perf/step_time_s",
     }  # fmt: skip
     assert set(logged[10]) == {
         "eval/loss", "eval/masked_tokens/loss", "eval/masked_accuracy", "eval/perplexity", "eval/sentence_pair/loss",

@@ -132,10 +132,10 @@ def test_rates_are_means_since_the_last_report_without_what_was_skipped(monkeypa
         clock.add(Work(tokens=100, squares=0, targets=0))
         pass_(10.0)
         clock.skip()
-    assert clock.report() == {"perf/tokens_per_s": 50.0, "perf/step_s": 2.0}
+    assert clock.report() == {"perf/tokens_per_second": 50.0, "perf/step_time_s": 2.0}
     pass_(0.5)
     clock.add(Work(tokens=100, squares=0, targets=0))
-    assert clock.report() == {"perf/tokens_per_s": 200.0, "perf/step_s": 0.5}
+    assert clock.report() == {"perf/tokens_per_second": 200.0, "perf/step_time_s": 0.5}
 
 
 def test_mfu_is_the_share_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:

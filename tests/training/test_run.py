@@ -12,7 +12,7 @@ from training.run import Run, stored, stored_run, write_run
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """A folder of `--out` with a corpus and a run."""
+    """A folder of `--output-dir` with a corpus and a run."""
     corpus = mini_corpus(tmp_path / "out" / "corpora" / "mini", num_train=3, num_validation=1)
     folder = tmp_path / "out" / "runs" / "bert"
     folder.mkdir(parents=True)

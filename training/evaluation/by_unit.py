@@ -25,7 +25,7 @@ def units_of(
 def _with_first_metric(task: Any) -> Any:
     """The task with its first metric alone, where its file may name them."""
     if isinstance(task, TextToText):
-        return replace(task, of=_with_first_metric(task.of))
+        return replace(task, task=_with_first_metric(task.task))
     has_key = any(key.name == "metrics" for key in fields(task))
     return replace(task, metrics=task.metrics[:1]) if has_key else task
 

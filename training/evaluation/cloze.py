@@ -56,7 +56,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tenso
     trunk, masks = model.spec.model, isinstance(head, MaskedTokensHead)
     is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.mem_len and isinstance(table, Tensor)
     if head is None or not is_one or not (vocab.mask is not None if masks else trunk.attention_mask == "causal"):
-        raise BadInput(f"task cloze: this {trunk.kind} fills in no single word; leave the task out of evals")
+        raise BadInput(f"task cloze: this {trunk.kind} fills in no single word; leave the task out of eval_tasks")
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):
         some = blanks[start : start + BATCH]

@@ -32,7 +32,7 @@ class Budget:
 
     def tuning(self, seed: int) -> Tuning:
         """The fine-tuning of this budget, with a seed for rows, their order, the head and dropout."""
-        return Tuning(peak=self.peak, batch=self.batch, steps=self.steps, seed=seed)
+        return Tuning(learning_rate=self.peak, batch_size=self.batch, max_steps=self.steps, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def finetune(
     with torch.random.fork_rng(devices=[]):
         model = TaskModel(spec.model, targets, spec.vocab_size, seed)
         random = [] if weights is None else model.take_over(weights)
-        engine = engine_of(model, tuning.optim(tuning.steps), machine, groups(model, tuning))
+        engine = engine_of(model, tuning.optim(tuning.max_steps), machine, groups(model, tuning))
         tune(engine, train, tuning, machine.micro_batch_tokens, lambda done, _: on_step(done))
     log_p = np.empty((len(task.test), len(task.classes)), np.float32)
     for numbers, heads in outputs(model, examples_of(task.test), torch.device(machine.device)):

@@ -77,7 +77,7 @@ class ReadsSource:
 
     @property
     def target(self) -> Target:
-        return TargetTokens(bias=self.loss.bias, smoothing=self.how.smoothing)
+        return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
 
     @property
     def room(self) -> int:
@@ -92,7 +92,7 @@ class ReadsSource:
         return found
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
-        return _ended(self.vocab.encode(text), self.vocab, min(self.how.max_new, self.trunk.longest))
+        return _ended(self.vocab.encode(text), self.vocab, min(self.how.max_new_tokens, self.trunk.longest))
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         row = _row([self.start, *answer[:-1]], answer)
@@ -122,14 +122,14 @@ class GoesOn:
             raise BadInput(
                 f"{with_article(self.trunk.kind)} is not fine-tuned to write; give a decoder, or one with an encoder"
             )
-        return TargetTokens(bias=self.loss.bias, smoothing=self.how.smoothing)
+        return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
 
     @property
     def room(self) -> int:
-        return _room(self.trunk.longest - self.how.max_new - 1, self.how)
+        return _room(self.trunk.longest - self.how.max_new_tokens - 1, self.how)
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
-        return _ended(self.vocab.encode(self.how.delimiter + text), self.vocab, self.how.max_new)
+        return _ended(self.vocab.encode(self.how.target_delimiter + text), self.vocab, self.how.max_new_tokens)
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         first = self._first(question)
@@ -154,20 +154,20 @@ class FillsInMasks:
 
     @property
     def target(self) -> Target:
-        return MaskedTargetTokens(transform=self.loss.transform, smoothing=self.how.smoothing)
+        return MaskedTargetTokens(transform=self.loss.transform, smoothing=self.how.label_smoothing)
 
     @property
     def room(self) -> int:
-        return _room(self.trunk.longest - self.how.max_new - len(_around(self.vocab, [])), self.how)
+        return _room(self.trunk.longest - self.how.max_new_tokens - len(_around(self.vocab, [])), self.how)
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
-        return _ended(self.vocab.encode(text), self.vocab, self.how.max_new)
+        return _ended(self.vocab.encode(text), self.vocab, self.how.max_new_tokens)
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         read = _around(self.vocab, question)
         ids_S, place_S = np.array([*read, *answer], np.int32), np.arange(len(read) + len(answer), dtype=np.int32)
         written_S = place_S >= len(read)
-        hit_S = written_S & (rng.random(len(ids_S)) < self.how.mask)
+        hit_S = written_S & (rng.random(len(ids_S)) < self.how.target_mask_prob)
         if not hit_S.any():  # a row without a target teaches nothing
             hit_S[len(read) + int(rng.integers(len(answer)))] = True
         first, second = self.blank.segments
@@ -190,7 +190,7 @@ class FillsInMasks:
 def form_of(net: Net, how: Writing) -> Form:
     """How a net writes; BadInput where it does not, as those of two nets."""
     trunk, vocab = net.spec.model, net.vocab
-    if how.decoder == "fresh":
+    if how.decoder == "random":
         return ReadsSource(with_decoder(trunk), NextToken(), vocab, how, plain=False)
     if isinstance(trunk, EncoderDecoder):
         return ReadsSource(trunk, _next_token(net.spec.losses), vocab, how, plain=trunk.begins_with_padding)
@@ -238,7 +238,7 @@ def copies_of(form: Form, examples: int, tuning: Tuning) -> tuple[int, Tuning]:
     epoch, so that no row is read twice with the same ones."""
     if form.blank is None:
         return 1, tuning
-    epochs = tuning.steps * tuning.batch / examples if tuning.steps else tuning.epochs
+    epochs = tuning.max_steps * tuning.batch_size / examples if tuning.max_steps else tuning.epochs
     copies = max(1, ceil(epochs))
     return copies, replace(tuning, epochs=tuning.epochs / copies)
 
@@ -250,8 +250,11 @@ def _next_token(losses: Sequence[Loss]) -> NextToken:
 
 def _room(room: int, how: Writing) -> int:
     if room < LEAST_ROOM:
-        raise BadInput(f"answers of {how.max_new} tokens leave no room for a question; ask for shorter ones (max_new)")
-    return min(room, how.source or room)
+        raise BadInput(
+            f"answers of {how.max_new_tokens} tokens leave no room for a question; ask for shorter ones "
+            f"(max_new_tokens)"
+        )
+    return min(room, how.max_source_length or room)
 
 
 def _around(vocab: Vocab, ids: Sequence[int]) -> list[int]:

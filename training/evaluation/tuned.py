@@ -55,12 +55,12 @@ def finetuned(
     """
     machine = machine or Machine()
     task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.model)
-    if tuning.start != begins:
+    if tuning.init_task != begins:
         had = f"weights that were fine-tuned on {begins}" if begins else "pretrained weights"
-        raise BadInput(f"tuning.start is {tuning.start!r}, this net has {had}; fine-tune on that task first")
-    wanted = tuning.length or length
+        raise BadInput(f"tuning.init_task is {tuning.init_task!r}, this net has {had}; fine-tune on that task first")
+    wanted = tuning.max_seq_length or length
     length = min(wanted, trunk.longest)
-    inserts = len(INSERTS) if tuning.form == "gpt1" else 0
+    inserts = len(INSERTS) if tuning.input_format == "gpt1" else 0
     rows = net.spec.vocab_size
     vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
     train = _encoded(task, items["train"], vocab, length, training=True)
@@ -84,7 +84,7 @@ def finetuned(
 
     with torch.random.fork_rng(devices=[]):
         targets = tuning.targets(task.targets())
-        more: dict[str, Any] = {"features": tuning.features, "new_rows": inserts}
+        more: dict[str, Any] = {"features": tuning.frozen_features, "new_rows": inserts}
         model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         random = [] if net.weights is None else model.take_over(net.weights)
         engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
@@ -134,11 +134,11 @@ class Best:
     ) -> Self | None:
         """What answers the split `dev` as often as a tuning of so many steps says; None where its last weights count.
         BadInput where there is no such split, "", or no worker has the whole net."""
-        if not (number := tuning.dev_evaluations):
+        if not (number := tuning.num_evaluations):
             return None
         if not dev or (machine.zero_stage == 3 and not is_alone(machine)):
             why = "with engine.zero_stage 3 no worker has the whole net" if dev else "no labelled dev split is at hand"
-            raise BadInput(f"tuning.dev_evaluations is {number}: {why}; use another grid")
+            raise BadInput(f"tuning.num_evaluations is {number}: {why}; use another grid")
         return cls(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
 
     def evaluate(self, done: int, model: TaskModel) -> None:

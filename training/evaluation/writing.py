@@ -58,14 +58,14 @@ def written(
     """What the net writes for the items of all splits but `train`, and how it scores.
 
     With `tuning` it is fine-tuned on `train` first, without examples in prompts; else it writes as it is, with
-    `writing.shots` examples from `train` (`writing.tunes` says which of both a task wants).
+    `generation.num_fewshot` examples from `train` (`generation.tunes` says which of both a task wants).
     In float32, or fine-tuned in the precision of the machine with the other workers of a group; the global generator is
     as it was before.
     BadInput where the net does not write, or only once fine-tuned, or the tuning has what is not for writing, or is to
     be evaluated on a dev split that has no answers; Diverged where a loss is not finite.
     """
     task = _cut(net, task, tuning)
-    machine, form = machine or Machine(), form_of(net, task.writing)
+    machine, form = machine or Machine(), form_of(net, task.generation)
     losses, notes = list[float](), list[str]()
 
     def step(done: int, loss: float) -> None:
@@ -85,7 +85,7 @@ def written(
     for split in (name for name in items if name != "train"):
         mine, left_out = askable(task, items[split], items.get("train", ()))
         questions = asked(task, mine, items.get("train", ()))
-        texts, said = _texts(model, form, questions, net.vocab, task.writing)
+        texts, said = _texts(model, form, questions, net.vocab, task.generation)
         answers = task.predictions(mine, texts)
         by_place = dict(zip(map(id, mine), answers, strict=True))
         predictions[split] = [by_place.get(id(item)) for item in items[split]]
@@ -112,25 +112,35 @@ def _cut(net: Net, task: WrittenTask, tuning: Tuning | None) -> WrittenTask:
     """The task with questions as long as the tuning allows. BadInput where that says what nets that write cannot do."""
     if tuning is None:
         return task
-    for name in ("features", "auxiliary", "form", "no_answer", "both_orders", "sum_orders", "start"):
+    for name in (
+        "frozen_features",
+        "lm_loss_weight",
+        "input_format",
+        "no_answer_loss_weight",
+        "both_orders",
+        "sum_orders",
+        "init_task",
+    ):
         if (given := getattr(tuning, name)) != getattr(Tuning(), name):
             raise BadInput(f"tuning.{name} is {given!r}, which is not for a net that learns to write: use another grid")
-    if not tuning.length:
+    if not tuning.max_seq_length:
         return task
-    apart = net.spec.model.reads_source or task.writing.decoder == "fresh"  # the question is a row of its own
-    room = tuning.length - (0 if apart else task.writing.max_new + 1)
+    apart = net.spec.model.reads_source or task.generation.decoder == "random"  # the question is a row of its own
+    room = tuning.max_seq_length - (0 if apart else task.generation.max_new_tokens + 1)
     if room < LEAST_ROOM:
         raise BadInput(
-            f"tuning.length is {tuning.length}: answers of {task.writing.max_new} tokens leave no room for a question; "
+            f"tuning.max_seq_length is {tuning.max_seq_length}: answers of {task.generation.max_new_tokens} tokens "
+            f"leave no "
+            f"room for a question; "
             "use another grid"
         )
-    source = min(room, task.writing.source or room)
-    return replace(task, writing=replace(task.writing, source=source))  # type: ignore[type-var]
+    source = min(room, task.generation.max_source_length or room)
+    return replace(task, generation=replace(task.generation, max_source_length=source))  # type: ignore[type-var]
 
 
 def _without_shots(task: WrittenTask) -> WrittenTask:
     """A task of a net that knows what is asked: no examples before a question."""
-    return replace(task, writing=replace(task.writing, shots=0)) if task.writing.shots else task  # type: ignore[type-var]
+    return replace(task, generation=replace(task.generation, num_fewshot=0)) if task.generation.num_fewshot else task  # type: ignore[type-var]
 
 
 def _as_it_is(net: Net, form: Form) -> Model:
@@ -164,7 +174,7 @@ def _tuned(
 
     def score(model: TaskModel) -> float:
         _with_weights(made.to(machine.device).eval(), dict(model.named_parameters()))
-        texts, _ = _texts(made, form, asked(task, known, ()), net.vocab, task.writing)
+        texts, _ = _texts(made, form, asked(task, known, ()), net.vocab, task.generation)
         return better(task.metrics[0]) * task.scores(known, task.predictions(known, texts))[task.metrics[0]]
 
     best = Best.at(tuning, steps, dev, machine, score)
@@ -203,7 +213,9 @@ def _pairs(
     )
     if count:
         notes.append(
-            f"{count:,} of {len(short):,} answers are longer than {task.writing.max_new} tokens (max_new): cut"
+            f"{count:,} of {len(short):,} answers are longer than {task.generation.max_new_tokens} tokens "
+            f"(max_new_tokens): "
+            f"cut"
         )
     return questions, answers, [f"train: {note}" for note in notes]
 

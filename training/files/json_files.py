@@ -22,7 +22,7 @@ class Jsonl:
 
 @spec
 class Json:
-    """One JSON document: a list of objects, at `under`, keys with dots between (empty: the document itself).
+    """One JSON document: a list of objects, at `records_path`, keys with dots between (empty: the document itself).
 
     An object in place of the list is a list of one, as each file of RACE is. Where it has columns instead, lists of
     equal length, `columns` is true. With `each`, a list of objects inside of each becomes records of their own, which
@@ -30,17 +30,17 @@ class Json:
     """
 
     kind: Literal["json"] = "json"
-    under: str = ""
+    records_path: str = ""
     columns: bool = False
     each: tuple[str, ...] = ()  # names of parallel lists: one record for each place in them
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
         try:
             found: Any = parse_json(text_of(content))
-            for key in filter(None, self.under.split(".")):
+            for key in filter(None, self.records_path.split(".")):
                 found = found[key]
         except (ValueError, KeyError, TypeError) as error:
-            yield 1, Fault(f"no JSON with {self.under or 'objects'} in it ({error})")
+            yield 1, Fault(f"no JSON with {self.records_path or 'objects'} in it ({error})")
             return
         try:
             if self.columns:

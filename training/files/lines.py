@@ -30,7 +30,7 @@ class Lines:
 class Blocks:
     """A record of as many lines as `names`, empty lines between records (the files of Winograd schemas)."""
 
-    kind: Literal["blocks"] = "blocks"
+    kind: Literal["line_blocks"] = "line_blocks"
     names: tuple[str, ...] = ()
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:

@@ -85,11 +85,11 @@ class Table:
     kind: Literal["table"] = "table"
     header: bool = True  # whether the first row names the columns
     column: str = ""  # one of the first row
-    separator: str = ""  # one character; empty: found
+    delimiter: str = ""  # one character; empty: found
     encoding: str = ""  # empty: found
 
     def __post_init__(self) -> None:
-        require(len(self.separator) <= 1, "separator", self.separator, "one character, or none")
+        require(len(self.delimiter) <= 1, "delimiter", self.delimiter, "one character, or none")
         require(not self.encoding or codec(self.encoding) != "", "encoding", self.encoding, _ENCODINGS)
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
@@ -105,7 +105,7 @@ class Table:
         lines = [to_utf8(line, found) for line in content.split(b"\n")]
         lines = [*(line + b"\n" for line in lines[:-1]), *([lines[-1]] if lines[-1] else [])]
         start = decode(b"".join(lines)[:HEAD])[0]
-        separator = self.separator or separator_of(start, self.column, "")
+        separator = self.delimiter or separator_of(start, self.column, "")
         given = (Line(0, len(line), line) for line in lines)
         names, begins, is_first = list[str](), 1, self.header
         for row in rows(given, separator, quoting_of(start, separator), _LONGEST, decode):

@@ -21,8 +21,8 @@ class Reading(nn.Module):
         self.features = features
         self.side_by_side = min(FOUR, layers) if features == "last_four" else 1
         self.width = self.side_by_side * width
-        self.weights = nn.Parameter(torch.empty(layers + 1)) if features == "mix" else None
-        self.factor = nn.Parameter(torch.empty(1)) if features == "mix" else None
+        self.weights = nn.Parameter(torch.empty(layers + 1)) if features == "scalar_mix" else None
+        self.factor = nn.Parameter(torch.empty(1)) if features == "scalar_mix" else None
 
     @torch.no_grad()
     def begin(self) -> None:

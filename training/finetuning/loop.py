@@ -41,14 +41,16 @@ def tune(
     micro-batches are. Raises Diverged where a loss or a gradient is not finite, and BadInput where layers are to be
     unfrozen one by one on an engine that divides them among workers.
     """
-    if tuning.unfreeze and engine.zero != "none":
-        raise BadInput(f"tuning.unfreeze is True, which needs one worker without ZeRO; this one has zero {engine.zero}")
+    if tuning.gradual_unfreezing and engine.zero != "none":
+        raise BadInput(
+            f"tuning.gradual_unfreezing is True, which needs one worker without ZeRO; this one has zero {engine.zero}"
+        )
     model, steps = engine.model, tuning.num_steps(len(examples))
     optim = tuning.optim(steps)
     model.train()
-    an_epoch = math.ceil(len(examples) / tuning.batch)
-    for step, index_N in enumerate(orders(len(examples), tuning.batch, steps, tuning.seed)):
-        if tuning.unfreeze and step % an_epoch == 0:
+    an_epoch = math.ceil(len(examples) / tuning.batch_size)
+    for step, index_N in enumerate(orders(len(examples), tuning.batch_size, steps, tuning.seed)):
+        if tuning.gradual_unfreezing and step % an_epoch == 0:
             thaw(model, step // an_epoch)
         mine = [examples[i] for i in index_N[engine.data_rank :: engine.data_world]]
         batches = list(micro_batches(mine, micro_tokens))
@@ -72,7 +74,9 @@ def tune(
         result = engine.step(rate(optim, step, steps))
         (total,) = engine.reduce_sums([total * engine.counts])
         if result.skipped or not math.isfinite(total):
-            raise Diverged(f"update {step + 1} of {steps}: loss {total:g}; lower the rate (it is {tuning.peak:g})")
+            raise Diverged(
+                f"update {step + 1} of {steps}: loss {total:g}; lower the rate (it is {tuning.learning_rate:g})"
+            )
         on_step(step + 1, total)
 
 

@@ -11,11 +11,11 @@ from training.model import parameter_groups
 def groups(model: TaskModel, tuning: Tuning) -> list[dict[str, Any]]:
     """The parameters that learn, in groups for an optimiser; `scale` is what the rate is multiplied by in each.
 
-    The heads have 1, and what is d below them `tuning.scale(d)`: see Tuning.layer_decay.
+    The heads have 1, and what is d below them `tuning.scale(d)`: see Tuning.layerwise_lr_decay.
     """
     named = dict(model.named_parameters())
     scales = {id(named[name]): tuning.scale(model.top - depth) for name, depth in model.depths().items()}
-    whole = parameter_groups(model, tuning.decay)
+    whole = parameter_groups(model, tuning.weight_decay)
     return [made for group in whole for made in _by_scale(group, scales) if made["params"]]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Optimizer = Literal["adamw", "adafactor"]
 Schedule = Literal["linear_after_warmup", "constant", "slanted_triangular"]
-Features = Literal["none", "last", "last_four", "mix"]
+Features = Literal["none", "last", "last_four", "scalar_mix"]
 """What heads read of a frozen trunk: its last states, those of its last four layers, a learned mix of all; or none: the
 trunk learns too."""
 Form = Literal["own", "gpt1"]
@@ -27,92 +27,122 @@ class Tuning:
     """One cell of a grid (BERT A.3): AdamW with a linear warm-up, then linear to 0, or what the keys say."""
 
     optimizer: Optimizer = "adamw"
-    peak: float = 2e-5  # learning rate
-    batch: int = 32  # examples: rows, or questions with all of their options
+    learning_rate: float = 2e-5  # learning rate
+    batch_size: int = 32  # examples: rows, or questions with all of their options
     epochs: float = 3.0
-    steps: int = 0  # in place of epochs, where it is not 0
-    warmup: float = 0.1  # share of the steps
-    schedule: Schedule = "linear_after_warmup"
-    floor: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
-    decay: float = 0.01
+    max_steps: int = 0  # in place of epochs, where it is not 0
+    warmup_ratio: float = 0.1  # share of the steps
+    lr_schedule: Schedule = "linear_after_warmup"
+    min_lr_ratio: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
+    weight_decay: float = 0.01
     beta2: float = 0.999  # of AdamW, as are the next two
     eps: float = 1e-6
     bias_correction: bool = True
-    clip: float = 1.0  # global norm; 0: no clipping
-    layer_decay: float = 1.0  # rate of each layer by that of the one above it (ELECTRA: .8)
-    layer_gap: int = 2  # the head is as far above the top layer as so many layers (ELECTRA's code: 2, ULMFiT: 1)
-    unfreeze: bool = False  # the head learns first, and in each epoch a layer more (ULMFiT)
-    features: Features = "none"  # of a frozen trunk
+    max_grad_norm: float = 1.0  # global norm; 0: no clipping
+    layerwise_lr_decay: float = 1.0  # rate of each layer by that of the one above it (ELECTRA: .8)
+    head_layer_gap: int = 2  # the head is as far above the top layer as so many layers (ELECTRA's code: 2, ULMFiT: 1)
+    gradual_unfreezing: bool = False  # the head learns first, and in each epoch a layer more (ULMFiT)
+    frozen_features: Features = "none"  # of a frozen trunk
     dropout: float | None = None  # of the net while it is fine-tuned; None: that of its pretraining
-    auxiliary: float = 0.0  # weight of the next token of each row, beside the task (GPT-1: .5)
-    form: Form = "own"  # of a row
+    lm_loss_weight: float = 0.0  # weight of the next token of each row, beside the task (GPT-1: .5)
+    input_format: Form = "own"  # of a row
     both_orders: bool = False  # pairs are trained on in both orders, each an example of its own (ELECTRA's code)
     sum_orders: bool = False  # pairs are read in both orders, whose states are added before the head (GPT-1 3.3)
-    no_answer: float = 0.0  # weight of whether a question has an answer (ELECTRA on SQuAD 2.0: .5)
-    length: int = 0  # most tokens of a row; 0: that of the task
-    dev_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
-    start: str = ""  # task whose fine-tuned weights it begins with
+    no_answer_loss_weight: float = 0.0  # weight of whether a question has an answer (ELECTRA on SQuAD 2.0: .5)
+    max_seq_length: int = 0  # most tokens of a row; 0: that of the task
+    num_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
+    init_task: str = ""  # task whose fine-tuned weights it begins with
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, words in (("optimizer", Optimizer), ("schedule", Schedule), ("features", Features), ("form", Form)):
+        for name, words in (
+            ("optimizer", Optimizer),
+            ("lr_schedule", Schedule),
+            ("frozen_features", Features),
+            ("input_format", Form),
+        ):
             require(getattr(self, name) in get_args(words), name, getattr(self, name), " or ".join(get_args(words)))
-        require(self.peak > 0, "peak", self.peak, "a rate above 0")
-        require(self.batch >= 1, "batch", self.batch, "a whole number from 1 up")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a rate above 0")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "a whole number from 1 up")
         require(self.epochs > 0, "epochs", self.epochs, "a number above 0")
-        require(self.steps >= 0, "steps", self.steps, "a whole number from 0 up")
-        require(0 <= self.warmup < 1, "warmup", self.warmup, "a share of the steps, below 1")
-        require(0 <= self.floor <= 1, "floor", self.floor, "a share of the peak, from 0 to 1")
-        require(0 < self.layer_decay <= 1, "layer_decay", self.layer_decay, "above 0, at most 1")
-        require(self.layer_gap >= 0, "layer_gap", self.layer_gap, "a whole number from 0 up")
+        require(self.max_steps >= 0, "max_steps", self.max_steps, "a whole number from 0 up")
+        require(0 <= self.warmup_ratio < 1, "warmup_ratio", self.warmup_ratio, "a share of the steps, below 1")
+        require(0 <= self.min_lr_ratio <= 1, "min_lr_ratio", self.min_lr_ratio, "a share of the peak, from 0 to 1")
+        require(0 < self.layerwise_lr_decay <= 1, "layerwise_lr_decay", self.layerwise_lr_decay, "above 0, at most 1")
+        require(self.head_layer_gap >= 0, "head_layer_gap", self.head_layer_gap, "a whole number from 0 up")
         require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "a share from 0 up to 1")
-        for name in ("auxiliary", "no_answer"):
+        for name in ("lm_loss_weight", "no_answer_loss_weight"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a weight from 0 up")
-        require(self.dev_evaluations >= 0, "dev_evaluations", self.dev_evaluations, "a whole number from 0 up")
-        require(self.length == 0 or self.length >= 8, "length", self.length, "0, or a number of tokens from 8 up")
+        require(self.num_evaluations >= 0, "num_evaluations", self.num_evaluations, "a whole number from 0 up")
+        require(
+            self.max_seq_length == 0 or self.max_seq_length >= 8,
+            "max_seq_length",
+            self.max_seq_length,
+            "0, or a number of tokens from 8 up",
+        )
         self._agrees()
 
     def _agrees(self) -> None:
         """ValueError where a key would do nothing beside another one."""
-        frozen = self.features != "none"
-        for name, default in (("layer_decay", 1.0), ("unfreeze", False), ("auxiliary", 0.0), ("dropout", None)):
+        frozen = self.frozen_features != "none"
+        for name, default in (
+            ("layerwise_lr_decay", 1.0),
+            ("gradual_unfreezing", False),
+            ("lm_loss_weight", 0.0),
+            ("dropout", None),
+        ):
             given = getattr(self, name)
-            require(not frozen or given == default, name, given, f"{default} where features are {self.features!r}")
-        gpt1 = self.form == "gpt1" and not self.both_orders
-        require(not self.sum_orders or gpt1, "sum_orders", self.sum_orders, "False but with form gpt1, one order each")
-        require(self.layer_decay < 1 or self.layer_gap == 2, "layer_gap", self.layer_gap, "2 without a layer_decay")
+            require(
+                not frozen or given == default,
+                name,
+                given,
+                f"{default} where frozen_features is {self.frozen_features!r}",
+            )
+        gpt1 = self.input_format == "gpt1" and not self.both_orders
+        require(
+            not self.sum_orders or gpt1,
+            "sum_orders",
+            self.sum_orders,
+            "False but with input_format gpt1, one order each",
+        )
+        require(
+            self.layerwise_lr_decay < 1 or self.head_layer_gap == 2,
+            "head_layer_gap",
+            self.head_layer_gap,
+            "2 without layerwise_lr_decay",
+        )
         defaults = (self.beta2, self.eps, self.bias_correction) == (0.999, 1e-6, True)
         require(self.optimizer == "adamw" or defaults, "optimizer", self.optimizer, "adamw with these beta2 and eps")
 
     def num_steps(self, examples: int) -> int:
         """Updates on so many examples; the last batch of an epoch may be smaller.
 
-        >>> Tuning(batch=32, epochs=3).num_steps(100)
+        >>> Tuning(batch_size=32, epochs=3).num_steps(100)
         12
         """
-        return self.steps or ceil(self.epochs * ceil(examples / self.batch))
+        return self.max_steps or ceil(self.epochs * ceil(examples / self.batch_size))
 
     def scale(self, below: int) -> float:
         """What the rate is multiplied by for what is so many depths below the heads: the highest layer is 2 below
         them, and the tables of L layers L + 2 (google-research/electra, model/optimization.py).
 
-        >>> [round(Tuning(layer_decay=0.8).scale(below), 3) for below in (0, 2, 3)]
+        >>> [round(Tuning(layerwise_lr_decay=0.8).scale(below), 3) for below in (0, 2, 3)]
         [1.0, 0.64, 0.512]
-        >>> ulmfit = Tuning(layer_decay=1 / 2.6, layer_gap=1)
+        >>> ulmfit = Tuning(layerwise_lr_decay=1 / 2.6, head_layer_gap=1)
         >>> [round(1 / ulmfit.scale(below), 3) for below in (0, 2, 3)]
         [1.0, 2.6, 6.76]
         """
-        return self.layer_decay ** (below - 2 + self.layer_gap) if below else 1.0
+        return self.layerwise_lr_decay ** (below - 2 + self.head_layer_gap) if below else 1.0
 
     def optim(self, steps: int) -> AdamW | Adafactor:
         """The optimiser of a fine-tuning of so many updates. The rates of Adafactor are relative to the weights."""
         common: dict[str, Any] = {
-            "learning_rate": self.peak,
-            "warmup_steps": int(self.warmup * steps),
-            "lr_schedule": self.schedule,
-            "min_lr_ratio": self.floor,
-            "weight_decay": self.decay,
-            "max_grad_norm": self.clip,
+            "learning_rate": self.learning_rate,
+            "warmup_steps": int(self.warmup_ratio * steps),
+            "lr_schedule": self.lr_schedule,
+            "min_lr_ratio": self.min_lr_ratio,
+            "weight_decay": self.weight_decay,
+            "max_grad_norm": self.max_grad_norm,
         }
         if self.optimizer == "adafactor":
             return Adafactor(**common)
@@ -121,7 +151,7 @@ class Tuning:
     def trunk(self, trunk: Trunk) -> Trunk:
         """The trunk as it is fine-tuned. BadInput, in one line, where this tuning is not for such a net."""
         one_way = trunk.attention_mask == "causal" and not trunk.reads_source and not trunk.cutoffs
-        for name, asked in (("auxiliary", self.auxiliary > 0), ("form", self.form == "gpt1")):
+        for name, asked in (("lm_loss_weight", self.lm_loss_weight > 0), ("input_format", self.input_format == "gpt1")):
             if asked and not one_way:
                 raise BadInput(
                     f"tuning.{name} is {getattr(self, name)!r}, which is for decoders with one table of tokens; "
@@ -135,4 +165,4 @@ class Tuning:
         """What is predicted: what the task asks, and the next token beside it."""
         from training.finetuning.targets import OwnText
 
-        return (*task, OwnText(weight=self.auxiliary)) if self.auxiliary else task
+        return (*task, OwnText(weight=self.lm_loss_weight)) if self.lm_loss_weight else task

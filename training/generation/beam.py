@@ -39,13 +39,13 @@ class Search:
 @torch.no_grad()
 def searched(model: Model, rows: Rows, room: Sequence[int], method: Beams, limits: Limits) -> list[Generated]:
     """The best row of at most `room` new tokens for each prompt."""
-    search, results = _begin(len(room), method.beams, max(room), rows.ids_BC.device), dict[int, Generated]()
+    search, results = _begin(len(room), method.num_beams, max(room), rows.ids_BC.device), dict[int, Generated]()
     for new in range(max(room)):
         score_BV, rows = step(model, rows)
         log_p_BV = score_BV.log_softmax(-1)
         log_p_BV = limited(log_p_BV, rows.ids_BC, rows.lengths_B.to(log_p_BV.device), new, limits)
         if new == 0:  # each prompt is one row until there is a choice
-            alone = torch.arange(len(room), device=log_p_BV.device).repeat_interleave(method.beams)
+            alone = torch.arange(len(room), device=log_p_BV.device).repeat_interleave(method.num_beams)
             log_p_BV, rows = log_p_BV[alone], rows.select(alone)
         is_last_P = torch.tensor([new + 1 >= room[prompt] for prompt in search.prompts], device=log_p_BV.device)
         search, from_B = _advance(search, log_p_BV, new, is_last_P, method, limits)
@@ -56,7 +56,7 @@ def searched(model: Model, rows: Rows, room: Sequence[int], method: Beams, limit
         search = search.select(kept)
         if not search.prompts:
             break
-        rows = rows.select(from_B.view(-1, method.beams)[kept].flatten())
+        rows = rows.select(from_B.view(-1, method.num_beams)[kept].flatten())
         rows = rows.append(search.written_PKN[..., new].flatten())
     return [results[prompt] for prompt in range(len(room))]
 

@@ -39,11 +39,11 @@ def generate(
         numbers = range(first, min(first + batch, len(prompts)))
         chosen = [prompts[number] for number in numbers]
         rows = begin(model, chosen, cached=cached, blank=blank)
-        room = [min(limits.max_new, model.spec.model.longest - len(prompt.ids)) for prompt in chosen]
+        room = [min(limits.max_new_tokens, model.spec.model.longest - len(prompt.ids)) for prompt in chosen]
         if isinstance(method, Beams):
             yield from searched(model, rows, room, method, limits)
         else:
-            choose = chooser(method, numbers, key, limits.max_new)
+            choose = chooser(method, numbers, key, limits.max_new_tokens)
             yield from sampled(model, rows, room, choose, limits)
 
 

@@ -10,17 +10,17 @@ from training.generation.spec import Limits, Sampling
 
 def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, limits: Limits) -> Tensor:
     """Scores under the limits, for rows of `ids_BC` (padded on the right) of which `written` tokens are new."""
-    if limits.repetition != 1:
-        score_BV = repeated(score_BV, ids_BC, lengths_B, limits.repetition)
-    if limits.no_repeat:
+    if limits.repetition_penalty != 1:
+        score_BV = repeated(score_BV, ids_BC, lengths_B, limits.repetition_penalty)
+    if limits.no_repeat_ngram_size:
         seen = (ids_BC, lengths_B) if limits.no_repeat_in == "row" else newest(ids_BC, lengths_B, written)
-        score_BV = score_BV.masked_fill(completing(*seen, limits.no_repeat, score_BV.shape[1]), -torch.inf)
+        score_BV = score_BV.masked_fill(completing(*seen, limits.no_repeat_ngram_size, score_BV.shape[1]), -torch.inf)
     if limits.barred:
         score_BV = score_BV.index_fill(1, torch.tensor(limits.barred, device=score_BV.device), -torch.inf)
     ends = torch.tensor(limits.ends, dtype=torch.int64, device=score_BV.device)
-    if written < limits.min_new:
+    if written < limits.min_new_tokens:
         score_BV = score_BV.index_fill(1, ends, -torch.inf)
-    if limits.force_end and written == limits.max_new - 1:
+    if limits.force_eos and written == limits.max_new_tokens - 1:
         score_BV = torch.full_like(score_BV, -torch.inf).index_fill(1, ends[:1], 0.0)
     return score_BV
 

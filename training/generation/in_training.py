@@ -34,7 +34,7 @@ def samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) ->
         rows = generate(
             model,
             [Prompt(np.array(ids, np.int64)) for ids in begun],
-            Limits(max_new=MAX_NEW, ends=ends, barred=tuple(barred)),
+            Limits(max_new_tokens=MAX_NEW, ends=ends, barred=tuple(barred)),
             method=METHOD,
             key=key(seed, "task"),
         )

@@ -9,21 +9,38 @@ from preprocessing.spec import require, spec
 class Limits:
     """What may be written, by any method. Lengths count new tokens, the one that ends a row among them."""
 
-    max_new: int = 64  # a row ends earlier where its net has no further position
-    min_new: int = 0  # no end before so many
+    max_new_tokens: int = 64  # a row ends earlier where its net has no further position
+    min_new_tokens: int = 0  # no end before so many
     ends: tuple[int, ...] = ()  # tokens that end a row
-    force_end: bool = False  # the last token of max_new is the first of `ends` (BART)
+    force_eos: bool = False  # the last token of max_new_tokens is the first of `ends` (BART)
     barred: tuple[int, ...] = ()  # tokens that are never written: rows of the table without a piece, [PAD], ...
-    repetition: float = 1.0  # scores of tokens that the row has: divided by it, negative ones multiplied (CTRL 4.1)
-    no_repeat: int = 0  # no n-gram of this size twice; 0: any
+    repetition_penalty: float = (
+        1.0  # scores of tokens that the row has: divided by it, negative ones multiplied (CTRL 4.1)
+    )
+    no_repeat_ngram_size: int = 0  # no n-gram of this size twice; 0: any
     no_repeat_in: Literal["row", "new"] = "row"  # where: in a row, its prompt included, or among its new tokens
 
     def __post_init__(self) -> None:
-        require(self.max_new >= 1, "max_new", self.max_new, "a whole number from 1 up")
-        require(0 <= self.min_new <= self.max_new, "min_new", self.min_new, f"from 0 up to max_new, {self.max_new}")
-        require(self.repetition > 0, "repetition", self.repetition, "a number above 0; 1 changes nothing")
-        require(self.no_repeat >= 0, "no_repeat", self.no_repeat, "a whole number from 0 up; 0 allows any")
-        require(bool(self.ends) or not self.force_end, "force_end", self.force_end, "false without a token in ends")
+        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number from 1 up")
+        require(
+            0 <= self.min_new_tokens <= self.max_new_tokens,
+            "min_new_tokens",
+            self.min_new_tokens,
+            f"from 0 up to max_new_tokens, {self.max_new_tokens}",
+        )
+        require(
+            self.repetition_penalty > 0,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "a number above 0; 1 changes nothing",
+        )
+        require(
+            self.no_repeat_ngram_size >= 0,
+            "no_repeat_ngram_size",
+            self.no_repeat_ngram_size,
+            "a whole number from 0 up; 0 allows any",
+        )
+        require(bool(self.ends) or not self.force_eos, "force_eos", self.force_eos, "false without a token in ends")
 
 
 @spec
@@ -60,12 +77,12 @@ class Beams:
     """
 
     kind: Literal["beams"] = "beams"
-    beams: int = 4
+    num_beams: int = 4
     length_penalty: float = 1.0
     stop: Literal["hopeless", "never", "full"] = "hopeless"
 
     def __post_init__(self) -> None:
-        require(self.beams >= 1, "beams", self.beams, "a whole number from 1 up")
+        require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")
 
 
 Method = Greedy | Sampling | Beams

@@ -9,7 +9,7 @@ in braces). task_file.py is what a file of orchestration/tasks says, grid.py the
 text_tasks.py is the form as text of tasks that have no file of it, task_score.py makes one score of the cells.
 
 Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
-in the union `Tasks` below; `evals:` of a recipe and `--tasks` name its kind.
+in the union `Tasks` below; `eval_tasks:` of a recipe and `--tasks` name its kind.
 """
 
 from collections.abc import Mapping

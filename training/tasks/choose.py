@@ -44,13 +44,13 @@ class Choose:
     has parts of the score by a beginning of the place of an item (RACE: middle and high).
     """
 
-    kind: Literal["choose"] = "choose"
+    kind: Literal["multiple_choice"] = "multiple_choice"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
     context: str  # column of what all options share
     question: str = ""  # column of what stands before each option
-    options: tuple[str, ...]  # columns of the options, or one that has a list of them
+    choices: tuple[str, ...]  # columns of the options, or one that has a list of them
     label: str  # column of the right one
     labels: tuple[str, ...]  # as the file has them, in the order of the options
     groups: Mapping[str, str] = field(default_factory=dict)  # name of a part of the score -> a part of the file's name
@@ -67,7 +67,7 @@ class Choose:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the texts (context, question, options)."""
         named = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
-        columns_of_options = (columns["options"],) if "options" in columns else self.options
+        columns_of_options = (columns["choices"],) if "choices" in columns else self.choices
 
         given = list[tuple[Sequence[str], int]]()
 
@@ -108,7 +108,7 @@ class Choose:
         return [template.row(context, f"{question} {option}".strip()) for option in options]
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "both_orders", "no_answer")
+        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
     def targets(self) -> "tuple[Target, ...]":

@@ -42,18 +42,20 @@ METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
 class Classify:
     """A label of a text, or of a pair: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE (arXiv:1804.07461)."""
 
-    kind: Literal["classify"] = "classify"
+    kind: Literal["classification"] = "classification"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
     text: str  # column of the text, or of the first one
-    pair: str = ""  # column of the second one
+    text_pair: str = ""  # column of the second one
     label: str  # column of the label
     labels: tuple[str, ...]  # as the file has them, in the order of their numbers
-    merge: Mapping[str, str] = field(default_factory=dict)  # labels that count as another one, after the choice (HANS)
+    merge_labels: Mapping[str, str] = field(
+        default_factory=dict
+    )  # labels that count as another one, after the choice (HANS)
     both_orders: bool = False  # of a pair in training: each order is an example
     sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
-    positive: str = ""  # the label that f1 is of, once merged; empty: the second of two (MRPC, QQP)
+    positive_label: str = ""  # the label that f1 is of, once merged; empty: the second of two (MRPC, QQP)
     metrics: tuple[str, ...] = ("accuracy",)
 
     most_written: ClassVar[int] = 16
@@ -63,9 +65,9 @@ class Classify:
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
         of = self._classes
-        require(self.positive in ("", *of), "positive", self.positive, " or ".join(of))
-        several = "macro_f1, or f1 with `positive`, the label that it is of, where there are more than two"
-        require("f1" not in self.metrics or self.positive != "" or len(of) == 2, "metrics", "f1", several)
+        require(self.positive_label in ("", *of), "positive_label", self.positive_label, " or ".join(of))
+        several = "macro_f1, or f1 with `positive_label`, the label that it is of, where there are more than two"
+        require("f1" not in self.metrics or self.positive_label != "" or len(of) == 2, "metrics", "f1", several)
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         return items_of(self, records, columns, self._number)
@@ -82,7 +84,7 @@ class Classify:
         return found
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "no_answer")
+        refuse(self, tuning, "no_answer_loss_weight")
         both, added = orders_of(self, tuning)
         return replace(self, both_orders=both, sum_orders=added)
 
@@ -103,7 +105,7 @@ class Classify:
         return Counter(self.labels[gold] for gold in known_of(items))
 
     def _merged(self, label: str) -> str:
-        return self.merge.get(label, label)
+        return self.merge_labels.get(label, label)
 
     @property
     def _classes(self) -> tuple[str, ...]:
@@ -113,7 +115,7 @@ class Classify:
     @property
     def _positive(self) -> int:
         """The number of the label that F1 is of."""
-        return self._classes.index(self.positive) if self.positive else 1
+        return self._classes.index(self.positive_label) if self.positive_label else 1
 
     @property
     def renamed(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class Cloze:
         if len(found) < FEWEST_ROWS:
             raise DataError(
                 f"task cloze: the held-out documents of {store.folder} have {len(found)} sentences with a word of one "
-                f"token, {FEWEST_ROWS} are needed; {MORE}, or leave this task out of evals"
+                f"token, {FEWEST_ROWS} are needed; {MORE}, or leave this task out of eval_tasks"
             )
         step = max(1, len(found) // MOST_BLANKS)
         some = found[::step][:MOST_BLANKS]

@@ -28,7 +28,7 @@ class ContextLength:
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = ""
     text: str = "text"  # column
-    detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
+    detokenize: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
     lengths: tuple[int, ...] = (8, 16, 32, 64)  # tokens, each longer than the one before
     gain: float = 0.01  # least share of perplexity for which more context counts as used
 
@@ -44,7 +44,7 @@ class ContextLength:
 
     @property
     def _read(self) -> LanguageModelling:
-        return LanguageModelling(text=self.text, detokenise=self.detokenise)
+        return LanguageModelling(text=self.text, detokenize=self.detokenize)
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         """Items with the text as the file has it; there is no answer beside it."""

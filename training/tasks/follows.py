@@ -16,7 +16,7 @@ from training.tasks.part import LENGTH, MORE, Task, Way
 class Follows:
     """Does the second sentence follow the first, or is it from a document of another source: two classes."""
 
-    kind: Literal["follows"] = "follows"
+    kind: Literal["next_sentence"] = "next_sentence"
 
     shrinks: ClassVar[Shrinks] = {}
     way: ClassVar[Way] = "tuned"
@@ -32,14 +32,15 @@ class Follows:
                 halves[document.is_test].append((document.source, *pair))
         if (num_pairs := sum(map(len, halves))) < FEWEST_ROWS:
             raise DataError(
-                f"task follows: {num_pairs} held-out documents of {store.folder} have two sentences, {FEWEST_ROWS} are "
-                f"needed; {MORE}, or leave this task out of evals"
+                f"task next_sentence: {num_pairs} held-out documents of {store.folder} have two sentences, "
+                f"{FEWEST_ROWS} are "
+                f"needed; {MORE}, or leave this task out of eval_tasks"
             )
         classes, room = ("next", "other"), room_of_pairs(length)
         long = sum(max(len(first), len(second)) > room for half in halves for _, first, second in half)
         notes = not_read(long, num_pairs, f"pairs have a sentence of more than {room} tokens, cut to those at the seam")
         pool, test = (balanced(_with_negatives(half, vocab, length), 2) for half in halves)
-        return Task("follows", classes, pool, test, notes)
+        return Task("next_sentence", classes, pool, test, notes)
 
 
 def _with_negatives(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, length: int) -> list[tuple[Row, int]]:

@@ -58,15 +58,15 @@ class Generate:
     """A text that a net writes: summaries (GPT-2 3.6), translations (GPT-2 3.7), answers (CoQA).
 
     `prompt` is a text with columns in braces, "{article}\\nTL;DR:"; `answer` one such, or a column that has a list of
-    right answers. A net that was not fine-tuned goes on from the prompt, with examples before it where `shots` are
-    asked for; a fine-tuned one was taught the first answer of each item of `train`. ROUGE and BLEU compare with the
+    right answers. A net that was not fine-tuned goes on from the prompt, with examples before it where `num_fewshot`
+    says so; a fine-tuned one was taught the first answer of each item of `train`. ROUGE and BLEU compare with the
     first answer; F1 and exact match (those of SQuAD 1.1) with the best.
     """
 
-    kind: Literal["generate"] = "generate"
+    kind: Literal["generation"] = "generation"
     prompt: str  # with columns in braces
     answer: str  # with columns in braces; one alone may have a list; empty: there are no answers
-    writing: Writing = Writing()
+    generation: Writing = Writing()
     metrics: tuple[str, ...] = ("rouge1", "rouge2", "rougeLsum")
 
     way: ClassVar[Way] = "written"
@@ -113,7 +113,7 @@ class Generate:
 
     def predictions(self, items: Sequence[Item], texts: Sequence[str]) -> list[str]:
         """The texts themselves, as far as they count."""
-        return [self.writing.kept(text) for text in texts]
+        return [self.generation.kept(text) for text in texts]
 
     def scores(self, items: Sequence[Item], predictions: Sequence[str]) -> dict[str, float]:
         golds, texts = _scored(items, predictions)

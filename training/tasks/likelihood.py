@@ -43,7 +43,17 @@ METRICS: Final = (
     "last_token",
     "last_token_perplexity",
 )
-COLUMNS: Final = ("context", "options", "separator", "delimiter", "blank", "blank_at", "label", "subset", "area")
+COLUMNS: Final = (
+    "context",
+    "choices",
+    "choice_delimiter",
+    "target_delimiter",
+    "blank",
+    "blank_at",
+    "label",
+    "subset",
+    "category",
+)
 _OR: Final = " || "  # between options that a split has in place of those of the task
 _NORMAL: Final = 1.959964  # deviations on either side of an interval of 95 %
 _DRAWS: Final = 2_000  # of the bootstrap
@@ -81,7 +91,7 @@ class Chosen(NamedTuple):
 class Likelihood:
     """The likeliest of several texts: LAMBADA, BLiMP, WinoGrande, WSC, BoolQ, PIQA, ARC (GPT-2 3, GPT-3 2.4).
 
-    `context` and `options` are texts with columns in braces: "{passage}\\nQuestion: {question}?\\nAnswer:". A column
+    `context` and `choices` are texts with columns in braces: "{passage}\\nQuestion: {question}?\\nAnswer:". A column
     alone, "{choices}", may have a list. There may be one context for all options, or one for each option and the same
     continuation behind all (WinoGrande). With `blank`, `context` is a text in which each option takes the place of the
     blank: `partial` scores what stands behind it (Trinh and Le 2018, arXiv:1806.02847), `full` all of it.
@@ -89,41 +99,41 @@ class Likelihood:
     `columns` of a split may have any of the keys of COLUMNS in place of the task's, options with " || " between them.
     """
 
-    kind: Literal["likelihood"] = "likelihood"
+    kind: Literal["loglikelihood_choice"] = "loglikelihood_choice"
     way: ClassVar[Way] = "scored"
     left_to_right: ClassVar[bool] = False
     numerics: ClassVar[int] = 1
     answer_key: ClassVar[str] = "label"
     context: str = ""
-    options: tuple[str, ...]
-    separator: str = ""  # between options that one column has as a text
-    delimiter: str = " "  # between context and continuation, and before the latter where there is no context
+    choices: tuple[str, ...]
+    choice_delimiter: str = ""  # between options that one column has as a text
+    target_delimiter: str = " "  # between context and continuation, and before the latter where there is no context
     blank: str = ""  # what stands in the text where an option belongs: "[MASK]", or a column in braces (GAP's pronoun)
     blank_at: str = ""  # column of its first character; empty: where it first stands
     score: Literal["partial", "full"] = "partial"  # of the text with the blank filled in
     label: str = ""  # the right option, a column or columns in braces; empty: the first one is right (BLiMP, LAMBADA)
     # as the file has them, in the order of the options; (): all are numbers from 0, or all are options
     labels: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
+    skip_labels: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
     subset: str = ""  # part of the score that an item belongs to, with columns in braces
-    area: str = ""  # the larger part that its subset belongs to (BLiMP's 12 phenomena), with columns in braces
-    alone: str = ""  # the fixed context of the unconditional likelihood
-    shots: int = 0  # examples before each question, drawn from the split `train`
-    between: str = "\n\n"  # behind each example
-    seed: int = 0  # of the examples
-    pseudo: PseudoKind = "within_word_l2r"  # of masked models
+    category: str = ""  # the larger part that its subset belongs to (BLiMP's 12 phenomena), with columns in braces
+    unconditional_context: str = ""  # the fixed context of the unconditional likelihood
+    num_fewshot: int = 0  # examples before each question, drawn from the split `train`
+    fewshot_delimiter: str = "\n\n"  # behind each example
+    fewshot_seed: int = 0  # of the examples
+    pll_variant: PseudoKind = "within_word_l2r"  # of masked models
     metrics: tuple[str, ...] = ("accuracy",)
 
     def __post_init__(self) -> None:
-        require(len(self.options) >= 1, "options", list(self.options), "one or more texts")
-        require(self.shots >= 0, "shots", self.shots, "a whole number from 0 up")
+        require(len(self.choices) >= 1, "choices", list(self.choices), "one or more texts")
+        require(self.num_fewshot >= 0, "num_fewshot", self.num_fewshot, "a whole number from 0 up")
         require(not self.blank_at or self.blank != "", "blank_at", self.blank_at, "empty where there is no blank")
         has_subsets = "macro_accuracy" not in self.metrics or self.subset != ""
         require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
-        given = {"context": self.context, "subset": self.subset, "area": self.area, "blank": self.blank}
-        for name, text in (given | {f"options {n}": text for n, text in enumerate(self.options)}).items():
+        given = {"context": self.context, "subset": self.subset, "category": self.category, "blank": self.blank}
+        for name, text in (given | {f"choices {n}": text for n, text in enumerate(self.choices)}).items():
             require(is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
 
     def within(self, rows: int) -> Self:
@@ -148,7 +158,7 @@ class Likelihood:
     def _with_label(self, record: Record, place: str) -> tuple[Item, tuple[str, ...]] | None:
         """The question of a record, and how its label may be written, () where it has none; None: it is left out."""
         names = self._label_of(record, place) if self.label else ()
-        if any(name in self.skip for name in names):
+        if any(name in self.skip_labels for name in names):
             return None
         return Item(place, (self._options(record, place),), 0), names
 
@@ -163,10 +173,10 @@ class Likelihood:
 
     def _options(self, record: Record, place: str) -> Options:
         contexts = listed(self.context, record, place)
-        given = [text for option in self.options for text in listed(option, record, place)]
-        if self.separator:
-            given = [part.strip() for text in given for part in text.split(self.separator)]
-        parts = [filled(part, record, place) for part in (self.subset, self.area)]
+        given = [text for option in self.choices for text in listed(option, record, place)]
+        if self.choice_delimiter:
+            given = [part.strip() for text in given for part in text.split(self.choice_delimiter)]
+        parts = [filled(part, record, place) for part in (self.subset, self.category)]
         if self.blank:
             before, behind = self._around(contexts[0], record, place)
             return self._in_blank(before, behind, given, parts)
@@ -177,7 +187,7 @@ class Likelihood:
             )
         contexts, given = (each * count if len(each) == 1 else each for each in (contexts, given))
         named = given if len(set(given)) > 1 or count == 1 else contexts
-        return Options(tuple(contexts), tuple(self.delimiter + each for each in given), tuple(named), *parts)
+        return Options(tuple(contexts), tuple(self.target_delimiter + each for each in given), tuple(named), *parts)
 
     def _around(self, text: str, record: Record, place: str) -> tuple[str, str]:
         """What stands before the blank and behind it."""
@@ -194,7 +204,7 @@ class Likelihood:
         rest = behind.strip()
         gap = " " if behind[:1].isspace() and not rest.startswith("'s") else ""
         if self.score == "full":
-            whole = tuple(self.delimiter + before + option + gap + rest for option in options)
+            whole = tuple(self.target_delimiter + before + option + gap + rest for option in options)
             return Options(("",) * len(options), whole, tuple(options), *parts)
         contexts = tuple(before + option for option in options)
         return Options(contexts, (gap + rest,) * len(options), tuple(options), *parts)
@@ -245,7 +255,7 @@ class Likelihood:
             _check_any(items, kept, why)
             asked = self.asked([items[number] for number in kept], train)
             try:
-                found = self.chosen(asked, lambda requests: reader.log_ps(requests, self.pseudo))
+                found = self.chosen(asked, lambda requests: reader.log_ps(requests, self.pll_variant))
             except Unscored as error:
                 for number, *at in zip(kept, asked.at, asked.alone_at, strict=True):
                     reasons = [error.why[one] for each in at for one in each if one in error.why]
@@ -256,9 +266,9 @@ class Likelihood:
 
     def _too_few(self, items: Sequence[Item], train: Sequence[Item]) -> dict[int, str]:
         """Numbers of the items for which train has too few examples, as it has the item itself, and how few."""
-        if not self.shots or not train:
+        if not self.num_fewshot or not train:
             return {}
-        return too_few(self._pool(train), self.shots, [_example(item).question for item in items])
+        return too_few(self._pool(train), self.num_fewshot, [_example(item).question for item in items])
 
     def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
         """The right option of the first item that can be asked, behind its prompt."""
@@ -271,7 +281,7 @@ class Likelihood:
         return ""
 
     def notes(self, items: Sequence[Item], answers: Sequence[Chosen], reader: Reader) -> list[str]:
-        found = [reader.describe(self.pseudo)]
+        found = [reader.describe(self.pll_variant)]
         if left_out := [f"{i.place}: {a.left_out}" for i, a in zip(items, answers, strict=True) if a.left_out]:
             found.append(
                 f"{len(left_out):,} of {len(items):,} items are left out, and count in no score: {named(left_out)}"
@@ -281,8 +291,10 @@ class Likelihood:
             found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
         found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
         found += [*self._of_labels(items), *unlabelled(items, training=False)]
-        if self.shots:
-            found.append(f"{self.shots} examples before each question, drawn from train by seed {self.seed}")
+        if self.num_fewshot:
+            found.append(
+                f"{self.num_fewshot} examples before each question, drawn from train by seed {self.fewshot_seed}"
+            )
         options = [option for each in answers for option in (*each.options, *each.alone)]
         if shares := sum(option.shares_token for option in options):
             found.append(
@@ -309,14 +321,14 @@ class Likelihood:
     def asked(self, items: Sequence[Item], train: Sequence[Item] = ()) -> Asked:
         """What a net is asked, with examples from `train` before each question. BadInput where these are too few."""
         asked = Asked([], [], [], [])
-        if self.shots and not train:
-            raise BadInput(f"shots is {self.shots}, and there is no split train to draw examples from")
+        if self.num_fewshot and not train:
+            raise BadInput(f"num_fewshot is {self.num_fewshot}, and there is no split train to draw examples from")
         pool = self._pool(train)
         for item in items:
             (options,) = item.texts
             asked.prompts.append(self._prompt(pool, item))
             asked.at.append(_added(asked.requests, _requests(asked.prompts[-1], options)))
-            alone = Option.of(self.alone, options.continuations) if self._asks_alone else []
+            alone = Option.of(self.unconditional_context, options.continuations) if self._asks_alone else []
             asked.alone_at.append(_added(asked.requests, alone))
         return asked
 
@@ -331,7 +343,9 @@ class Likelihood:
 
     def _prompt(self, pool: Sequence[Example], item: Item) -> str:
         try:
-            return prompt(shots(pool, self.shots, self.seed, _example(item).question), self.between)
+            return prompt(
+                shots(pool, self.num_fewshot, self.fewshot_seed, _example(item).question), self.fewshot_delimiter
+            )
         except ValueError as error:
             raise BadInput(f"{item.place}: {error}") from None
 
@@ -379,7 +393,7 @@ class Likelihood:
             found |= self._baselines(items)
         if "macro_accuracy" in self.metrics:
             right = self._right(items, answers, "sum")
-            found |= self._macro(items, right) | (self._areas(items, right) if self.area else {})
+            found |= self._macro(items, right) | (self._areas(items, right) if self.category else {})
         golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
         named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
         counts = {name: float(_having(answers, name)) for name in _COUNTED} | {"left_out": float(left_out)}
@@ -416,7 +430,7 @@ class Likelihood:
         """The mean of the accuracies of the subsets, its interval, and each of them."""
         parts = _accuracies([item.texts[0].subset for item in items], right)
         value_N = np.array(list(parts.values()))
-        draws = key(self.seed, "task").at(1, 0).integers(len(value_N), size=(_DRAWS, len(value_N)))
+        draws = key(self.fewshot_seed, "task").at(1, 0).integers(len(value_N), size=(_DRAWS, len(value_N)))
         low, high = np.percentile(value_N[draws].mean(1), [2.5, 97.5])
         named = {f"accuracy_of_{name}": value for name, value in parts.items()}
         return {"macro_accuracy": float(value_N.mean()), "macro_low": float(low), "macro_high": float(high)} | named
@@ -487,7 +501,7 @@ def _having(answers: Sequence[Chosen], what: _Counted) -> int:
 
 def _named(columns: Mapping[str, str]) -> dict[str, Any]:
     """Keys of the task that a split has in their place."""
-    return {name: tuple(text.split(_OR)) if name == "options" else text for name, text in columns.items()}
+    return {name: tuple(text.split(_OR)) if name == "choices" else text for name, text in columns.items()}
 
 
 def _share(values: Sequence[float], gold: int) -> float:

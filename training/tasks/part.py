@@ -12,7 +12,9 @@ from preprocessing.shards import Store
 from preprocessing.spec import Shrinks
 from preprocessing.vocab import Vocab
 
-MORE: Final = "hold out more of the text (--hold-out .1, or test_ratio in its corpus file)"  # to end a message with
+MORE: Final = (
+    "hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)"  # to end a message with
+)
 LABELS: Final = 200  # labelled rows of a fine-tuning, where nothing else is said
 LENGTH: Final = 64  # most tokens of a row, special tokens included; a net with fewer positions gets shorter rows
 
@@ -55,7 +57,7 @@ class Task:
         if num > len(self.pool):
             raise DataError(
                 f"task {self.name}: {num} labelled rows were asked for, the held-out documents make {len(self.pool)}; "
-                f"ask for fewer (--labels {len(self.pool)}), or {MORE}"
+                f"ask for fewer (--max-train-samples {len(self.pool)}), or {MORE}"
             )
         order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(self.pool))
         return self.pool.take(interleaved(self.pool.label_N, order_N)[:num])
@@ -87,7 +89,7 @@ class TaskPart(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its name in `evals:` and `--tasks`."""
+        """Its name in `eval_tasks:` and `--tasks`."""
 
     def describe(self) -> str:
         """The question, in one line."""

@@ -28,8 +28,8 @@ class LanguageModelling:
     """Perplexity of running text: WikiText, PTB, enwik8, text8, lm1b (GPT-2 3.1, Transformer-XL 4.1).
 
     A record is a text of its own. It is read in windows of `window` tokens, each of which predicts `stride` new ones,
-    or with `carry` behind the memory of what came before. Words and bytes are counted in the text as the file has it,
-    whatever the net reads of it, so that detokenising cannot flatter a score.
+    or with `carry_memory` behind the memory of what came before. Words and bytes are counted in the text as the file
+    has it, whatever the net reads of it, so that detokenising cannot flatter a score.
     """
 
     kind: Literal["perplexity"] = "perplexity"
@@ -38,19 +38,19 @@ class LanguageModelling:
     numerics: ClassVar[int] = 1
     answer_key: ClassVar[str] = ""
     text: str = "text"  # column
-    detokenise: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
+    detokenize: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
     line_ends: bool = False  # whether the end of a line is predicted as a word too: <eos> of PTB and WikiText
     window: int = (
         0  # tokens; 0: as many as were trained at once, where that is known, else as there are positions, 1,024 at most
     )
     stride: int = 0  # new tokens of each window; 0: all, so that windows are disjoint
-    carry: bool = False  # the memory of the windows before (Transformer-XL, XLNet)
+    carry_memory: bool = False  # the memory of the windows before (Transformer-XL, XLNet)
     metrics: tuple[str, ...] = ("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte")
 
     def __post_init__(self) -> None:
         for name in ("window", "stride"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of tokens from 0 up")
-        require(not (self.carry and self.stride), "stride", self.stride, "0 where a memory is carried along")
+        require(not (self.carry_memory and self.stride), "stride", self.stride, "0 where a memory is carried along")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
@@ -64,7 +64,7 @@ class LanguageModelling:
         return each_row(records, lambda record, place: Item(place, texts_of(record, place, [column]), True))
 
     def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Perplexity]:
-        return reader.perplexities(self.texts_of(items), Windowing(self.window, self.stride, self.carry))
+        return reader.perplexities(self.texts_of(items), Windowing(self.window, self.stride, self.carry_memory))
 
     def predictions(self, items: Sequence[Item], answers: Sequence[Perplexity]) -> list[dict[str, Any]]:
         """For each text its -log p in nats and what that is divided by."""
@@ -81,7 +81,7 @@ class LanguageModelling:
     def notes(self, items: Sequence[Item], answers: Sequence[Perplexity], reader: Reader) -> list[str]:
         whole = total(answers)
         words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
-        undone = "" if self.detokenise == "nothing" else "; words and bytes as the file has them, before detokenising"
+        undone = "" if self.detokenize == "nothing" else "; words and bytes as the file has them, before detokenising"
         return [
             f"log p, from left to right: {whole.describe()}{words}{undone}",
             *_lost(whole, reader),
@@ -113,7 +113,7 @@ class LanguageModelling:
     def text_of(self, item: Item) -> Text:
         """What the net reads of an item, and what words and bytes are counted in."""
         (given,) = item.texts
-        return Text(detokenised(given) if self.detokenise == "wikitext" else given, given, self.line_ends)
+        return Text(detokenised(given) if self.detokenize == "wikitext" else given, given, self.line_ends)
 
 
 def blank(items: Sequence[Item]) -> list[str]:

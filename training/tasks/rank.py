@@ -30,12 +30,12 @@ class Rank:
     where it scores above the mean of all rows.
     """
 
-    kind: Literal["rank"] = "rank"
+    kind: Literal["ranking"] = "ranking"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
     text: str  # column of the text that rows share
-    pair: str  # column of the sentence that is right or wrong
+    text_pair: str  # column of the sentence that is right or wrong
     label: str  # column of the label
     labels: tuple[str, str]  # as the file has them: wrong, right
     both_orders: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class Rank:
 
     def __post_init__(self) -> None:
         require(len(set(self.labels)) == len(self.labels) == 2, "labels", list(self.labels), "two, wrong and right")
-        require(self.pair != "", "pair", self.pair, "a column")
+        require(self.text_pair != "", "text_pair", self.text_pair, "a column")
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
         return items_of(self, records, columns, self._number)
@@ -75,7 +75,7 @@ class Rank:
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "both_orders", "no_answer")
+        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
     def targets(self) -> "tuple[Target, ...]":

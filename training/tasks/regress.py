@@ -32,15 +32,15 @@ METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
 class Regress:
     """A number of a text, or of a pair: STS-B (0 to 5), SICK-R (1 to 5)."""
 
-    kind: Literal["regress"] = "regress"
+    kind: Literal["regression"] = "regression"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
     text: str  # column of the text, or of the first one
-    pair: str = ""  # column of the second one
+    text_pair: str = ""  # column of the second one
     label: str  # column of the number
-    least: float
-    most: float
+    min_value: float
+    max_value: float
     both_orders: bool = False  # of a pair in training: each order is an example
     sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
     metrics: tuple[str, ...] = ("spearman", "pearson")
@@ -49,7 +49,7 @@ class Regress:
     renamed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        require(self.least < self.most, "most", self.most, f"more than {self.least}")
+        require(self.min_value < self.max_value, "max_value", self.max_value, f"more than {self.min_value}")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
@@ -62,10 +62,12 @@ class Regress:
             number = float("nan" if isinstance(given, bool) else given)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             number = float("nan")
-        if is_missing(given) or str(given).lower() == "nan" or (number == _NO_NUMBER < self.least):
+        if is_missing(given) or str(given).lower() == "nan" or (number == _NO_NUMBER < self.min_value):
             return None
-        if not self.least <= number <= self.most:
-            raise BadInput(f"{place}: {column} is {given!r}, allowed is a number from {self.least:g} to {self.most:g}")
+        if not self.min_value <= number <= self.max_value:
+            raise BadInput(
+                f"{place}: {column} is {given!r}, allowed is a number from {self.min_value:g} to {self.max_value:g}"
+            )
         return number
 
     def encoded(self, items: Sequence[Item], vocab: Vocab, length: int, *, training: bool) -> Encoded:
@@ -77,7 +79,7 @@ class Regress:
         return found
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "no_answer")
+        refuse(self, tuning, "no_answer_loss_weight")
         both, added = orders_of(self, tuning)
         return replace(self, both_orders=both, sum_orders=added)
 
@@ -91,7 +93,7 @@ class Regress:
         found = [0.0] * len(items)
         for numbers, heads in outputs:
             for number, value in zip(numbers, heads["row_value"].tolist(), strict=True):
-                found[number] = min(self.most, max(self.least, value))
+                found[number] = min(self.max_value, max(self.min_value, value))
         return found
 
     def parts(self, item: Item) -> list[tuple[str, str]]:
@@ -102,7 +104,7 @@ class Regress:
 
     def read(self, text: str) -> float:
         """The number; what is none is one below the least."""
-        return number_of(text, self.least - 1)
+        return number_of(text, self.min_value - 1)
 
     def scores(self, items: Sequence[Item], predictions: Sequence[float]) -> dict[str, float]:
         gold_N, predicted_N = _both(items, predictions)

@@ -18,7 +18,7 @@ MOST_CLASSES: Final = 8
 class Source:
     """Which source (package, file) is this document from: a classification with up to 8 classes."""
 
-    kind: Literal["source"] = "source"
+    kind: Literal["source_classification"] = "source_classification"
 
     shrinks: ClassVar[Shrinks] = {}
     way: ClassVar[Way] = "tuned"
@@ -34,12 +34,12 @@ class Source:
         rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}
         num_classes = max(rows_by_classes, key=rows_by_classes.__getitem__, default=0)
         if rows_by_classes.get(num_classes, 0) < FEWEST_ROWS:
-            held = f"task source: the held-out documents of {store.folder} have"
+            held = f"task source_classification: the held-out documents of {store.folder} have"
             if len(counted) < 2:
-                raise DataError(f"{held} one source, and the task tells two or more apart; leave it out of evals")
+                raise DataError(f"{held} one source, and the task tells two or more apart; leave it out of eval_tasks")
             raise DataError(
                 f"{held} {len(counted)} sources, which make {max(rows_by_classes.values())} rows with as many of each, "
-                f"{FEWEST_ROWS} are needed; {MORE}, or leave this task out of evals"
+                f"{FEWEST_ROWS} are needed; {MORE}, or leave this task out of eval_tasks"
             )
         classes = tuple(frequent[:num_classes])
         halves: tuple[list[tuple[Row, int]], ...] = ([], [])
@@ -49,4 +49,4 @@ class Source:
         long = sum(len(document.ids) > room for document in documents)
         notes = not_read(long, len(documents), f"documents are longer than {room} tokens and cut behind these")
         pool, test = (balanced(half, len(classes)) for half in halves)
-        return Task("source", classes, pool, test, notes)
+        return Task("source_classification", classes, pool, test, notes)

@@ -36,22 +36,24 @@ class Answer(NamedTuple):
 class Span:
     """A stretch of a text that answers a question: SQuAD 1.1 and 2.0, XQuAD, MLQA, CMRC (BERT 4.2, 4.3).
 
-    Long texts are read in windows, one every `step` tokens; a window without the answer is trained to point at its
-    first token. A token counts in the window where it has most text around it.
+    Long texts are read in windows, one every `doc_stride` tokens; a window without the answer is trained to point at
+    its first token. A token counts in the window where it has most text around it.
     """
 
-    kind: Literal["span"] = "span"
+    kind: Literal["extractive_qa"] = "extractive_qa"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 2
     answer_key: ClassVar[str] = ""
-    version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
-    step: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
-    most_question: int = 64  # tokens
-    most_answer: int = 30  # tokens
+    squad_version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
+    doc_stride: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
+    max_query_length: int = 64  # tokens
+    max_answer_length: int = 30  # tokens
     # no answer is given where it is better by more than this (version 2); None: what is best on dev (BERT 4.3), else 0
-    threshold: float | None = None
-    no_answer: float = 0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
-    units: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
+    null_score_diff_threshold: float | None = None
+    no_answer_loss_weight: float = (
+        0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
+    )
+    f1_unit: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
     # a part of a file's name -> the language of its answers, whose words and articles count (MLQA); {}: SQuAD's
     languages: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ("f1", "exact")
@@ -60,13 +62,13 @@ class Span:
     renamed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for name in ("step", "most_question", "most_answer"):
+        for name in ("doc_stride", "max_query_length", "max_answer_length"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number from 1 up")
-        require(self.units == "words" or self.version == 1, "units", self.units, "words in version 2")
+        require(self.f1_unit == "words" or self.squad_version == 1, "f1_unit", self.f1_unit, "words in squad_version 2")
         for language in self.languages.values():
             require(language in measures.LANGUAGES, "languages", language, " or ".join(measures.LANGUAGES))
-        alone = not self.languages or (self.units, self.version) == ("words", 1)
-        require(alone, "languages", dict(self.languages), "a key for words of version 1")
+        alone = not self.languages or (self.f1_unit, self.squad_version) == ("words", 1)
+        require(alone, "languages", dict(self.languages), "a key for words of squad_version 1")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
@@ -79,7 +81,7 @@ class Span:
         def item(record: Record, place: str) -> Item:
             self._language(place)
             id, answers, starts = (value_of(record, name, place) for name in ("id", "answers", "starts"))
-            gold = None if answers is None or (self.version == 1 and not answers) else (id, answers, starts)
+            gold = None if answers is None or (self.squad_version == 1 and not answers) else (id, answers, starts)
             return Item(place, texts_of(record, place, ("question", "context")), gold)
 
         return each_row(records, item)
@@ -102,7 +104,7 @@ class Span:
             if not (whole.text == 1).any() or (training and answers and starts[0] < 0):
                 lost.append(item.place)
                 continue
-            given = windows(whole, length, min(self.step, length // 3), self.most_question)
+            given = windows(whole, length, min(self.doc_stride, length // 3), self.max_query_length)
             if (kept := _question_tokens(given[0])) < _question_tokens(whole):
                 cut.append(kept)
             for window in given:
@@ -118,28 +120,35 @@ class Span:
 
     def tuned_as(self, tuning: "Tuning") -> Self:
         refuse(self, tuning, "both_orders")
-        if tuning.no_answer and self.version == 1:
-            raise BadInput("tuning.no_answer is for version 2, all questions of this task have one: use another grid")
-        return replace(self, no_answer=tuning.no_answer or self.no_answer)
+        if tuning.no_answer_loss_weight and self.squad_version == 1:
+            raise BadInput(
+                "tuning.no_answer_loss_weight is for squad_version 2, all questions of this task have one: use another "
+                "grid"
+            )
+        return replace(self, no_answer_loss_weight=tuning.no_answer_loss_weight or self.no_answer_loss_weight)
 
     def targets(self) -> "tuple[Target, ...]":
         from training.finetuning import AnswerSpan, NoAnswer
 
-        return (AnswerSpan(), NoAnswer(weight=self.no_answer)) if self.no_answer else (AnswerSpan(),)
+        return (
+            (AnswerSpan(), NoAnswer(weight=self.no_answer_loss_weight))
+            if self.no_answer_loss_weight
+            else (AnswerSpan(),)
+        )
 
     def predictions(self, items: Sequence[Item], encoded: Encoded, outputs: Outputs) -> list[Answer]:
         """The answer to each item, "" where none is better by more than the threshold (version 2)."""
         logits, nothing = dict[int, Any](), dict[int, float]()
         for numbers, heads in outputs:
             logits |= dict(zip(numbers, heads["answer_span"].numpy(), strict=True))
-            if self.no_answer:
+            if self.no_answer_loss_weight:
                 nothing |= dict(zip(numbers, heads["no_answer"].tolist(), strict=True))
         windows_of: dict[int, list[int]] = {}
         for example, item in enumerate(encoded.item_of):
             windows_of.setdefault(item, []).append(example)
         found = [Answer("", 0.0)] * len(items)
         for item, examples in windows_of.items():
-            none = min(nothing[at] for at in examples) if self.no_answer else None
+            none = min(nothing[at] for at in examples) if self.no_answer_loss_weight else None
             given = [(encoded.stands_for[at], logits[at]) for at in examples]
             found[item] = self._answer(items[item].texts[1], given, none)
         return found
@@ -148,7 +157,7 @@ class Span:
         """The best pair of tokens of all windows; see the reference's run_squad.py. `head` says whether there is one,
         where the net has such a head (finetune/qa/qa_metrics.py of google-research/electra)."""
         owner = widest([window for window, _ in given])
-        best, text = -np.inf, _NOTHING if self.version == 1 else ""
+        best, text = -np.inf, _NOTHING if self.squad_version == 1 else ""
         none = min(float(logits_S2[0].sum()) for _, logits_S2 in given)
         for number, (window, logits_S2) in enumerate(given):
             size = len(window.ids)
@@ -158,28 +167,32 @@ class Span:
                     continue
                 for end in last.tolist():
                     score = float(logits_S2[begin, 0] + logits_S2[end, 1])
-                    if score > best and begin <= end < begin + self.most_answer and window.text[end] == 1:
+                    if score > best and begin <= end < begin + self.max_answer_length and window.text[end] == 1:
                         best, text = score, context[window.start[begin] : window.stop[end]]
         difference = none - best if head is None else head
-        return Answer("" if self.version == 2 and difference > (self.threshold or 0.0) else text, difference, text)
+        return Answer(
+            "" if self.squad_version == 2 and difference > (self.null_score_diff_threshold or 0.0) else text,
+            difference,
+            text,
+        )
 
     def fitted(self, split: str, items: Sequence[Item], predictions: Sequence[Answer]) -> tuple[Self, str]:
         """The task with the threshold that is best for these answers to a labelled split, and what is to be said of it.
 
         That of the official sweep, or one that answers no question, where this is better: the sweep calls that 0.
         """
-        if self.version == 1 or self.threshold is not None:
+        if self.squad_version == 1 or self.null_score_diff_threshold is not None:
             return self, ""
         if not items:
             note = "the threshold for no answer is 0: no labelled dev split to choose it on"
-            return replace(self, threshold=0.0), note
+            return replace(self, null_score_diff_threshold=0.0), note
         name = self.metrics[0]
         swept = self.scores(items, predictions)[f"best_{name}_thresh"]
         none = min(answer.no_answer for answer in predictions if answer.no_answer is not None) - 1
-        tried = [replace(self, threshold=at) for at in (swept, none)]
+        tried = [replace(self, null_score_diff_threshold=at) for at in (swept, none)]
         best = max(tried, key=lambda task: task.scores(items, predictions)[name])
         return best, (
-            f"no answer where it is better by more than {best.threshold:.4g} logits: "
+            f"no answer where it is better by more than {best.null_score_diff_threshold:.4g} logits: "
             f"of all thresholds the best one for {name} on {split}; other splits take it over"
         )
 
@@ -213,7 +226,7 @@ class Span:
         """Whether no question gets an answer (version 2); how many questions have the id of another one, of which the
         official scripts score the answer to one."""
         known = [answer for item, answer in zip(items, predictions, strict=False) if item.gold]
-        silent = self.version == 2 and known and not any(answer.text for answer in known)
+        silent = self.squad_version == 2 and known and not any(answer.text for answer in known)
         nothing = [f"none of {len(known):,} questions gets an answer: all are said to have none"] if silent else []
         return [*nothing, *self._of_shared_ids(items)]
 
@@ -237,13 +250,13 @@ class Span:
         texts = {id: answer.text for id, answer in answers.items()}
         if self.languages:
             return measures.mlqa(golds, texts, languages)
-        if self.version == 1:
-            return (measures.squad1 if self.units == "words" else measures.cmrc)(golds, texts)
+        if self.squad_version == 1:
+            return (measures.squad1 if self.f1_unit == "words" else measures.cmrc)(golds, texts)
         odds = {id: answer.no_answer for id, answer in answers.items() if answer.no_answer is not None}
         if len(odds) < len(texts):
             return measures.squad2(golds, texts)
         best = {id: answer.best for id, answer in answers.items()}
-        return measures.squad2(golds, best, odds, self.threshold or 0.0)
+        return measures.squad2(golds, best, odds, self.null_score_diff_threshold or 0.0)
 
 
 def _question_tokens(row: Templated) -> int:

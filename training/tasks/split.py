@@ -21,38 +21,40 @@ class Split:
     """The records of one split, below the data folder.
 
     Of `paths`, the first that is there is read; * and ? stand for names, ../ for the folder around the data folder.
-    Where none is, `or_else` has other places with formats and columns of their own.
+    Where none is, `fallbacks` has other places with formats and columns of their own.
     """
 
     paths: tuple[str, ...]  # where the files may lie, as distributions differ: the first that is there; with * and ?
     format: Annotated[Formats, BY_KIND]
-    member: str = ""  # files of an archive
+    archive_member: str = ""  # files of an archive
     columns: Mapping[str, str] = field(default_factory=dict)  # in place of those of the task; "": there is none
-    only: Values = field(default_factory=dict)  # by column: the values of which a record must have one
-    without: Values = field(default_factory=dict)  # by column: records with these values are left out
-    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column: what its values stand for
-    tenths: tuple[int, ...] = ()  # where one file serves as several splits: which tenths of its records, from 0 to 9
-    by: str = ""  # column whose equal values stay in one tenth (a premise, an article); empty: each record on its own
+    include: Values = field(default_factory=dict)  # by column: the values of which a record must have one
+    exclude: Values = field(default_factory=dict)  # by column: records with these values are left out
+    value_map: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column: what its values stand for
+    folds: tuple[int, ...] = ()  # where one file serves as several splits: which tenths of its records, from 0 to 9
+    fold_by: str = (
+        ""  # column whose equal values stay in one tenth (a premise, an article); empty: each record on its own
+    )
     # columns of files beside, record by record: a part of the file's name, and what stands there in that of the other
-    aligned: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    or_else: tuple["Split", ...] = ()  # where none of the paths is there: the first of these that is
+    aligned_files: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    fallbacks: tuple["Split", ...] = ()  # where none of the paths is there: the first of these that is
 
     def __post_init__(self) -> None:
         require(len(self.paths) > 0, "paths", [], "one path or more")
-        require(set(self.tenths) <= set(range(10)), "tenths", list(self.tenths), "whole numbers from 0 to 9")
+        require(set(self.folds) <= set(range(10)), "folds", list(self.folds), "whole numbers from 0 to 9")
 
     def records(self, data: Path) -> Records:
         """What the files have. BadInput, in one line, where none of the paths is there."""
         chosen = self.chosen(data)
-        found = read(data, chosen._path(data), chosen.format, chosen.member)
-        for column, names in chosen.aligned.items():
+        found = read(data, chosen._path(data), chosen.format, chosen.archive_member)
+        for column, names in chosen.aligned_files.items():
             found = chosen._beside(found, column, names, data)
         return of_whole_rows(chosen._kept, found)[0]
 
     def _beside(self, found: Records, column: str, names: tuple[str, str], data: Path) -> Records:
         """The records with a column more, the first of each record of the files beside. One that has none on its line
         there, or here, is malformed: blank lines are no records. BadInput where not both end on the same line."""
-        others = read(data, _other(self._path(data), names), self.format, self.member)
+        others = read(data, _other(self._path(data), names), self.format, self.archive_member)
         beside = [_other(place, names) for place in found.places]
         if beside[-1:] != others.places[-1:]:
             ends = " and ".join(places[-1] if places else "nowhere" for places in (found.places, others.places))
@@ -67,46 +69,46 @@ class Split:
         return kept
 
     def chosen(self, data: Path) -> "Split":
-        """Itself or the one of `or_else` whose files are there; BadInput where none is."""
-        for one in (self, *self.or_else):
+        """Itself or the one of `fallbacks` whose files are there; BadInput where none is."""
+        for one in (self, *self.fallbacks):
             if one._path(data):
                 return one
-        paths = [path for one in (self, *self.or_else) for path in one.paths]
-        raise BadInput(f"{data}: has no {' and no '.join(paths)}; name the folder with --data-dir")
+        paths = [path for one in (self, *self.fallbacks) for path in one.paths]
+        raise BadInput(f"{data}: has no {' and no '.join(paths)}; name the folder with --task-data-dir")
 
     def is_there(self, data: Path) -> bool:
         """Whether one of its paths leads to a file."""
-        return any(one._path(data) for one in (self, *self.or_else))
+        return any(one._path(data) for one in (self, *self.fallbacks))
 
     def _path(self, data: Path) -> str:
         return next((path for path in self.paths if is_there(data, path)), "")
 
     def _kept(self, found: Records) -> Records:
         """The records that belong to the split, with the values that the task knows."""
-        if not (self.only or self.without or self.values or self.tenths):
+        if not (self.include or self.exclude or self.value_map or self.folds):
             return found
         kept = replace(found, rows=[], places=[])
         for number, (row, place) in enumerate(zip(found.rows, found.places, strict=True)):
-            if self.tenths and self._tenth(row, place, number) not in self.tenths:
+            if self.folds and self._tenth(row, place, number) not in self.folds:
                 continue
-            if any(not _is_among(value_of(row, column, place), values) for column, values in self.only.items()):
+            if any(not _is_among(value_of(row, column, place), values) for column, values in self.include.items()):
                 kept.others += 1
                 continue
-            if any(_is_among(value_of(row, column, place), values) for column, values in self.without.items()):
+            if any(_is_among(value_of(row, column, place), values) for column, values in self.exclude.items()):
                 kept.left_out += 1
                 continue
             kept.add(self._renamed(row, place), place)
         return kept
 
     def _tenth(self, record: Record, place: str, number: int) -> int:
-        value = str(value_of(record, self.by, place)) if self.by else str(number)
+        value = str(value_of(record, self.fold_by, place)) if self.fold_by else str(number)
         return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8]) % 10
 
     def _renamed(self, record: Record, place: str) -> Record:
-        found = {column: value_of(record, column, place) for column in self.values}
+        found = {column: value_of(record, column, place) for column in self.value_map}
         for column, value in found.items():
-            name = next((name for name in spellings(value) if name in self.values[column]), None)
-            found[column] = value if name is None else self.values[column][name]
+            name = next((name for name in spellings(value) if name in self.value_map[column]), None)
+            found[column] = value if name is None else self.value_map[column][name]
         return {**record, **found}
 
 

@@ -48,7 +48,7 @@ class Tag:
     normalised, count as outside of all entities, which is wrong where no tag says so.
     """
 
-    kind: Literal["tag"] = "tag"
+    kind: Literal["token_classification"] = "token_classification"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 1
     answer_key: ClassVar[str] = "tags"
@@ -115,7 +115,7 @@ class Tag:
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "both_orders", "no_answer")
+        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
     def targets(self) -> "tuple[Target, ...]":

@@ -30,7 +30,7 @@ Tuned = Classify | Regress | Tag | Choose | Rank | Span
 Scored = Likelihood | LanguageModelling | ContextLength
 Written = Generate | TextToText
 Kinds = Tuned | Scored | Written
-EACH: Final = "{each}"
+EACH: Final = "{variant}"
 
 
 @spec
@@ -38,52 +38,56 @@ class TaskFile:
     """A downstream task; `task` says by its `kind` which question it is.
 
     A split has the name `train` (what is learned from), `dev` (what cells of a grid are compared on) or `test`, or such
-    a name with more behind it (`dev_mismatched`). Where `each` lists words, as the languages of XNLI, a split whose
-    name has {each} stands for a split of each of them.
+    a name with more behind it (`dev_mismatched`). Where `variants` lists words, as the languages of XNLI, a split whose
+    name has {variant} stands for a split of each of them.
     """
 
     name: str  # of the task and its file
-    title: str  # the question in one line
-    source: str  # the paper, and where the files come from
-    licence: str = "not known"  # of the data
+    description: str  # the question in one line
+    citation: str  # the paper, and where the files come from
+    license: str = "not known"  # of the data
     group: str = ""  # tasks that are asked for by one name: glue
-    length: int = 128  # most tokens of a row
-    each: tuple[str, ...] = ()  # what {each} stands for in names of splits, paths and `only`
+    max_seq_length: int = 128  # most tokens of a row
+    variants: tuple[str, ...] = ()  # what {variant} stands for in names of splits, paths and `include`
     files: Mapping[str, Split]
     task: Annotated[Kinds, BY_KIND]
     grids: Mapping[str, Grid] = field(default_factory=dict)  # by the name of a paper
-    figures: tuple[str, ...] = ()  # names that its scores have under `expected` of recipes
+    reported_keys: tuple[str, ...] = ()  # names that its scores have under `expected` of recipes
     note: str = ""  # what else a reader of its scores must know
-    submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for the leaderboard
-    scored: tuple[str, ...] = ()  # splits that its score is of, of several the mean, of no other; (): test, else dev
+    leaderboard_files: Mapping[str, str] = field(default_factory=dict)  # split -> its file for the leaderboard
+    score_splits: tuple[
+        str, ...
+    ] = ()  # splits that its score is of, of several the mean, of no other; (): test, else dev
 
     most_letters: ClassVar[int] = 60  # of a name: with a hash behind it still one of a file
 
     def __post_init__(self) -> None:
-        require(self.length >= 8, "length", self.length, "a number of tokens from 8 up")
+        require(self.max_seq_length >= 8, "max_seq_length", self.max_seq_length, "a number of tokens from 8 up")
         require(len(self.files) > 0, "files", {}, "one split or more")
         _check_name("name", self.name)
-        for word in self.each:
-            _check_name("each", word)
-        for name, file in self.submission.items():
-            _check_name(f"submission.{name}", file)
-            require(name in self.files, "submission", name, " or ".join(self.files))
+        for word in self.variants:
+            _check_name("variants", word)
+        for name, file in self.leaderboard_files.items():
+            _check_name(f"leaderboard_files.{name}", file)
+            require(name in self.files, "leaderboard_files", name, " or ".join(self.files))
             one = self.files[name]
-            is_whole = not any(of.only or of.without or of.tenths for of in (one, *one.or_else))
+            is_whole = not any(of.include or of.exclude or of.folds for of in (one, *one.fallbacks))
             require(
                 is_whole,
-                "submission",
+                "leaderboard_files",
                 name,
-                "a split of all rows: no only, without, tenths (a leaderboard counts rows)",
+                "a split of all rows: no include, exclude, folds (a leaderboard counts rows)",
             )
-        for name in self.scored:
+        for name in self.score_splits:
             others = [split for split in self.files if split != "train"]
-            require(name in others, "scored", name, " or ".join(others))
+            require(name in others, "score_splits", name, " or ".join(others))
         for name in self.files:
             _check_name("files", name.replace(EACH, ""))
             first = name.partition("_")[0]
             require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")
-            require(EACH not in name or bool(self.each), "each", [], f"the words that {EACH} stands for in {name}")
+            require(
+                EACH not in name or bool(self.variants), "variants", [], f"the words that {EACH} stands for in {name}"
+            )
 
     @property
     def metric(self) -> str:
@@ -107,7 +111,7 @@ class TaskFile:
             found, records = self._items(split, chosen, data)
             if records.malformed and not len(records):
                 raise BadInput(f"no row can be read; {records.malformed[0]}")
-            is_one_of_many = split.partition("_")[2] in self.each  # of the languages of a file, some may be lacking
+            is_one_of_many = split.partition("_")[2] in self.variants  # of the languages of a file, some may be lacking
             if not len(records) and (why := _why_none(chosen, records, data, is_one_of_many=is_one_of_many)):
                 raise BadInput(why)
             if len(files) > 1 and any(Path(path).is_absolute() for path in chosen.paths):  # of a user's own task
@@ -122,7 +126,7 @@ class TaskFile:
         try:
             return of_whole_rows(lambda records: self.task.items(records, chosen.columns), records)
         except NoColumn as error:
-            column = chosen.columns.get(key, getattr(getattr(self.task, "of", self.task), key, "")) if key else ""
+            column = chosen.columns.get(key, getattr(getattr(self.task, "task", self.task), key, "")) if key else ""
             if (
                 split == "train"
                 or not isinstance(chosen.format, Json | Jsonl)
@@ -146,7 +150,7 @@ def files_of(split: Split, data: Path) -> list[Path]:
 def _label_of_header(task: Kinds, split: Split, data: Path) -> str | None:
     """The label that stands in what is read as the header of a table, where its column is given by number: "the label
     'pos' in column 1". Such a line is a row, which would be lost."""
-    of, format = getattr(task, "of", task), split.format
+    of, format = getattr(task, "task", task), split.format
     if not isinstance(of, Classify | Regress) or not isinstance(format, Tsv | Csv | Table) or not format.header:
         return None
     column = split.columns.get("label", of.label)
@@ -154,11 +158,13 @@ def _label_of_header(task: Kinds, split: Split, data: Path) -> str | None:
         return None
     path = next(path for path in split.paths if is_there(data, path))
     try:
-        cell = (first(data, path, replace(format, header=False), split.member) or {}).get(column)
+        cell = (first(data, path, replace(format, header=False), split.archive_member) or {}).get(column)
     except UnicodeDecodeError:
         return None  # which the reader of all rows says
-    known = cell in split.values.get(column, {})
-    is_label = known or (cell in of.labels if isinstance(of, Classify) else _is_between(cell, of.least, of.most))
+    known = cell in split.value_map.get(column, {})
+    is_label = known or (
+        cell in of.labels if isinstance(of, Classify) else _is_between(cell, of.min_value, of.max_value)
+    )
     return f"the label {cell!r} in column {column}" if is_label else None
 
 
@@ -173,10 +179,10 @@ def _why_none(split: Split, found: Records, data: Path, *, is_one_of_many: bool)
     """Why a split has no records though its file is there; "" where that may be: a tenth of a few rows."""
     (file, *_), count = files_of(split, data), found.others + found.left_out
     if found.others and not is_one_of_many:
-        return f"none of the {count:,} rows of {file} has the values of `only`"
+        return f"none of the {count:,} rows of {file} has the values of `include`"
     if found.left_out and not found.others:
-        return f"`without` leaves out all {count:,} rows of {file}"
-    whole = replace(split, tenths=(), only={}, without={}).records(data)
+        return f"`exclude` leaves out all {count:,} rows of {file}"
+    whole = replace(split, folds=(), include={}, exclude={}).records(data)
     return "" if whole.rows else f"{file} has no rows"
 
 

@@ -13,20 +13,22 @@ from training.tasks.task_file import TaskFile
 from training.tasks.text_to_text import as_text
 
 TEXT: Final = "_text"  # behind the name of a task
-NO_FORM: Final = "has no form as text to text; those of classify, regress, choose and span have one"
+NO_FORM: Final = (
+    "has no form as text to text; those of classification, regression, multiple_choice and extractive_qa have one"
+)
 T5: Final = Grid(
-    rates=(1e-3,),
-    batches=(128,),
-    steps=2**18,
-    dev_evaluations=52,  # checkpoints every 5,000 steps
-    warmup=0,
-    schedule="constant",
+    learning_rates=(1e-3,),
+    batch_sizes=(128,),
+    max_steps=2**18,
+    num_evaluations=52,  # checkpoints every 5,000 steps
+    warmup_steps=0,
+    lr_schedule="constant",
     optimizer="adafactor",
-    decay=0,
-    clip=0,
-    length=512,
-    source="section 3.1.3, arXiv:1910.10683",
-    from_memory=True,
+    weight_decay=0,
+    max_grad_norm=0,
+    max_seq_length=512,
+    citation="section 3.1.3, arXiv:1910.10683",
+    unverified=True,
 )
 
 
@@ -45,12 +47,12 @@ def text_form(task: TaskFile) -> TaskFile:
     return replace(
         task,
         name=f"{name}{TEXT}",
-        title=f"{task.title}, in words that are written",
-        source=f"{task.source}; as text to text after T5, arXiv:1910.10683, appendix D",
+        description=f"{task.description}, in words that are written",
+        citation=f"{task.citation}; as text to text after T5, arXiv:1910.10683, appendix D",
         group="text_to_text",
-        length=T5.length,
+        max_seq_length=T5.max_seq_length,
         task=as_text(task.task, name),
         grids={"t5": T5},
-        figures=(),
+        reported_keys=(),
         note=f"{general}; {task.note}" if task.note else general,
     )

@@ -25,36 +25,38 @@ class TextToText:
     answer; of options "choice1". What is none of the labels counts as wrong, what is no number as one below the least.
     """
 
-    kind: Literal["as_text"] = "as_text"
-    of: Annotated[Classify | Regress | Choose | Span, BY_KIND]
+    kind: Literal["text_to_text"] = "text_to_text"
+    task: Annotated[Classify | Regress | Choose | Span, BY_KIND]
     name: str = ""  # before the question
     fields: tuple[str, ...] = ()  # names of the texts; (): those that are usual
-    words: Mapping[str, str] = field(default_factory=dict)  # what is written for a label of the file
-    writing: Writing = Writing(max_new=16)
+    label_words: Mapping[str, str] = field(default_factory=dict)  # what is written for a label of the file
+    generation: Writing = Writing(max_new_tokens=16)
 
     way: ClassVar[Way] = "written"
     numerics: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        labels = self.of.renamed
-        for label in self.words:
-            require(label in labels, "words", label, f"labels of the task: {' or '.join(labels) or 'it has none'}")
+        labels = self.task.renamed
+        for label in self.label_words:
+            require(
+                label in labels, "label_words", label, f"labels of the task: {' or '.join(labels) or 'it has none'}"
+            )
         written = [self._word(label) for label in labels]
-        require(len(set(written)) == len(written), "words", written, "another word for each label")
+        require(len(set(written)) == len(written), "label_words", written, "another word for each label")
 
     @property
     def answer_key(self) -> str:
-        return self.of.answer_key
+        return self.task.answer_key
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return self.of.metrics
+        return self.task.metrics
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
-        return self.of.items(records, columns)
+        return self.task.items(records, columns)
 
     def question(self, item: Item) -> Question:
-        parts = self.of.parts(item)
+        parts = self.task.parts(item)
         names = self.fields or [name for name, _ in parts]
         if len(names) != len(parts):
             raise BadInput(f"text_to_text: fields are {', '.join(names)}; as many as the {len(parts)} texts are needed")
@@ -64,39 +66,39 @@ class TextToText:
     def target(self, item: Item) -> str:
         if item.gold is None:
             raise BadInput(f"{item.place}: has no answer to learn from")
-        return self._word(self.of.written(item.gold))
+        return self._word(self.task.written(item.gold))
 
     def predictions(self, items: Sequence[Item], texts: Sequence[str]) -> list[Any]:
         """What each text stands for: a label, "" where it is none; a number; an `Answer` of a span."""
-        return [self._said(self.writing.kept(text)) for text in texts]
+        return [self._said(self.generation.kept(text)) for text in texts]
 
     def _said(self, text: str) -> Any:
-        for label, word in self.words.items():
+        for label, word in self.label_words.items():
             if same(word, text):
-                return self.of.read(label)
-        return self.of.read("" if any(same(label, text) for label in self.words) else text)
+                return self.task.read(label)
+        return self.task.read("" if any(same(label, text) for label in self.label_words) else text)
 
     def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
-        return self.of.scores(items, predictions)
+        return self.task.scores(items, predictions)
 
     def majority(self, items: Sequence[Item]) -> list[Any]:
-        return self.of.majority(items)
+        return self.task.majority(items)
 
     def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
         """How many texts are none of the labels, and what the task says of its scores."""
         other = sum(isinstance(said, str) and not said for said in predictions)
         found = [f"{other} of {len(predictions)} texts are none of the labels"] if other else []
-        return [*found, *self.of.notes(items, predictions)]
+        return [*found, *self.task.notes(items, predictions)]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self.of.labels if isinstance(self.of, Classify) else ()
+        return self.task.labels if isinstance(self.task, Classify) else ()
 
     def class_counts(self, items: Sequence[Item]) -> Counter[str]:
-        return self.of.class_counts(items) if isinstance(self.of, Classify) else Counter()
+        return self.task.class_counts(items) if isinstance(self.task, Classify) else Counter()
 
     def _word(self, label: str) -> str:
-        return self.words.get(label, label)
+        return self.label_words.get(label, label)
 
 
 def as_text(of: Classify | Regress | Choose | Span, name: str, writing: Writing | None = None) -> TextToText:
@@ -106,4 +108,4 @@ def as_text(of: Classify | Regress | Choose | Span, name: str, writing: Writing 
     'cola sentence: So it is .'
     """
     kind: InWords = of
-    return TextToText(of=of, name=name, writing=writing or Writing(max_new=kind.most_written))
+    return TextToText(task=of, name=name, generation=writing or Writing(max_new_tokens=kind.most_written))

@@ -24,7 +24,7 @@ class OfTexts(Protocol):
         """Of the text, or of the first one."""
 
     @property
-    def pair(self) -> str:
+    def text_pair(self) -> str:
         """Of the second one, "" where there is none."""
 
     @property
@@ -44,7 +44,7 @@ def items_of(
     task: OfTexts, records: Records, columns: Mapping[str, str], gold: Callable[[Any, str, str], Any]
 ) -> list[Item]:
     """The questions in the records; `gold` makes the answer of a value, given its column and place, None of none."""
-    text, pair, label = (columns.get(name, getattr(task, name)) for name in ("text", "pair", "label"))
+    text, pair, label = (columns.get(name, getattr(task, name)) for name in ("text", "text_pair", "label"))
     wanted = [text, pair] if pair else [text]
 
     def item(record: Record, place: str) -> Item:
@@ -104,6 +104,6 @@ def orders_of(task: OfTexts, tuning: "Tuning") -> tuple[bool, bool]:
     """Whether the orders of a pair are two examples, and whether their states are added, as the task says or a tuning
     wants it. BadInput where that wants two orders of one text."""
     for name in ("both_orders", "sum_orders"):
-        if getattr(tuning, name) and not task.pair:
+        if getattr(tuning, name) and not task.text_pair:
             raise BadInput(f"tuning.{name} is True, which is for pairs; this task has one text: use another grid")
     return tuning.both_orders or task.both_orders, tuning.sum_orders or task.sum_orders

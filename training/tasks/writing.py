@@ -40,43 +40,56 @@ class Writing:
     """
 
     instruction: str = ""  # before all else (GPT-3 2.4)
-    as_it_is: bool = False  # no fine-tuning, though there is a split `train`; nor is there any with examples in prompts
-    shots: int = 0  # examples before a question, drawn from the split `train` for each question
-    between: str = "\n"  # behind the instruction and behind each example
-    delimiter: str = " "  # between a question and its answer, in one text of a decoder
-    source: int = 512  # most tokens of a question; 0: as many as the net reads. Its end is cut, but for the tail
-    max_new: int = 64  # most tokens of an answer, its end among them
-    min_new: int = 0
+    zero_shot: bool = (
+        False  # no fine-tuning, though there is a split `train`; nor is there any with examples in prompts
+    )
+    num_fewshot: int = 0  # examples before a question, drawn from the split `train` for each question
+    fewshot_delimiter: str = "\n"  # behind the instruction and behind each example
+    target_delimiter: str = " "  # between a question and its answer, in one text of a decoder
+    max_source_length: int = (
+        512  # most tokens of a question; 0: as many as the net reads. Its end is cut, but for the tail
+    )
+    max_new_tokens: int = 64  # most tokens of an answer, its end among them
+    min_new_tokens: int = 0
     until: str = ""  # a text that ends an answer, in none of it
-    sentences: int = 0  # how many sentences of what was written count, from its beginning; 0: all
-    beams: int = 1
+    max_sentences: int = 0  # how many sentences of what was written count, from its beginning; 0: all
+    num_beams: int = 1
     length_penalty: float = 1.0  # exponent of the length that the log-probability of a beam is divided by
-    no_repeat: int = 0  # no n-gram of this size twice in an answer; 0: any
-    force_end: bool = False  # the last of max_new tokens is the one that ends a text (BART)
+    no_repeat_ngram_size: int = 0  # no n-gram of this size twice in an answer; 0: any
+    force_eos: bool = False  # the last of max_new_tokens is the one that ends a text (BART)
     top_k: int = 0
     top_p: float = 1.0
     temperature: float = 1.0
     seed: int = 0  # of examples and draws
-    smoothing: float = 0.0  # of targets while it is fine-tuned: this share of each is spread over all tokens
-    mask: float = 0.7  # share of target tokens that are masked while an encoder is fine-tuned to write (UniLM)
-    decoder: Literal["own", "fresh"] = "own"  # fresh: an encoder gets a decoder with random weights on top of it
+    label_smoothing: float = 0.0  # of targets while it is fine-tuned: this share of each is spread over all tokens
+    target_mask_prob: float = (
+        0.7  # share of target tokens that are masked while an encoder is fine-tuned to write (UniLM)
+    )
+    decoder: Literal["pretrained", "random"] = (
+        "pretrained"  # random: an encoder gets a decoder with random weights on top of it
+    )
 
     def __post_init__(self) -> None:
-        for name in ("shots", "source", "sentences", "no_repeat", "top_k"):
+        for name in ("num_fewshot", "max_source_length", "max_sentences", "no_repeat_ngram_size", "top_k"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a whole number from 0 up")
-        require(self.max_new >= 1, "max_new", self.max_new, "a whole number from 1 up")
-        require(0 <= self.min_new <= self.max_new, "min_new", self.min_new, f"from 0 up to max_new, {self.max_new}")
-        require(self.beams >= 1, "beams", self.beams, "a whole number from 1 up")
-        require(self.beams == 1 or not self.draws, "beams", self.beams, "1 where tokens are drawn")
+        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number from 1 up")
+        require(
+            0 <= self.min_new_tokens <= self.max_new_tokens,
+            "min_new_tokens",
+            self.min_new_tokens,
+            f"from 0 up to max_new_tokens, {self.max_new_tokens}",
+        )
+        require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")
+        require(self.num_beams == 1 or not self.draws, "num_beams", self.num_beams, "1 where tokens are drawn")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "a number above 0 and up to 1")
         require(self.temperature > 0, "temperature", self.temperature, "a number above 0")
-        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
-        require(0 < self.mask <= 1, "mask", self.mask, "a share above 0")
+        require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "a share, below 1")
+        require(0 < self.target_mask_prob <= 1, "target_mask_prob", self.target_mask_prob, "a share above 0")
 
     @property
     def tunes(self) -> bool:
         """Whether a net is fine-tuned on `train` first, where there is such a split."""
-        return not (self.as_it_is or self.shots)
+        return not (self.zero_shot or self.num_fewshot)
 
     @property
     def draws(self) -> bool:
@@ -87,8 +100,8 @@ class Writing:
         """How tokens are chosen."""
         from training.generation import Beams, Greedy, Sampling
 
-        if self.beams > 1:
-            return Beams(beams=self.beams, length_penalty=self.length_penalty)
+        if self.num_beams > 1:
+            return Beams(num_beams=self.num_beams, length_penalty=self.length_penalty)
         drawn = Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
         return drawn if self.draws else Greedy()
 
@@ -97,23 +110,23 @@ class Writing:
         from training.generation import Limits
 
         return Limits(
-            max_new=self.max_new,
-            min_new=self.min_new,
+            max_new_tokens=self.max_new_tokens,
+            min_new_tokens=self.min_new_tokens,
             ends=tuple(ends),
             barred=tuple(barred),
-            no_repeat=self.no_repeat,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
             no_repeat_in="new",
-            force_end=self.force_end and bool(ends),
+            force_eos=self.force_eos and bool(ends),
         )
 
     def kept(self, text: str) -> str:
         """What of a text that was written counts.
 
-        >>> Writing(until="\\n", sentences=2).kept(" One. Two! Three.\\nQ: four")
+        >>> Writing(until="\\n", max_sentences=2).kept(" One. Two! Three.\\nQ: four")
         'One. Two!'
         """
         text = text.partition(self.until)[0] if self.until else text
-        text = "".join(sentences(text.strip())[: self.sentences]) if self.sentences else text
+        text = "".join(sentences(text.strip())[: self.max_sentences]) if self.max_sentences else text
         return text.strip()
 
 
@@ -121,7 +134,7 @@ class WrittenTask(TaskKind, Protocol):
     """A kind whose answer is a text that a net writes."""
 
     @property
-    def writing(self) -> Writing:
+    def generation(self) -> Writing:
         """How answers are written."""
 
     def question(self, item: Item) -> Question:
@@ -148,24 +161,24 @@ def asked(task: WrittenTask, items: Sequence[Item], train: Sequence[Item]) -> li
 
     Which examples follows from the seed, `train` and the question alone. BadInput where `train` has too few.
     """
-    how, pool = task.writing, _pool(task, train)
-    first = (how.instruction + how.between,) if how.instruction else ()
+    how, pool = task.generation, _pool(task, train)
+    first = (how.instruction + how.fewshot_delimiter,) if how.instruction else ()
     found = []
     for item in items:
         question = task.question(item)
         try:
-            drawn = shots(pool, how.shots, how.seed, question.text)
+            drawn = shots(pool, how.num_fewshot, how.seed, question.text)
         except ValueError as error:
             raise BadInput(f"{item.place}: {error}") from None
-        before = (*first, *(example.text + how.between for example in drawn))
+        before = (*first, *(example.text + how.fewshot_delimiter for example in drawn))
         found.append(Question(before, question.body, question.tail))
     return found
 
 
 def _pool(task: WrittenTask, train: Sequence[Item]) -> list[Example]:
     """What examples are drawn from: the items that have an answer."""
-    known = [item for item in train if item.gold is not None] if task.writing.shots else []
-    return [Example(task.question(item).text, task.writing.delimiter + task.target(item)) for item in known]
+    known = [item for item in train if item.gold is not None] if task.generation.num_fewshot else []
+    return [Example(task.question(item).text, task.generation.target_delimiter + task.target(item)) for item in known]
 
 
 def askable(task: WrittenTask, items: Sequence[Item], train: Sequence[Item]) -> tuple[list[Item], list[str]]:
@@ -173,8 +186,8 @@ def askable(task: WrittenTask, items: Sequence[Item], train: Sequence[Item]) -> 
 
     BadInput where there is none of those.
     """
-    questions = [task.question(item).text for item in items] if task.writing.shots else []
-    why = too_few(_pool(task, train), task.writing.shots, questions)
+    questions = [task.question(item).text for item in items] if task.generation.num_fewshot else []
+    why = too_few(_pool(task, train), task.generation.num_fewshot, questions)
     if not why:
         return list(items), []
     lacking = [f"{items[number].place}: {reason}" for number, reason in why.items()]

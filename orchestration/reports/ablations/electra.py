@@ -49,7 +49,9 @@ ELECTRA_COMPUTE: Final = Table(
     stub="objective",
     rows={_label(method, compute): _row(method, compute) for method in (*_METHODS, _MLM) for compute in _COMPUTES},
     columns={
-        "follows": Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?"),
+        "next_sentence": Measure(
+            kind="task", of="next_sentence", means="fine-tuned: does the second sentence follow the first?"
+        ),
         "order": Measure(
             kind="pairs",
             of=_at_most_compute(_MLM),
@@ -58,7 +60,7 @@ ELECTRA_COMPUTE: Final = Table(
         ),
     },
     claims=tuple(
-        Below("follows", (_at_most_compute(lower),), (_at_most_compute(higher),))
+        Below("next_sentence", (_at_most_compute(lower),), (_at_most_compute(higher),))
         for lower, higher in (
             (_MLM, "ELECTRA 15 percent"),
             (_MLM, "replace MLM"),

@@ -166,7 +166,7 @@ def _lines(table: Table, summary: Mapping[str, Any]) -> Iterator[str]:
             "adjusted for the number of claims."
         )
     else:
-        yield "Of one seed nothing is tested: `--seeds 3` says how sure an order is."
+        yield "Of one seed nothing is tested: `--num-seeds 3` says how sure an order is."
     yield ""
     yield from (f"* *{name}*: {measure.means} ({summary['rests_on'][name]})" for name, measure in table.columns.items())
     yield ""

@@ -38,15 +38,17 @@ ROBERTA_FORMATS: Final = Table(
             kind="masked", of="DOC-SENTENCES", means="masked-token accuracy, in consecutive sentences of a document"
         ),
         "loss": Measure(kind="loss", of="DOC-SENTENCES", means="loss of a masked token there"),
-        "follows": Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?"),
+        "next_sentence": Measure(
+            kind="task", of="next_sentence", means="fine-tuned: does the second sentence follow the first?"
+        ),
     },
     claims=(
         *(
             Below(column, ("SENTENCE-PAIR",), ("SEGMENT-PAIR", "FULL-SENTENCES", "DOC-SENTENCES"))
-            for column in ("MLM", "follows")
+            for column in ("MLM", "next_sentence")
         ),
-        *(Below(column, ("SEGMENT-PAIR",), ("FULL-SENTENCES", "DOC-SENTENCES")) for column in ("MLM", "follows")),
-        *(Below(column, ("FULL-SENTENCES",), ("DOC-SENTENCES",)) for column in ("MLM", "follows")),
+        *(Below(column, ("SEGMENT-PAIR",), ("FULL-SENTENCES", "DOC-SENTENCES")) for column in ("MLM", "next_sentence")),
+        *(Below(column, ("FULL-SENTENCES",), ("DOC-SENTENCES",)) for column in ("MLM", "next_sentence")),
     ),
     varies=("data.packing", "losses", "model.type_vocab_size", "phases.0.batch_unit"),
     vocab="data.tokenizer.vocab_size=1_000",  # each word is a piece

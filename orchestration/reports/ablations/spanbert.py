@@ -5,7 +5,9 @@ from typing import Final
 from orchestration.reports.ablations.table import Below, Measure, Row, Table
 
 _PAPER: Final = "SpanBERT, Joshi et al. 2019, arXiv:1907.10529"
-_FOLLOWS: Final = Measure(kind="task", of="follows", means="fine-tuned: does the second sentence follow the first?")
+_FOLLOWS: Final = Measure(
+    kind="task", of="next_sentence", means="fine-tuned: does the second sentence follow the first?"
+)
 _WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word is 1.3 pieces
 _BUDGET: Final = {"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)}
 
@@ -30,11 +32,11 @@ SPANBERT_MASKING: Final = Table(
         "tokens": Measure(
             kind="masked", of="subword tokens", means="masked-token accuracy, where tokens are masked one by one"
         ),
-        "follows": _FOLLOWS,
+        "next_sentence": _FOLLOWS,
     },
     claims=(
         Below("spans", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
-        Below("follows", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
+        Below("next_sentence", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
     ),
     varies=("data.corpus", "masking", "objective.replace_unit"),
     vocab=_WORDS,
@@ -66,12 +68,12 @@ SPANBERT_OBJECTIVES: Final = Table(
     columns={
         "spans": Measure(kind="masked", of="1 sequence", means="masked-token accuracy, in one sequence"),
         "loss": Measure(kind="loss", of="1 sequence", means="loss of a masked token there"),
-        "follows": _FOLLOWS,
+        "next_sentence": _FOLLOWS,
     },
     claims=(
         Below("spans", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
-        Below("follows", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
-        Below("follows", ("1 sequence",), ("1 sequence and SBO",)),
+        Below("next_sentence", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
+        Below("next_sentence", ("1 sequence",), ("1 sequence and SBO",)),
     ),
     varies=("data.packing", "losses"),
     vocab=_WORDS,

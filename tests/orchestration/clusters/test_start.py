@@ -58,14 +58,14 @@ def pinned(package: str) -> str:
 def commands() -> list[list[str]]:
     """The commands of `sesame` in the files of this folder."""
     shown = "\n".join(path.read_text() for path in START.iterdir())
-    found = re.findall(r"(?:slurm\.sh|sesame) ((?:run|submit|train) [^\n`]*--on [^\n`]*)", shown)
+    found = re.findall(r"(?:slurm\.sh|sesame) ((?:run|submit|train) [^\n`]*--cluster [^\n`]*)", shown)
     return [shlex.split(line) for line in found]
 
 
 def test_commands_of_these_files_name_recipes_and_clusters_that_there_are() -> None:
     assert len(commands()) >= 3
     for _, _, *words in commands():
-        cluster = words[words.index("--on") + 1]
+        cluster = words[words.index("--cluster") + 1]
         if not cluster.startswith("$"):
             assert load_cluster(cluster).ray_address == "auto"
     assert load_cluster(documents("skypilot.yaml")[0]["envs"]["CLUSTER"]).ray_address == "auto"
@@ -176,7 +176,7 @@ def test_a_fault_anywhere_in_the_file_for_kuberay_is_seen(where: str, value: Any
 
 def test_its_machines_have_what_its_cluster_file_asks_for() -> None:
     spec = documents("kuberay.yaml")[0]["spec"]
-    cluster = load_cluster(re.search(r"--on (\S+)", spec["entrypoint"])[1])  # type: ignore[index]
+    cluster = load_cluster(re.search(r"--cluster (\S+)", spec["entrypoint"])[1])  # type: ignore[index]
     (group,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     has = group["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert group["replicas"] * int(has["nvidia.com/gpu"]) == cluster.num_workers * cluster.gpus_per_worker
@@ -367,8 +367,8 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
         "optimizer.warmup_steps=2",
         "eval_tasks=[]",
     ]
-    place = ["--scale", "tiny", "--on", str(tmp_path / "two.yaml"), "--data", str(tmp_path / "text.jsonl")]
-    command = ["bash", str(START / "slurm.sh"), *words, *place, "--out", str(tmp_path / "out"), "--json"]
+    place = ["--scale", "tiny", "--cluster", str(tmp_path / "two.yaml"), "--data", str(tmp_path / "text.jsonl")]
+    command = ["bash", str(START / "slurm.sh"), *words, *place, "--output-dir", str(tmp_path / "out"), "--json"]
     job = subprocess.Popen(
         command, env=slurm, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -97,7 +97,7 @@ def test_what_is_unexpected_is_said(recipe: str, overrides: list[str], cluster: 
 
 
 def test_check_says_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "pegasus_base", "--on", "one_gpu"]) == 0
+    assert main(["check", "pegasus_base", "--cluster", "one_gpu"]) == 0
     told = capsys.readouterr().err
     assert "a row of one sentence is predicted from [MASK] alone" in told
     assert "the first weights are rounded to bf16 once" in told

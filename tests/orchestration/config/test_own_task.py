@@ -46,7 +46,7 @@ def test_two_texts_and_other_formats(tmp_path: Path) -> None:
     task, said = task_of_csv(f"{path}:a, b ,y")
     assert said.endswith("), 3 labels: 0 (20), 1 (20), 2 (20)")
     assert isinstance(task.task, Classify)
-    assert (task.task.text, task.task.pair) == ("a", "b")
+    assert (task.task.text, task.task.text_pair) == ("a", "b")
     assert task.items("train", Path("/"))[0][0].texts[1] == "b"
     path = tmp_path / "my.tsv"
     path.write_text('t\ty\n"open quote\t1.5\nb\t4\nshort\n')
@@ -56,7 +56,7 @@ def test_two_texts_and_other_formats(tmp_path: Path) -> None:
         "1 columns, the first line names 2"
     )
     assert isinstance(task.task, Regress)
-    assert (task.task.least, task.task.most) == (1.5, 4)
+    assert (task.task.min_value, task.task.max_value) == (1.5, 4)
 
 
 def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> Non
             "text,label",
             "text,label\n" + "".join(f"a,{n}\n" for n in range(72)),
             "label has 72 labels, allowed are 2 to 50; for scores write a task file (README, Scores) with "
-            "task: {kind: regress, text: text, label: label, least: 0, most: 71}",
+            "task: {kind: regression, text: text, label: label, min_value: 0, max_value: 71}",
         ),
     ],
 )

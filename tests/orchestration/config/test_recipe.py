@@ -189,7 +189,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("objective.mask_replace_prob=0.95", "objective.mask_replace_prob + random_replace_prob is 1.05, allowed is"),
         ("masking.rate=0", "masking.rate is 0.0, allowed is a share above 0, at most 1"),
         ("losses=[]", "losses is [], allowed is one loss or more"),
-        ("eval_tasks=[gleu]", "eval_tasks.0 is 'gleu', allowed is source, follows, cloze, or"),
+        ("eval_tasks=[gleu]", "eval_tasks.0 is 'gleu', allowed is source_classification, next_sentence, cloze, or"),
         ("seed=-1", "seed is -1, allowed is a whole number from 0 up"),
         ("model.type_vocab_size=2.0", "model.type_vocab_size is 2.0, allowed is a whole number"),
         ("model.position_embedding=learned", "model.position_embedding is 'learned', allowed is a mapping of keys"),

@@ -35,13 +35,13 @@ from training.tasks import TASKS as HELD_OUT
 
 TASKS = names("tasks")
 METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
-    "classify": {"accuracy", "f1", "macro_f1", "matthews"},
-    "regress": {"spearman", "pearson"},
-    "tag": {"f1", "precision", "recall", "accuracy"},
-    "choose": {"accuracy"},
-    "rank": {"accuracy"},
-    "span": {"f1", "exact"},
-    "likelihood": {
+    "classification": {"accuracy", "f1", "macro_f1", "matthews"},
+    "regression": {"spearman", "pearson"},
+    "token_classification": {"f1", "precision", "recall", "accuracy"},
+    "multiple_choice": {"accuracy"},
+    "ranking": {"accuracy"},
+    "extractive_qa": {"f1", "exact"},
+    "loglikelihood_choice": {
         *("accuracy", "accuracy_token", "accuracy_character", "accuracy_byte", "accuracy_unconditional"),
         *("macro_accuracy", "last_word", "perplexity", "last_token", "last_token_perplexity"),
     },
@@ -49,9 +49,11 @@ METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
     "perplexity": {
         *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
     },
-    "generate": {"rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "coqa_f1", "exact", "f1", "words"},
+    "generation": {"rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "coqa_f1", "exact", "f1", "words"},
 }
-METRICS["as_text"] = {name for kind in ("classify", "regress", "choose", "span") for name in METRICS[kind]}
+METRICS["text_to_text"] = {
+    name for kind in ("classification", "regression", "multiple_choice", "extractive_qa") for name in METRICS[kind]
+}
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -59,14 +61,14 @@ every_task = pytest.mark.parametrize("name", TASKS)
 def test_a_task_file_loads_and_its_metrics_belong_to_its_kind(name: str) -> None:
     task = load_task(name)
     assert task.name == name
-    assert task.title
-    assert task.source
-    assert task.licence
+    assert task.description
+    assert task.citation
+    assert task.license
     assert set(task.task.metrics) <= METRICS[task.task.kind]
     assert task.files.keys() & {"dev", "test"}
     assert not [split for split in task.files if EACH in split]
     for split in task.files.values():
-        for one in (split, *split.or_else):
+        for one in (split, *split.fallbacks):
             assert not [path for path in one.paths if EACH in path or Path(path).is_absolute()]
 
 
@@ -87,7 +89,7 @@ def silent(tasks: Sequence[TaskFile]) -> set[str]:
 
     def sets(split: Split) -> set[str]:
         """The folders of the data sets: glue/MNLI, xquad."""
-        every = [path for one in (split, *split.or_else) for path in one.paths]
+        every = [path for one in (split, *split.fallbacks) for path in one.paths]
         paths = [path.removeprefix("../").split("/") for path in every]
         return {"/".join(path[: 2 if path[0] in ("glue", "ner") else 1]) for path in paths if len(path) > 1}
 
@@ -96,27 +98,31 @@ def silent(tasks: Sequence[TaskFile]) -> set[str]:
         tests = {name for name in task.files if name.startswith("test")}
         learned = task.files.get("train")
         foreign = learned and "test" in tests and not sets(learned) & sets(task.files["test"])
-        if not task.scored and (tests - BESIDE - {"test"} or foreign):
+        if not task.score_splits and (tests - BESIDE - {"test"} or foreign):
             found.add(task.name)
     return found
 
 
 def test_every_task_says_what_its_score_is_of_where_that_is_not_its_own_test_or_dev() -> None:
     assert silent(tasks_of()) == set()
-    without = [dataclasses.replace(task, scored=()) for task in tasks_of()]
+    without = [dataclasses.replace(task, score_splits=()) for task in tasks_of()]
     assert silent(without) == {"xquad", "xnli", "xnli_halves", "mlqa", "hans", "ax", "ax_text", "wikigold"}
 
 
 def read_twice(task: TaskFile) -> list[tuple[str, str]]:
     """Pairs of splits that read a file in common and are not told apart by its rows."""
     places = {
-        name: {(path, one.member): one for one in (split, *split.or_else) for path in one.paths}
+        name: {(path, one.archive_member): one for one in (split, *split.fallbacks) for path in one.paths}
         for name, split in task.files.items()
     }
 
     def is_apart(one: Split, other: Split) -> bool:
-        in_tenths = bool(one.tenths and other.tenths) and not set(one.tenths) & set(other.tenths) and one.by == other.by
-        by_values = any(not {*one.only[name]} & {*other.only.get(name, one.only[name])} for name in one.only)
+        in_tenths = (
+            bool(one.folds and other.folds) and not set(one.folds) & set(other.folds) and one.fold_by == other.fold_by
+        )
+        by_values = any(
+            not {*one.include[name]} & {*other.include.get(name, one.include[name])} for name in one.include
+        )
         return in_tenths or by_values or (isinstance(one.format, Whole) and one.format != other.format)
 
     return [
@@ -132,7 +138,7 @@ def test_no_rows_are_learned_or_chosen_on_and_scored() -> None:
         "xnli": [("dev", "dev_en")],
     }
     halves = load_task("mnli_halves")
-    both = {"train": halves.files["train"], "test": dataclasses.replace(halves.files["test"], tenths=(3, 9))}
+    both = {"train": halves.files["train"], "test": dataclasses.replace(halves.files["test"], folds=(3, 9))}
     assert read_twice(dataclasses.replace(halves, files=both)) == [("train", "test")]
 
 
@@ -162,7 +168,7 @@ def quoted() -> Iterator[tuple[str, str]]:
 def unaccounted(figures: set[str]) -> dict[str, str]:
     """Figures that no task file measures and for which no reason is given, or for which there is both."""
     tasks, reasons = tasks_of(), unavailable()
-    measured = {figure for task in tasks for figure in task.figures}
+    measured = {figure for task in tasks for figure in task.reported_keys}
     measured |= {f"{task.group}.average" for task in tasks if task.group}
     found = {}
     for figure in sorted(figures):
@@ -194,7 +200,7 @@ def test_a_figure_of_no_task_is_found() -> None:
 def test_a_recipe_is_scored_on_the_tasks_whose_figures_it_quotes() -> None:
     measured_by = dict[str, set[str]]()
     for task in tasks_of():
-        for figure in task.figures:
+        for figure in task.reported_keys:
             measured_by.setdefault(figure, set()).update((task.name, task.group))
     for recipe, figure in quoted():
         if tasks := measured_by.get(figure):
@@ -206,7 +212,7 @@ def test_no_reason_and_no_figure_is_left_over() -> None:
     figures = {figure for _, figure in quoted()}
     known = figures | {figure.partition(".")[0] for figure in figures}
     assert not {name for name in unavailable() if name not in known}
-    assert not {figure for task in tasks_of() for figure in task.figures} - figures
+    assert not {figure for task in tasks_of() for figure in task.reported_keys} - figures
     assert all(reason.strip() for reason in unavailable().values())
 
 
@@ -233,11 +239,11 @@ def grid(task: str, paper: str) -> dict[str, Any]:
 )
 def test_the_commands_of_roberta(task: str, rate: float, batch: int, steps: int, warmup: int) -> None:
     found = grid(task, "roberta_code")
-    assert (found["rates"], found["batches"], found["steps"]) == ((rate,), (batch,), steps)
-    assert found["warmup"] == warmup
-    assert not found["from_memory"]
+    assert (found["learning_rates"], found["batch_sizes"], found["max_steps"]) == ((rate,), (batch,), steps)
+    assert found["warmup_steps"] == warmup
+    assert not found["unverified"]
     (cell,) = load_task(task).grids["roberta_code"].cells()
-    assert (cell.peak, cell.num_steps(10), round(cell.warmup * steps)) == (rate, steps, warmup)
+    assert (cell.learning_rate, cell.num_steps(10), round(cell.warmup_ratio * steps)) == (rate, steps, warmup)
 
 
 @pytest.mark.parametrize(
@@ -259,25 +265,27 @@ def test_the_commands_of_roberta(task: str, rate: float, batch: int, steps: int,
 )
 def test_table_14_of_albert(task: str, rate: float, batch: int, dropout: float, steps: int, warmup: int) -> None:
     found = grid(task, "albert")
-    assert (found["rates"], found["batches"], found["dropout"]) == ((rate,), (batch,), dropout)
-    assert (found["steps"], found["warmup"], found["length"]) == (steps, warmup, 512)
-    assert found["from_memory"]
+    assert (found["learning_rates"], found["batch_sizes"], found["dropout"]) == ((rate,), (batch,), dropout)
+    assert (found["max_steps"], found["warmup_steps"], found["max_seq_length"]) == (steps, warmup, 512)
+    assert found["unverified"]
 
 
 def test_grids_of_rates_batches_and_epochs() -> None:
     cells = load_task("cola").grids["miniatures"].cells()
-    assert len({(cell.peak, cell.batch) for cell in cells}) == len(cells) == 20
+    assert len({(cell.learning_rate, cell.batch_size) for cell in cells}) == len(cells) == 20
     assert {cell.epochs for cell in cells} == {4}
     roberta = load_task("cola").grids["roberta"].cells()
     assert len(roberta) == 3 * 2 * 5
-    assert {(cell.warmup, cell.decay, cell.beta2, cell.clip) for cell in roberta} == {(0.06, 0.1, 0.98, 0)}
-    assert {task for task in TASKS if any(one.start == "mnli" for one in load_task(task).grids.values())} == {
+    assert {(cell.warmup_ratio, cell.weight_decay, cell.beta2, cell.max_grad_norm) for cell in roberta} == {
+        (0.06, 0.1, 0.98, 0)
+    }
+    assert {task for task in TASKS if any(one.init_task == "mnli" for one in load_task(task).grids.values())} == {
         "rte",
         "stsb",
         "mrpc",
     }
     sizes = [grid("rte", f"electra_{size}") for size in ("small", "base", "large")]
-    assert [(one["rates"], one["layer_decay"], one["epochs"]) for one in sizes] == [
+    assert [(one["learning_rates"], one["layerwise_lr_decay"], one["epochs"]) for one in sizes] == [
         ((3e-4,), 0.8, (10,)),
         ((1e-4,), 0.8, (10,)),
         ((5e-5,), 0.9, (10,)),
@@ -285,7 +293,7 @@ def test_grids_of_rates_batches_and_epochs() -> None:
     assert grid("mnli", "electra_base")["epochs"] == (3,)
     assert grid("squad1", "electra_base")["epochs"] == (2,)
     rates = {name: grid(name, "bart") for name in TASKS if "bart" in load_task(name).grids}
-    assert {name: (*one["rates"], *one["batches"]) for name, one in rates.items()} == {
+    assert {name: (*one["learning_rates"], *one["batch_sizes"]) for name, one in rates.items()} == {
         "mnli": (5e-6, 128),
         "sst2": (5e-6, 128),
         "qnli": (1e-5, 32),
@@ -299,9 +307,14 @@ def test_grids_of_rates_batches_and_epochs() -> None:
     }
     for name, steps in (("cnndm", 20_000), ("xsum", 15_000)):
         found = rates[name]
-        assert (found["steps"], found["warmup"], found["clip"], found["decay"]) == (steps, 500, 0.1, 0.01)
-        writing = load_task(name).task.writing  # type: ignore[union-attr]
-        assert writing.smoothing == 0.1
+        assert (found["max_steps"], found["warmup_steps"], found["max_grad_norm"], found["weight_decay"]) == (
+            steps,
+            500,
+            0.1,
+            0.01,
+        )
+        writing = load_task(name).task.generation  # type: ignore[union-attr]
+        assert writing.label_smoothing == 0.1
 
 
 # A user's own file
@@ -309,11 +322,11 @@ def test_grids_of_rates_batches_and_epochs() -> None:
 
 OWN = """
 name: mine
-title: is it good
-source: me
+description: is it good
+citation: me
 files:
   dev: {paths: [mine.tsv], format: {kind: tsv}}
-task: {kind: classify, text: a, label: b, labels: ["0", "1"]}
+task: {kind: classification, text: a, label: b, labels: ["0", "1"]}
 """
 
 
@@ -335,20 +348,21 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("title: is it good\n", "", "title is missing"),
-        ("name: mine", "name: mine\nlenght: 64", "lenght is not a key of the file; did you mean length?"),
+        ("description: is it good\n", "", "description is missing"),
+        ("name: mine", "name: mine\nlenght: 64", "lenght is not a key of the file; did you mean max_seq_length?"),
         (
-            "kind: classify",
+            "kind: classification",
             "kind: clasify",
-            "task.kind is 'clasify', allowed are classify, regress, tag, choose, rank, span, likelihood",
+            "task.kind is 'clasify', allowed are classification, regression, token_classification, "
+            "multiple_choice, ranking, extractive_qa, loglikelihood_choice",
         ),
         ("kind: tsv", "kind: tvs", "files.dev.format.kind is 'tvs', allowed are tsv, csv, jsonl"),
         ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
-        ("task: {", "scored: [test]\ntask: {", "scored is 'test', allowed is dev"),
+        ("task: {", "score_splits: [test]\ntask: {", "score_splits is 'test', allowed is dev"),
         ("  dev:", "  valid:", "files is 'valid', allowed is train, dev, test, or these with _ and more"),
         ('labels: ["0", "1"]', 'labels: ["0"]', "task.labels is ['0'], allowed is two or more, each once"),
         ('"1"]', '"1"], metrics: [f2]', "task.metrics is 'f2', allowed is accuracy or f1 or macro_f1 or matthews"),
-        ("  dev:", "  dev_{each}:", "each is [], allowed is the words that {each} stands for"),
+        ("  dev:", "  dev_{variant}:", "variants is [], allowed is the words that {variant} stands for"),
     ],
 )
 def test_a_wrong_key_is_one_line_with_its_place(old: str, new: str, said: str, tmp_path: Path) -> None:
@@ -416,7 +430,7 @@ def test_columns_of_original_distributions(tmp_path: Path) -> None:
     assert [texts for texts, _ in found] == [("a", "b"), ("c", "d")]
     labels = load_task("hans").task
     assert isinstance(labels, Classify)
-    assert [labels.merge.get(labels.labels[gold], labels.labels[gold]) for _, gold in found] == [
+    assert [labels.merge_labels.get(labels.labels[gold], labels.labels[gold]) for _, gold in found] == [
         "non-entailment",
         "entailment",
     ]
@@ -603,10 +617,10 @@ def test_blimp_has_the_twelve_phenomena_of_its_paper(shared: Path) -> None:
 
 def test_examples_and_questions_of_one_file_have_no_row_in_common() -> None:
     for name in ("boolq_few", "piqa_few", "arc_easy_few", "lambada_one", "lambada_few"):
-        train, other = (split.or_else[-1] if split.or_else else split for split in load_task(name).files.values())
+        train, other = (split.fallbacks[-1] if split.fallbacks else split for split in load_task(name).files.values())
         assert train.paths == other.paths
-        assert set(train.tenths) | set(other.tenths) == set(range(10))
-        assert not set(train.tenths) & set(other.tenths)
+        assert set(train.folds) | set(other.folds) == set(range(10))
+        assert not set(train.folds) & set(other.folds)
 
 
 def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> None:
@@ -635,7 +649,7 @@ def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> N
     assert asked("openbookqa", "test", "openbookqa/test.jsonl", arc) == (("Why?", " z"), 2)
     blimp = {"sentence_good": "a", "sentence_bad": "b", "UID": "x", "linguistics_term": "s-selection"}
     for name, pseudo in (("blimp", "within_word_l2r"), ("blimp_original", "original")):
-        assert load_task(name).task.pseudo == pseudo  # type: ignore[union-attr]
+        assert load_task(name).task.pll_variant == pseudo  # type: ignore[union-attr]
         assert asked(name, "test", "BLiMP/data/x.jsonl", blimp) == (("", " a"), 0)
         ((options,), _), *_ = one_split(name, "test", tmp_path, "BLiMP/data/x.jsonl", json.dumps(blimp))
         assert (options.subset, options.area) == ("x", "argument_structure")
@@ -657,7 +671,7 @@ def test_a_childrens_book_and_traditional_chinese(tmp_path: Path) -> None:
 def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:
     enwik8 = load_task("enwik8")
     formats = [split.format for split in enwik8.files.values()]
-    assert [(one.begin, one.stop) for one in formats if isinstance(one, Whole)] == [
+    assert [(one.start, one.stop) for one in formats if isinstance(one, Whole)] == [
         (90_000_000, 95_000_000),
         (95_000_000, 100_000_000),
     ]
@@ -705,7 +719,7 @@ def test_halves_of_xnli_are_of_the_same_premises_in_each_language(shared: Path) 
     learned = {item.texts[0] for split in ("train", "dev") for item in splits[split]}
     assert not learned & {item.texts[0] for item in splits["test_en"]}
     assert len(splits["train"]) + len(splits["dev"]) + len(splits["test_en"]) == 2_490
-    lines = [[(item.place.rpartition(":")[2], item.gold) for item in splits[f"test_{word}"]] for word in task.each]
+    lines = [[(item.place.rpartition(":")[2], item.gold) for item in splits[f"test_{word}"]] for word in task.variants]
     assert all(each == lines[0] for each in lines)  # the languages' files have the same pairs in the same lines
 
 
@@ -727,9 +741,9 @@ def test_a_few_rows_of_mrpc_with_a_byte_order_mark(shared: Path) -> None:
 def test_parts_of_a_task_are_those_of_its_door() -> None:
     """What other rooms build tasks with."""
     splits = {"dev": Split(paths=("a.csv",), format=load_task("swag").files["dev"].format)}
-    for kind in (Regress(text="a", label="b", least=0, most=1), Tag(labels=("O", "B-X")), Span()):
-        assert TaskFile(name="x", title="x", source="x", files=splits, task=kind).metric in METRICS[kind.kind]
-    assert Choose(context="a", options=("b",), label="c", labels=("0", "1")).metrics == ("accuracy",)
+    for kind in (Regress(text="a", label="b", min_value=0, max_value=1), Tag(labels=("O", "B-X")), Span()):
+        assert TaskFile(name="x", description="x", citation="x", files=splits, task=kind).metric in METRICS[kind.kind]
+    assert Choose(context="a", choices=("b",), label="c", labels=("0", "1")).metrics == ("accuracy",)
 
 
 # Text to text
@@ -745,10 +759,10 @@ def test_every_labelled_task_is_text_to_text_by_its_name(name: str) -> None:
         found = load_task(asked)
         assert found.task == as_text(task.task, task.name.removesuffix("_tuned"))
         assert found.files == task.files
-        assert not found.figures
+        assert not found.reported_keys
         assert "in its paper this one is not" in found.note
     elif (known := f"{task.name}_tuned") in TASKS:
-        assert load_task(asked).task.of == load_task(known).task  # type: ignore[union-attr]
+        assert load_task(asked).task.task == load_task(known).task  # type: ignore[union-attr]
         return
     else:
         with pytest.raises(BadInput, match=rf"^task {asked}: a task of kind {task.task.kind} (has no form|is text)"):
@@ -761,9 +775,12 @@ def test_a_recipe_and_a_command_may_name_the_form_as_text() -> None:
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
     found = {task.name for task in tasks_of("race_text,glue_text,piqa_text")}
     assert found == {"race_text", "piqa_text", *(f"{name}_text" for name in glue)}
-    assert load("t5_small", ["eval_tasks=[source, race_text]"]).eval_tasks == ("source", "race_text")
+    assert load("t5_small", ["eval_tasks=[source_classification, race_text]"]).eval_tasks == (
+        "source_classification",
+        "race_text",
+    )
     with pytest.raises(BadInput, match=r"eval_tasks\.1"):
-        load("t5_small", ["eval_tasks=[source, nonsense_text]"])
+        load("t5_small", ["eval_tasks=[source_classification, nonsense_text]"])
 
 
 def test_t5_is_scored_by_what_it_writes() -> None:
@@ -809,8 +826,11 @@ def test_a_decoder_on_top_of_an_encoder_translates_what_the_encoder_alone_does()
     """General sequence in both forms, on the same files."""
     fresh, own = (load_task(f"multi30k_{name}") for name in ("decoder", "en_de"))
     assert isinstance(fresh.task, Generate)
-    assert fresh.task.writing.decoder == "fresh"
-    assert dataclasses.replace(fresh.task, writing=dataclasses.replace(fresh.task.writing, decoder="own")) == own.task
+    assert fresh.task.generation.decoder == "random"
+    assert (
+        dataclasses.replace(fresh.task, generation=dataclasses.replace(fresh.task.generation, decoder="pretrained"))
+        == own.task
+    )
     assert fresh.files == own.files
 
 

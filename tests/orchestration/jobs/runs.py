@@ -76,12 +76,12 @@ def questions(folder: Path, train: int = 16, dev: int = 4) -> Path:
 
 OWN = """
 name: {name}
-title: is this review positive
-source: my own
+description: is this review positive
+citation: my own
 files:
   train: {{paths: [train.tsv], format: {{kind: tsv}}}}
   dev: {{paths: [dev.tsv], format: {{kind: tsv}}}}
-task: {{kind: classify, text: review, label: stars, labels: ["0", "1"]}}
+task: {{kind: classification, text: review, label: stars, labels: ["0", "1"]}}
 """
 
 
@@ -95,11 +95,11 @@ def own(folder: Path, name: str = "mine", file: str = "mine.yaml", rows: int = 8
     return folder / file
 
 
-QUICK: dict[str, Any] = {"rates": (3e-3,), "batches": (8,), "steps": 2, "seeds": 2}
+QUICK: dict[str, Any] = {"learning_rates": (3e-3,), "batch_sizes": (8,), "max_steps": 2, "num_seeds": 2}
 
 
 def wanted(data: Path | None, tasks: str = "sst2", **more: Any) -> Wanted:
-    return Wanted(tasks=asked_for(tasks), data=data, **QUICK | more)
+    return Wanted(tasks=asked_for(tasks), task_data_dir=data, **QUICK | more)
 
 
 def scored(net: Subject, asked: Wanted) -> Any:

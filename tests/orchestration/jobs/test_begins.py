@@ -28,15 +28,15 @@ def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: l
     (net.folder / "result.json").write_text('{"step": 30}')
     nets = subject.at_steps(net, 10)
     assert [one.step for one in nets] == [10, 20, 30]
-    plans = [plan for one in nets for plan in planned(one, wanted(data, seeds=1))]
+    plans = [plan for one in nets for plan in planned(one, wanted(data, num_seeds=1))]
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
     assert [score.step for score in scores] == [10, 20, 30]
     assert len({plan.stage.folder for plan in plans}) == len(done) == 3
-    (whole,) = planned(net, wanted(data, seeds=1))
+    (whole,) = planned(net, wanted(data, num_seeds=1))
     assert whole.stage == replace(plans[-1].stage)  # that of the last step is that of the run
     assert whole.stage.state == "done"
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
-    with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20, 25; train with"):
+    with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20, 25; train with"):
         subject.at_steps(net, 7)
 
 
@@ -62,10 +62,10 @@ def test_checkpoints_that_a_run_kept_are_scored_too(
         return {**weights, "a buffer": torch.zeros(1)}
 
     monkeypatch.setattr("training.checkpoint.weights_of", weights_of)
-    scores = [scored(one, wanted(data, seeds=1)) for one in nets]
+    scores = [scored(one, wanted(data, num_seeds=1)) for one in nets]
     assert read == [net.folder / "checkpoints/step-000000010"]
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
-    with pytest.raises(BadInput, match=r"--every 7: .* has weights of the steps 10, 20; train with"):
+    with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20; train with"):
         subject.at_steps(net, 7)
 
 
@@ -77,7 +77,7 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     (data / "RTE").mkdir()
     for split in ("train", "dev"):
         (data / f"RTE/{split}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
-    asked = wanted(data, tasks="rte", grid="roberta", seeds=1)
+    asked = wanted(data, tasks="rte", grid="roberta", num_seeds=1)
     with pytest.raises(BadInput, match="task rte: its grid begins with a net that was fine-tuned on mnli, whose"):
         planned(net, asked)
     (data / "MNLI").mkdir()
@@ -88,12 +88,12 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     (plan,) = planned(net, asked)
     (cell,) = plan.cells
     assert cell.begin is not None
-    more = planned(net, replace(asked, rates=(1e-3, 3e-3), batches=(4, 8), seeds=3))[0].cells
+    more = planned(net, replace(asked, learning_rates=(1e-3, 3e-3), batch_sizes=(4, 8), num_seeds=3))[0].cells
     assert [one.begin[1].seed for one in more if one.begin] == [0, 1, 2] * 4
     assert len({repr(CellScore.of(one.start, one.how, {}).how) for one in more}) == 4  # of three seeds each
-    assert planned(net, replace(asked, seeds=3))[0].chosen_on == ""  # one configuration
-    quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch=4)))
-    alone = replace(cell, begin=None, tuning=replace(cell.tuning, start=""))  # type: ignore[type-var]
+    assert planned(net, replace(asked, num_seeds=3))[0].chosen_on == ""  # one configuration
+    quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch_size=4)))
+    alone = replace(cell, begin=None, tuning=replace(cell.tuning, init_task=""))  # type: ignore[type-var]
     assert evaluate_cell(quick).losses != evaluate_cell(alone).losses
 
 
@@ -109,7 +109,9 @@ def on_mnli(net: Subject, data: Path) -> Cell:
     (before,) = asked_for("mnli")
     assert not isinstance(before, str)
     assert cell.tuning is not None
-    return replace(cell, begin=(before, replace(cell.tuning, batch=4)), tuning=replace(cell.tuning, start="mnli"))
+    return replace(
+        cell, begin=(before, replace(cell.tuning, batch_size=4)), tuning=replace(cell.tuning, init_task="mnli")
+    )
 
 
 def in_a_new_process(cell: Cell) -> Any:

@@ -20,7 +20,7 @@ TWO = "name: two\nbeam: {options: {direct_num_workers: 2, direct_running_mode: m
 def built(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **given: Any) -> str:
     """The digest of a corpus."""
     data = [str(tmp_path / "text.jsonl")]
-    job = open_job(Flags(recipe="bert_base", scale="tiny", data=data, out=tmp_path / out, **given))
+    job = open_job(Flags(recipe="bert_base", scale="tiny", data=data, output_dir=tmp_path / out, **given))
     return corpus_job.untracked(job, beam_args, ignore).digest
 
 
@@ -39,12 +39,12 @@ def test_a_cluster_file_makes_a_corpus_in_two_processes(tmp_path: Path, monkeypa
     monkeypatch.setattr(workers, "_started", look)
     alone = built(tmp_path, "alone")
     assert not seen  # so little text is read in this process
-    assert built(tmp_path, "two", on=str(tmp_path / "two.yaml")) == alone
+    assert built(tmp_path, "two", cluster=str(tmp_path / "two.yaml")) == alone
     assert len(seen) >= 2
     assert os.getpid() not in seen
     seen.clear()
     mode = ("--direct_running_mode=in_memory", "--direct_num_workers=1")
-    assert built(tmp_path, "again", mode, on=str(tmp_path / "two.yaml")) == alone
+    assert built(tmp_path, "again", mode, cluster=str(tmp_path / "two.yaml")) == alone
     assert not seen
 
 
@@ -68,7 +68,7 @@ def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
 
 
 def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    job = open_job(Flags(recipe="bert_base", scale="tiny", data=["demo"], on="flink"))
+    job = open_job(Flags(recipe="bert_base", scale="tiny", data=["demo"], cluster="flink"))
     corpus_job._say_what_stays_here(job.cluster.beam, {"HF_TOKEN": "hidden"})
     (record,) = caplog.records
     assert record.getMessage().startswith(
@@ -83,7 +83,9 @@ def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogC
 def test_text_that_changes_between_the_command_and_its_job_is_refused(tmp_path: Path) -> None:
     """The folder would have the name of a text that it does not hold."""
     text.write(tmp_path / "text.jsonl", num_documents=40)
-    job = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(tmp_path / "text.jsonl")], out=tmp_path / "out"))
+    job = open_job(
+        Flags(recipe="bert_base", scale="tiny", data=[str(tmp_path / "text.jsonl")], output_dir=tmp_path / "out")
+    )
     assert job.plan.text.state == "due"
     text.write(tmp_path / "text.jsonl", num_documents=50)
     with pytest.raises(BadInput, match="its text changed after this command was given; wait until what writes there"):

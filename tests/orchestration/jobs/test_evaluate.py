@@ -35,7 +35,7 @@ from training.tasks.part import Examples
 
 
 def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, done: list[str]) -> None:
-    score = scored(net, wanted(data, against_random=True))
+    score = scored(net, wanted(data, with_baseline=True))
     assert (score.task, score.metric, score.split, score.chance) == ("sst2", "accuracy", "dev", 0.5)
     assert {start: len(score.values(start)) for start in score.starts} == {"pretrained": 2, "random": 2}
     assert score.paper == {"glue.sst2 (test)": 93.5}
@@ -120,16 +120,16 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
     half, notes = Examples([row] * 200, np.arange(200) % 2), ("3 of 9 documents are cut",)
     held_out = {
         "cloze": Blanks([Blank(np.array([10, 11, 12]), 1)], notes),
-        "source": HeldOut("source", ("a", "b"), half, half, notes),
+        "source_classification": HeldOut("source_classification", ("a", "b"), half, half, notes),
     }
     monkeypatch.setattr(launch_cell, "made", lambda name, *_: held_out[name])
     for name in held_out:
-        assert set(notes) <= set(scored(net, wanted(None, name, seeds=1)).notes)
+        assert set(notes) <= set(scored(net, wanted(None, name, num_seeds=1)).notes)
 
 
 def test_answers_to_questions_with_ids_stand_beside_these(net: Subject, tmp_path: Path, done: list[str]) -> None:
     """No official script could be fed from bare triples."""
-    asked = Wanted(tasks=asked_for("squad1"), data=questions(tmp_path / "data", dev=2), **QUICK)
+    asked = Wanted(tasks=asked_for("squad1"), task_data_dir=questions(tmp_path / "data", dev=2), **QUICK)
     scored(net, asked)
     (folder,) = (net.folder / "scores").glob("squad1-*")
     (first, second) = json.loads((folder / evaluate.QUESTIONS).read_text())["dev"]
@@ -175,7 +175,7 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
 
 def test_a_share_of_a_few_rows_is_told(net: Subject, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of one row, which had also chosen the rate, it was a score like any other."""
-    (plan,) = planned(net, wanted(data, rates=(1e-3, 3e-3)))
+    (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 3e-3)))
     said = "task sst2: its score is of 12 rows (dev), which chose the hyper-parameters too: it says little"
     assert plan.notes == (said,)
     assert said in caplog.text
@@ -197,9 +197,9 @@ def test_a_kept_score_gets_what_is_known_of_it_now(net: Subject, data: Path, don
 
 def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: list[str]) -> None:
     scored(net, wanted(data))
-    score = scored(net, wanted(data, rates=(3e-3, 1e-3)))
+    score = scored(net, wanted(data, learning_rates=(3e-3, 1e-3)))
     assert len(done) == 4
-    assert (score.chosen_on, score.starts["pretrained"].how["peak"] in (3e-3, 1e-3)) == ("dev", True)
+    assert (score.chosen_on, score.starts["pretrained"].how["learning_rate"] in (3e-3, 1e-3)) == ("dev", True)
 
 
 def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_asked_for(
@@ -207,12 +207,12 @@ def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_
 ) -> None:
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
     mine = Wanted(tasks=asked_for("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
-    asked = [wanted(data), mine, wanted(data, rates=(1e-3,)), wanted(data, labels=(12, 10_000))]
+    asked = [wanted(data), mine, wanted(data, learning_rates=(1e-3,)), wanted(data, max_train_samples=(12, 10_000))]
     pages = []
     for order in (asked, asked[::-1]):
         shutil.rmtree(net.folder / "scores", ignore_errors=True)
         scores = [evaluate.evaluate(net.folder, planned(net, one), load_cluster("local"), ignore) for one in order]
-        assert [len(found) for found in scores] == [1 if len(one.labels) == 0 else 2 for one in order]
+        assert [len(found) for found in scores] == [1 if len(one.max_train_samples) == 0 else 2 for one in order]
         assert evaluate.evaluate(net.folder, [], load_cluster("local"), ignore) == []  # nothing fits
         pages.append([(net.folder / "scores" / name).read_text() for name in ("table.md", "table.csv")])
     assert pages[0] == pages[1]
@@ -258,14 +258,14 @@ def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_n
     file = data / "SST-2/dev.tsv"
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
-    assert folder(replace(wanted(data), tasks=[replace(task, title="another title", note="a note")])) == before
+    assert folder(replace(wanted(data), tasks=[replace(task, description="another title", note="a note")])) == before
     file.write_text(file.read_text().replace("the film is bad", "a film is bad"))
     assert folder(wanted(data)) != before
-    assert folder(wanted(data, labels=(12,))) != folder(wanted(data))
+    assert folder(wanted(data, max_train_samples=(12,))) != folder(wanted(data))
 
 
 def test_several_numbers_of_labels_are_a_score_each(net: Subject, data: Path, done: list[str]) -> None:
-    plans = planned(net, wanted(data, labels=(20, 8, 12, 10_000)))
+    plans = planned(net, wanted(data, max_train_samples=(20, 8, 12, 10_000)))
     rows = len(plans[-1].items["train"])
     assert [plan.labels for plan in plans] == [8, 12, 20, rows]
     assert plans[-1].stage.folder == planned(net, wanted(data))[0].stage.folder  # all rows are all rows
@@ -285,9 +285,9 @@ def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path
     (tmp_path / "blimp/data/agreement.jsonl").write_text(
         json.dumps(row | {"UID": "agreement", "field": "syntax"}) + "\n"
     )
-    (plan,) = planned(net, wanted(tmp_path, "blimp", labels=(8, 12)))
+    (plan,) = planned(net, wanted(tmp_path, "blimp", max_train_samples=(8, 12)))
     assert plan.labels == 0
-    (longer,) = planned(net, wanted(tmp_path, "blimp", length=64))
+    (longer,) = planned(net, wanted(tmp_path, "blimp", max_seq_length=64))
     assert longer.stage.folder == plan.stage.folder
 
 
@@ -349,14 +349,28 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
     monkeypatch.setattr("orchestration.launch.cell.evaluate_cell", refuses)
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
     tasks = asked_for("sst2", [f"{data}/mine.csv:sentence,label"])
-    plans = planned(net, Wanted(tasks=tasks, data=data, **QUICK))
+    plans = planned(net, Wanted(tasks=tasks, task_data_dir=data, **QUICK))
     errors: list[SesameError] = []
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore, left_out=errors)
     assert ([score.task for score in scores], list(map(str, errors))) == (["sst2"], ["its rows are too long"])
     assert "left out: task mine: its rows are too long" in caplog.text
-    more = ["--data-dir", str(data), "--rates", "3e-3", "--batches", "8", "--steps", "2", "--seeds", "2", "--json"]
+    more = [
+        "--task-data-dir",
+        str(data),
+        "--learning-rates",
+        "3e-3",
+        "--batch-sizes",
+        "8",
+        "--max-steps",
+        "2",
+        "--num-seeds",
+        "2",
+        "--json",
+    ]
     tasks = ["--tasks", "sst2", "--csv", f"{data}/mine.csv:sentence,label"]
-    assert main(["eval", str(net.folder), "--out", str(net.folder.parent.parent), *tasks, *more]) == 2  # as it is named
+    assert (
+        main(["eval", str(net.folder), "--output-dir", str(net.folder.parent.parent), *tasks, *more]) == 2
+    )  # as it is named
     assert [score["task"] for score in json.loads(capsys.readouterr().out)["scores"]] == ["sst2"]
 
 
@@ -372,7 +386,7 @@ def test_random_weights_alone_are_no_score(
 
     monkeypatch.setattr("orchestration.launch.cell.evaluate_cell", diverges)
     with pytest.raises(Diverged, match="loss nan"):
-        scored(net, wanted(data, against_random=True))
+        scored(net, wanted(data, with_baseline=True))
 
 
 def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
@@ -388,16 +402,16 @@ def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
 
 def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: Subject, data: Path) -> None:
     """A threshold of another rate stood beside the score."""
-    (plan,) = planned(net, wanted(data, rates=(1e-3, 3e-3), against_random=True))
+    (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 3e-3), with_baseline=True))
     results = []
     for cell in plan.cells:
         assert cell.tuning is not None
-        own = f"threshold of {cell.start}, {cell.tuning.peak}, {cell.tuning.seed}"
-        scores = {"dev": {"accuracy": cell.tuning.peak}}
+        own = f"threshold of {cell.start}, {cell.tuning.learning_rate}, {cell.tuning.seed}"
+        scores = {"dev": {"accuracy": cell.tuning.learning_rate}}
         results.append((cell, Evaluated(scores, {"dev": []}, notes=["all say this", own])))
     plan = replace(plan, notes=())
     score = evaluate._summed_up(plan, results, {})
-    assert score.starts["pretrained"].how["peak"] == 3e-3
+    assert score.starts["pretrained"].how["learning_rate"] == 3e-3
     assert score.notes == ("all say this", *(f"seed {n}: threshold of pretrained, 0.003, {n}" for n in range(2)))
     assert evaluate._summed_up(plan, results[-4:], {}).notes == score.notes
 

@@ -29,7 +29,7 @@ HANS = Classify(
     text="a",
     label="b",
     labels=("contradiction", "entailment", "neutral"),
-    merge={"neutral": "non-entailment", "contradiction": "non-entailment"},
+    merge_labels={"neutral": "non-entailment", "contradiction": "non-entailment"},
 )
 
 
@@ -40,7 +40,7 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> None:
     def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
         for number, cell in enumerate(cells):
             tuning = cell.tuning
-            score = 0.5 + (tuning.seed / 8 + tuning.peak if tuning else 0.25)
+            score = 0.5 + (tuning.seed / 8 + tuning.learning_rate if tuning else 0.25)
             by_split = {"dev": {metric_of(cell.name): score}, "test": {metric_of(cell.name): score / 2}}
             said = {"test": ["entailment", "non-entailment", "non-entailment"]}
             on_done(number, Evaluated(by_split, said, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
@@ -55,10 +55,12 @@ def metric_of(name: str) -> str:
 
 
 def plan(folder: Path, task: str, kind: Any = HANS, rates: Sequence[float] = (), **more: Any) -> TaskPlan:
-    tunings = [Tuning(batch=8, epochs=1.0, peak=rate, seed=seed) for rate in rates for seed in (0, 1)] or [None]
+    tunings = [
+        Tuning(batch_size=8, epochs=1.0, learning_rate=rate, seed=seed) for rate in rates for seed in (0, 1)
+    ] or [None]
     cells = [
         Cell(
-            f"{task}, pretrained, {tuning and (tuning.peak, tuning.seed)}",
+            f"{task}, pretrained, {tuning and (tuning.learning_rate, tuning.seed)}",
             folder,
             "weights",
             task,
@@ -92,7 +94,7 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
 ) -> None:
     folder = tmp_path / "mini-12345678"
     (score,) = evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore)
-    assert score.starts["pretrained"].how["peak"] == 0.2
+    assert score.starts["pretrained"].how["learning_rate"] == 0.2
     assert "MLflow" not in caplog.text
     client = client_of(run.uri)
 
@@ -105,7 +107,7 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
         return Path(client.download_artifacts(run_id, name, str(tmp_path))).read_text(encoding="utf-8")
 
     (task,) = below(run.run_id)
-    assert (task.data.params["chosen.pretrained.peak"], task.data.params["paper.x.y"]) == ("0.2", "80.5")
+    assert (task.data.params["chosen.pretrained.learning_rate"], task.data.params["paper.x.y"]) == ("0.2", "80.5")
     assert [point.value for point in client.get_metric_history(task.info.run_id, "pretrained_accuracy")] == [
         0.35,
         0.4125,
@@ -231,7 +233,7 @@ def confused(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_confusion_has_labels_as_they_count_and_what_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = ["non-entailment", "entailment", "entailment"]  # of a contradiction, an entailment, a neutral pair
     assert confused(HANS, answers, monkeypatch) == (["non-entailment", "entailment"], [[1, 1], [0, 1]], [])
-    written = TextToText(of=replace(HANS, merge={}))
+    written = TextToText(task=replace(HANS, merge_labels={}))
     labels, counts, others = confused(written, ["", "entailment", "contradiction"], monkeypatch)
     assert (labels, others) == (list(HANS.labels), ["other"])
     assert counts == [[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]]

@@ -17,9 +17,9 @@ from training.specs import Machine
 def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: Subject, data: Path) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
-    grid = replace(task.grids["bert"], rates=(1e-3,), dev_evaluations=2)
+    grid = replace(task.grids["bert"], learning_rates=(1e-3,), num_evaluations=2)
     mine = replace(task, grids={"mine": grid})
-    asked = Wanted(tasks=[mine], data=data, grid="mine", seeds=1)
+    asked = Wanted(tasks=[mine], task_data_dir=data, grid="mine", num_seeds=1)
     assert planned(net, asked)[0].cells
     with pytest.raises(BadInput, match=r"give cluster\.engine\.zero_stage=2"):
         planned(net, replace(asked, machine=Machine(precision="bf16", zero_stage=3)))
@@ -57,9 +57,9 @@ def test_a_net_without_a_grid_of_its_own_is_told(net: Subject, data: Path, name:
 
 
 def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> None:
-    asked = Wanted(tasks=asked_for("sst2"), data=data, grid="bert", seeds=3)
+    asked = Wanted(tasks=asked_for("sst2"), task_data_dir=data, grid="bert", num_seeds=3)
     (plan,) = planned(net, asked)
-    assert [cell.tuning.peak for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert [cell.tuning.learning_rate for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
     assert {cell.tuning.epochs for cell in plan.cells if cell.tuning} == {3}
     assert plan.said.startswith("sst2: grid bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs, 3 runs each")
 
@@ -68,14 +68,19 @@ def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> No
     ("grid", "given", "runs", "said"),
     [
         ("roberta", {}, 5, "5 runs each (section 5.1, table 10, from memory)"),
-        ("roberta", {"seeds": 3}, 3, "3 runs each (section 5.1, table 10, from memory); 5 runs in its paper"),
+        ("roberta", {"num_seeds": 3}, 3, "3 runs each (section 5.1, table 10, from memory); 5 runs in its paper"),
         ("bert", {}, 3, "3 runs each (section 4.1; best rate on dev, from memory)"),
         ("best", {}, 2, "2 runs each (me); its paper reports the best run, the score here is the median"),
         ("one", {}, 1, "4 epochs (me)"),
         ("albert", {}, 3, "20,935 steps, 3 runs each (table 14, from memory)"),
-        ("albert", {"steps": 100}, 3, "100 steps, 3 runs each (table 14, from memory); warm-up over 6 % of the steps,"),
+        (
+            "albert",
+            {"max_steps": 100},
+            3,
+            "100 steps, 3 runs each (table 14, from memory); warm-up over 6 % of the steps,",
+        ),
         ("albert", {"epochs": (3.0,)}, 3, "(table 14, from memory); warm-up over 6 % of the steps, as in the grid"),
-        ("bert", {"steps": 100}, 3, "100 steps, 3 runs each (section 4.1; best rate on dev, from memory)"),
+        ("bert", {"max_steps": 100}, 3, "100 steps, 3 runs each (section 4.1; best rate on dev, from memory)"),
     ],
 )
 def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
@@ -83,43 +88,47 @@ def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
 ) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
-    best = replace(SMALL, runs=2, select="best", source="me")
-    mine = replace(task, grids={**task.grids, "best": best, "one": replace(best, runs=1)})
-    (plan,) = planned(net, Wanted(tasks=[mine], data=data, grid=grid, **given))
+    best = replace(SMALL, num_seeds=2, reported_statistic="best", citation="me")
+    mine = replace(task, grids={**task.grids, "best": best, "one": replace(best, num_seeds=1)})
+    (plan,) = planned(net, Wanted(tasks=[mine], task_data_dir=data, grid=grid, **given))
     assert {cell.tuning.seed for cell in plan.cells if cell.tuning} == set(range(runs))
     assert said in plan.said
     share = 1256 / 20_935 if grid == "albert" else 0.06 if grid == "roberta" else 0.1
-    assert {cell.tuning.warmup for cell in plan.cells if cell.tuning} == {share}
+    assert {cell.tuning.warmup_ratio for cell in plan.cells if cell.tuning} == {share}
 
 
 def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_is_one_line(
     net: Subject, data: Path
 ) -> None:
-    (plan,) = planned(net, wanted(data, features="last_four"))
-    assert {cell.tuning.features for cell in plan.cells if cell.tuning} == {"last_four"}
+    (plan,) = planned(net, wanted(data, frozen_features="last_four"))
+    assert {cell.tuning.frozen_features for cell in plan.cells if cell.tuning} == {"last_four"}
     assert "x 2 steps, 2 runs each, last_four of a frozen net (" in plan.said
-    with pytest.raises(BadInput, match=r"task sst2, grid electra_base: layer_decay is .*; give another grid with"):
-        planned(net, wanted(data, grid="electra_base", features="last"))
+    with pytest.raises(
+        BadInput, match=r"task sst2, grid electra_base: layerwise_lr_decay is .*; give another grid with"
+    ):
+        planned(net, wanted(data, grid="electra_base", frozen_features="last"))
 
 
 def test_hyperparameters_are_never_chosen_on_test(net: Subject, data: Path) -> None:
     (data / "SST-2/dev.tsv").rename(data / "SST-2/test-labeled.tsv")
     with pytest.raises(BadInput, match=r"2 hyper-parameters are to be compared, and no labelled dev split is at hand"):
-        planned(net, wanted(data, rates=(1e-3, 2e-3)))
+        planned(net, wanted(data, learning_rates=(1e-3, 2e-3)))
     (plan,) = planned(net, wanted(data))
     assert (plan.split, plan.chosen_on) == ("test_labelled", "")
 
 
 def test_a_value_that_is_given_twice_counts_once(net: Subject, data: Path) -> None:
     """Its seeds counted twice."""
-    (plan,) = planned(net, wanted(data, rates=(1e-3, 1e-3, 2e-3), batches=(8, 8), seeds=2))
+    (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 1e-3, 2e-3), batch_sizes=(8, 8), num_seeds=2))
     assert len(plan.cells) == 4
     assert "0.001 0.002 x batches of 8 x 2 steps, 2 runs each" in plan.said
-    (plan,) = planned(net, wanted(data, epochs=(1.0, 1.0), steps=0, seeds=2))
+    (plan,) = planned(net, wanted(data, epochs=(1.0, 1.0), max_steps=0, num_seeds=2))
     assert len(plan.cells) == 2
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
-    mine = replace(task, grids={"mine": replace(SMALL, rates=(1e-3, 1e-3), batches=(8, 8), epochs=(1.0, 1.0))})
+    mine = replace(
+        task, grids={"mine": replace(SMALL, learning_rates=(1e-3, 1e-3), batch_sizes=(8, 8), epochs=(1.0, 1.0))}
+    )
     (plan,) = planned(net, Wanted([mine], data, grid="mine"))
     assert len(plan.cells) == 3
 
@@ -129,13 +138,16 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: Subject, data: Path, tmp
     large = replace(net, name="bert_base", parameters=110_000_000)
     file = own(tmp_path / "mine")
     file.write_text(
-        file.read_text() + "grids:\n  quick: {rates: [2e-4], batches: [8], epochs: [1], source: tried here}\n"
+        file.read_text()
+        + "grids:\n  quick: {learning_rates: [2e-4], batch_sizes: [8], epochs: [1], citation: tried here}\n"
     )
     for one in (net, large):
         (plan,) = planned(one, Wanted(asked_for(str(file))))
         assert plan.said.startswith("mine: grid quick (the only one of its file): 0.0002 x batches of 8 x 1 epochs")
         assert plan.remarks == ()
-    file.write_text(file.read_text() + "  slow: {rates: [1e-5], batches: [8], epochs: [9], source: tried here}\n")
+    file.write_text(
+        file.read_text() + "  slow: {learning_rates: [1e-5], batch_sizes: [8], epochs: [9], citation: tried here}\n"
+    )
     others = r"its file has quick, slow, which --grid names"
     (plan,) = planned(net, Wanted(asked_for(str(file))))
     assert plan.said.startswith(f"mine: grid of small nets ({others}): 0.001 0.0003 x")
@@ -143,7 +155,9 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: Subject, data: Path, tmp
     assert plan.said.startswith(f"mine: grid of BERT ({others}): 5e-5 3e-5 2e-5 x")
     (plan,) = planned(large, Wanted(asked_for(str(file)), grid="slow"))
     assert plan.said.startswith("mine: grid slow: 1e-5 x")
-    file.write_text(file.read_text() + "  bert: {rates: [1e-6], batches: [8], epochs: [9], source: tried here}\n")
+    file.write_text(
+        file.read_text() + "  bert: {learning_rates: [1e-6], batch_sizes: [8], epochs: [9], citation: tried here}\n"
+    )
     (plan,) = planned(large, Wanted(asked_for(str(file))))
     assert plan.said.startswith("mine: grid bert: 1e-6 x")
     (plan,) = planned(replace(large, name="xlnet_base"), Wanted(asked_for(str(file))))

@@ -28,7 +28,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def job_of(*data: str, share: float | None = None) -> Job:
-    return open_job(Flags(recipe="bert_base", scale="tiny", data=data, hold_out=share))
+    return open_job(Flags(recipe="bert_base", scale="tiny", data=data, holdout_ratio=share))
 
 
 @pytest.mark.parametrize(("share", "each"), [(None, 0.005), (0.1, 0.05), (0.0, 0.0)])
@@ -45,21 +45,25 @@ def test_of_text_that_is_named_one_percent_is_held_out_unless_asked(
 def test_a_named_corpus_keeps_its_own_shares(data: list[str]) -> None:
     corpus = job_of(*data).corpus
     assert (corpus.validation_ratio, corpus.test_ratio) == (0.02, 0.1)
-    with pytest.raises(BadInput, match=r"^--hold-out is for text that --data names: corpus demo holds out 2 % and 10 "):
+    with pytest.raises(
+        BadInput, match=r"^--holdout-ratio is for text that --data names: corpus demo holds out 2 % and 10 "
+    ):
         job_of(*data, share=0.2)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 7.0, float("nan")])
 def test_a_share_that_is_none_is_refused(text: Path, share: float) -> None:
-    with pytest.raises(BadInput, match=r"^--hold-out is \S+, allowed is a share from 0 up, below 1$"):
+    with pytest.raises(BadInput, match=r"^--holdout-ratio is \S+, allowed is a share from 0 up, below 1$"):
         job_of(str(text), share=share)
 
 
 def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["bert_base", "--scale", "tiny", "--dry-run", "--out", str(text.parent / "out")]
+    given = ["bert_base", "--scale", "tiny", "--dry-run", "--output-dir", str(text.parent / "out")]
     for verb in ("corpus", "run", "train"):
         assert main([verb, *given, "--data", str(text)]) == 0
-        said = "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; --hold-out SHARE says otherwise"
+        said = (
+            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; --holdout-ratio SHARE says otherwise"
+        )
         assert said in capsys.readouterr().err
     assert main(["corpus", *given, "--data", "demo"]) == 0
     said = "held out of demo: 2 % for validation, 10 % for downstream tasks; a corpus file of your own says otherwise"
@@ -67,38 +71,38 @@ def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_share_is_kept_to_the_last_digit(text: Path) -> None:
-    command = Flags(recipe="bert_base", data=[str(text)], hold_out=0.12345678).command("train")
-    assert "--hold-out 0.12345678" in command
+    command = Flags(recipe="bert_base", data=[str(text)], holdout_ratio=0.12345678).command("train")
+    assert "--holdout-ratio 0.12345678" in command
 
 
 def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["bert_base", "--scale", "tiny", "--data", str(text), "--hold-out", ".3"]
-    assert main(["corpus", *given, "--out", str(text.parent / "out"), "--dry-run", "--json"]) == 0
+    given = ["bert_base", "--scale", "tiny", "--data", str(text), "--holdout-ratio", ".3"]
+    assert main(["corpus", *given, "--output-dir", str(text.parent / "out"), "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert "--hold-out .3" in planned["next"][0]
+    assert "--holdout-ratio .3" in planned["next"][0]
     assert planned["stages"]["corpus"]["folder"] != str(job_of(str(text)).plan.corpus.folder)
     for verb in ("eval", "export"):
         more = [str(text.parent / "to")] if verb == "export" else []
-        assert main([verb, "bert_base", *more, *given[1:], "--out", str(text.parent / "out")]) == 2
-        assert "--hold-out 0.3" in capsys.readouterr().err
+        assert main([verb, "bert_base", *more, *given[1:], "--output-dir", str(text.parent / "out")]) == 2
+        assert "--holdout-ratio 0.3" in capsys.readouterr().err
 
 
 def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
     corpus = with_test_split(tmp_path / "corpus")
-    assert hold_out.too_few(corpus, ["source", "follows"], 16) == {}
-    found = hold_out.too_few(corpus, ["source", "follows", "no such task"], 5_000)
-    assert list(found) == ["source", "follows"]
+    assert hold_out.too_few(corpus, ["source_classification", "next_sentence"], 16) == {}
+    found = hold_out.too_few(corpus, ["source_classification", "next_sentence", "no such task"], 5_000)
+    assert list(found) == ["source_classification", "next_sentence"]
     for task, line in found.items():
         assert line.startswith(f"task {task}: 5000 labelled rows were asked for, the held-out documents make ")
-        assert "(--labels " in line
-        assert line.endswith("hold out more of the text (--hold-out .1, or test_ratio in its corpus file)")
+        assert "(--max-train-samples " in line
+        assert line.endswith("hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)")
 
 
 def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path) -> None:
     mini_corpus(tmp_path / "corpus")
     assert "test" not in Manifest.load(tmp_path / "corpus").splits
-    found = hold_out.too_few(tmp_path / "corpus", ["source", "follows"], 16)
-    assert "holds out no document for it; hold out more of the text (--hold-out .1" in found["follows"]
+    found = hold_out.too_few(tmp_path / "corpus", ["source_classification", "next_sentence"], 16)
+    assert "holds out no document for it; hold out more of the text (--holdout-ratio .1" in found["next_sentence"]
 
 
 def net_on(corpus: Path, folder: Path) -> Subject:
@@ -109,38 +113,43 @@ def net_on(corpus: Path, folder: Path) -> Subject:
 def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_starts(tmp_path: Path) -> None:
     """It was a BadInput of the shards, from a worker."""
     mini_corpus(tmp_path / "corpus")
-    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=(16,))
-    with pytest.raises(DataError, match=r"task source: .* no document for it.*\ntask follows: "):
+    wanted = Wanted(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
+    with pytest.raises(DataError, match=r"task source_classification: .* no document for it.*\ntask next_sentence: "):
         planned(net_on(tmp_path / "corpus", tmp_path), wanted)
 
 
 def test_a_task_for_which_nothing_is_trained_is_the_same_with_any_number_of_labels(tmp_path: Path) -> None:
     net = net_on(with_test_split(tmp_path / "corpus"), tmp_path / "run")
-    plans = planned(net, Wanted(tasks=["cloze", "follows"], seeds=1, labels=(4, 8)))
-    assert [(plan.task, plan.labels) for plan in plans] == [("cloze", 0), ("follows", 4), ("follows", 8)]
-    assert plans[0].stage.folder == planned(net, Wanted(tasks=["cloze"], seeds=1))[0].stage.folder
+    plans = planned(net, Wanted(tasks=["cloze", "next_sentence"], num_seeds=1, max_train_samples=(4, 8)))
+    assert [(plan.task, plan.labels) for plan in plans] == [("cloze", 0), ("next_sentence", 4), ("next_sentence", 8)]
+    assert plans[0].stage.folder == planned(net, Wanted(tasks=["cloze"], num_seeds=1))[0].stage.folder
 
 
 def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The second time, the scores were shown as if nothing else had been asked for."""
     net = net_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
-    wanted = Wanted(tasks=["source", "follows"], seeds=1, labels=(16,))
+    wanted = Wanted(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
     for state in ("due", "done"):
         (plan,) = planned(net, wanted)
-        assert (plan.task, plan.stage.state) == ("follows", state)
+        assert (plan.task, plan.stage.state) == ("next_sentence", state)
         plan.stage.finish()
-    assert caplog.text.count("left out: task source: the held-out documents") == 2
+    assert caplog.text.count("left out: task source_classification: the held-out documents") == 2
 
 
 def test_train_and_run_say_before_they_train_which_tasks_have_too_little(
     text: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stage = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(text)], out=text.parent / "out")).plan.corpus
+    stage = open_job(
+        Flags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=text.parent / "out")
+    ).plan.corpus
     with caplog.at_level(logging.WARNING):
-        assert hold_out.tasks_without_text(stage, ["source", "follows"], 200) == []  # not made yet
+        assert hold_out.tasks_without_text(stage, ["source_classification", "next_sentence"], 200) == []  # not made yet
         with_test_split(stage.folder, topics=1)
         stage.finish()
-        assert hold_out.tasks_without_text(stage, ["source", "follows"], 5_000) == ["source", "follows"]
+        assert hold_out.tasks_without_text(stage, ["source_classification", "next_sentence"], 5_000) == [
+            "source_classification",
+            "next_sentence",
+        ]
     assert caplog.text.count("no scores: task ") == 2
 
 
@@ -149,7 +158,7 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
 ) -> None:
     """It was trained, and then could not be measured."""
     (tmp_path / "text.txt").write_text("A text.\n")
-    flags = Flags(recipe="x", scale="tiny", data=(str(tmp_path / "text.txt"),), out=tmp_path / "out")
+    flags = Flags(recipe="x", scale="tiny", data=(str(tmp_path / "text.txt"),), output_dir=tmp_path / "out")
     table = next(one for one in tables.TABLES.values() if any(m.kind == "task" for m in one.columns.values()))
     plan = ablation.plan(table, flags, 1)
     monkeypatch.setattr(ablation.corpus_stage, "corpus", lambda job, *_: mini_corpus(job.plan.corpus.folder))
@@ -166,7 +175,7 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
             True,
             "of about 739 documents of news 4 are held out .*; test_ratio: 0.5 in a corpus file holds out 370",
         ),
-        (2_000, 0.005, True, "of about 2,000 documents of news 10 are held out .*; --hold-out 0.6 holds out 600"),
+        (2_000, 0.005, True, "of about 2,000 documents of news 10 are held out .*; --holdout-ratio 0.6 holds out 600"),
         (2_000, 0.005, False, "; test_ratio: 0.3 in a corpus file holds out 600"),
         (30, 0.1, True, "of about 30 documents of news 3 are held out .*; give more text"),
         (9, 0.001, True, "of about 9 documents of news 2 are held out"),
@@ -174,12 +183,12 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
     ],
 )
 def test_too_few_documents_are_foreseen(num: int, test: float, own: bool, said: str) -> None:
-    (line,) = hold_out.foreseen(Corpus(name="news", test_ratio=test), num, ["source", "glue"], own)
-    assert line.startswith("no scores to be expected of source: ")
+    (line,) = hold_out.foreseen(Corpus(name="news", test_ratio=test), num, ["source_classification", "glue"], own)
+    assert line.startswith("no scores to be expected of source_classification: ")
     assert re.search(said, line), line
 
 
-@pytest.mark.parametrize(("num", "tasks"), [(8_000, ["source"]), (739, ["glue"]), (739, [])])
+@pytest.mark.parametrize(("num", "tasks"), [(8_000, ["source_classification"]), (739, ["glue"]), (739, [])])
 def test_what_is_enough_is_not_spoken_of(num: int, tasks: list[str]) -> None:
     assert hold_out.foreseen(Corpus(name="news"), num, tasks, own=True) == []
 
@@ -187,7 +196,15 @@ def test_what_is_enough_is_not_spoken_of(num: int, tasks: list[str]) -> None:
 def test_it_is_said_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = "".join(f"A document with the number {number}. It has two sentences.\n" for number in range(739))
     (tmp_path / "texts.txt").write_text(lines)
-    given = ["bert_base", "--scale", "tiny", "--data", f"line:{tmp_path}/texts.txt", "--out", str(tmp_path / "out")]
+    given = [
+        "bert_base",
+        "--scale",
+        "tiny",
+        "--data",
+        f"line:{tmp_path}/texts.txt",
+        "--output-dir",
+        str(tmp_path / "out"),
+    ]
     assert main(["run", *given, "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "of about 739 documents of texts 4 are held out" in said

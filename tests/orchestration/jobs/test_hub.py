@@ -1,4 +1,4 @@
-"""`sesame export --push`: the few requests that a hub gets, from a server of this test; none without the flag."""
+"""`sesame export --push-to-hub`: the few requests that a hub gets, from a server of this test; none without it."""
 
 import base64
 import json
@@ -121,7 +121,16 @@ def settings(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
 @pytest.mark.slow
 def test_a_push_uploads_the_folder_as_it_is(server: Hub, settings: dict[str, str], run: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "orchestration.cli", "export", str(run), str(tmp_path / "hf"), "--push", "ernie/net"],
+        [
+            sys.executable,
+            "-m",
+            "orchestration.cli",
+            "export",
+            str(run),
+            str(tmp_path / "hf"),
+            "--push-to-hub",
+            "ernie/net",
+        ],
         env=os.environ | settings | {"HF_HUB_DISABLE_XET": "1"},
         capture_output=True,
         text=True,

@@ -40,7 +40,9 @@ def given(tmp_path: Path) -> list[str]:
 
 
 def opened(data: list[str], out: Path, recipe: str = "gpt3_125m", *overrides: str) -> Job:
-    return open_job(Flags(recipe=recipe, overrides=[*ON_ITS_CORPUS, *overrides], scale="tiny", data=data, out=out))
+    return open_job(
+        Flags(recipe=recipe, overrides=[*ON_ITS_CORPUS, *overrides], scale="tiny", data=data, output_dir=out)
+    )
 
 
 def test_gpt3_names_the_weights_of_its_table():
@@ -131,7 +133,7 @@ def test_what_does_not_fit_the_groups_is_refused_in_one_line(data: list[str], sa
 
 def test_a_group_of_a_corpus_that_has_none_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match=r"no such file, and no group: corpus demo is no mixture; .*data\.corpus="):
-        open_job(Flags(recipe="gpt3_125m", scale="tiny", data=["books1=/nowhere"], out=tmp_path))
+        open_job(Flags(recipe="gpt3_125m", scale="tiny", data=["books1=/nowhere"], output_dir=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,9 @@ def test_a_mixture_beside_other_text_is_refused(tmp_path: Path):
 
 
 def test_rows_that_go_on_from_each_other_are_refused_before_anything_is_made(tmp_path: Path):
-    flags = Flags(recipe="transformer_xl_base", scale="tiny", data=[corpus_file(tmp_path / "text")], out=tmp_path)
+    flags = Flags(
+        recipe="transformer_xl_base", scale="tiny", data=[corpus_file(tmp_path / "text")], output_dir=tmp_path
+    )
     with pytest.raises(BadInput, match="corpus mine is a mixture, and rows of packing stream go on from each other"):
         open_job(flags)
 

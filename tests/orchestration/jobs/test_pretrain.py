@@ -107,7 +107,7 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
         BadInput, match=r"--step 6: .* has kept these steps: 5; cluster.keep_checkpoint_every=STEPS keeps more"
     ):
         learn.export(run, tmp_path / "other", step=6)
-    with pytest.raises(BadInput, match="--push a/b: with --step only a folder is written"):
+    with pytest.raises(BadInput, match="--push-to-hub a/b: with --step only a folder is written"):
         learn.export(run, tmp_path / "other", step=5, repo="a/b")
 
 

@@ -22,7 +22,9 @@ def text(tmp_path: Path) -> Path:
 
 
 def job_of(text: Path, *overrides: str) -> Job:
-    flags = Flags(recipe="bert_base", scale="tiny", data=[str(text)], out=text.parent / "out", overrides=overrides)
+    flags = Flags(
+        recipe="bert_base", scale="tiny", data=[str(text)], output_dir=text.parent / "out", overrides=overrides
+    )
     return open_job(flags)
 
 
@@ -62,7 +64,9 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def do(job: Job, resume: Any = "allow") -> None:
-    ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=job.recipe.eval_tasks, seeds=1, labels=(20,)))
+    ray_stages.pretrain_and_evaluate(
+        job, resume, ignore, Wanted(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
+    )
 
 
 def test_both_stages_are_done_on_one_ray(happened: list[str], text: Path) -> None:
@@ -99,10 +103,10 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
 ) -> None:
     """Training went on, and its result was lost in an error."""
     monkeypatch.setattr(hold_out, "too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
-    job = job_of(text, "eval_tasks=[source,follows]")
+    job = job_of(text, "eval_tasks=[source_classification,next_sentence]")
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
-    wanted = Wanted(tasks=job.recipe.eval_tasks, seeds=1, labels=(20,))
+    wanted = Wanted(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
     assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, wanted) == ({"step": 4}, [])
     assert happened[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2

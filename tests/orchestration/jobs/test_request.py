@@ -38,14 +38,14 @@ def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_task_that_is_named_twice_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = own(tmp_path / "a")
     monkeypatch.chdir(tmp_path)
-    found = asked_for(f"glue,sst2,source,{file},source,a/mine.yaml,a/../a/mine.yaml")
-    assert [task if isinstance(task, str) else task.name for task in found][-2:] == ["source", "mine"]
+    found = asked_for(f"glue,sst2,source_classification,{file},source_classification,a/mine.yaml,a/../a/mine.yaml")
+    assert [task if isinstance(task, str) else task.name for task in found][-2:] == ["source_classification", "mine"]
     assert len(found) == 12
     given = f"{table(tmp_path)}:text,label"
     assert len(asked_for("", [given, given])) == 1
 
 
-@pytest.mark.parametrize("name", ["sst2", "source", "glue", "race_text"])
+@pytest.mark.parametrize("name", ["sst2", "source_classification", "glue", "race_text"])
 def test_a_task_of_ones_own_with_the_name_of_another_one_is_refused(name: str, tmp_path: Path) -> None:
     """Its score would have stood in the average of GLUE."""
     file = own(tmp_path, name)
@@ -62,7 +62,7 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
     """Files of the current directory took their place without a word."""
     file, other = own(tmp_path / "mine", rows=8), own(tmp_path / "other", rows=12).parent
     monkeypatch.chdir(other)
-    found = {data: Wanted(tasks=asked_for(str(file)), data=data, **QUICK) for data in (None, other)}
+    found = {data: Wanted(tasks=asked_for(str(file)), task_data_dir=data, **QUICK) for data in (None, other)}
     for data, rows in ((None, 8), (other, 12)):
         caplog.clear()
         (plan,) = planned(net, found[data])
@@ -81,14 +81,26 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"epochs": (2.0,), "steps": 3}, "--epochs and --steps are given, allowed is one of the two"),
-        ({"rates": (1e-3, math.nan)}, "--rates has nan, allowed are learning rates above 0 and below 100, as 3e-5"),
-        ({"rates": (1e30,)}, "--rates has 1e+30, allowed are learning rates above 0 and below 100, as 3e-5"),
-        ({"rates": (math.inf,)}, "--rates has inf, allowed are learning rates above 0 and below 100, as 3e-5"),
-        ({"rates": (-1.0,)}, "--rates has -1, allowed are learning rates above 0 and below 100, as 3e-5"),
+        ({"epochs": (2.0,), "max_steps": 3}, "--epochs and --max-steps are given, allowed is one of the two"),
+        (
+            {"learning_rates": (1e-3, math.nan)},
+            "--learning-rates has nan, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
+        (
+            {"learning_rates": (1e30,)},
+            "--learning-rates has 1e+30, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
+        (
+            {"learning_rates": (math.inf,)},
+            "--learning-rates has inf, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
+        (
+            {"learning_rates": (-1.0,)},
+            "--learning-rates has -1, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
         ({"epochs": (math.inf,)}, "--epochs has inf, allowed are numbers above 0"),
         ({"epochs": (0.0,)}, "--epochs has 0, allowed are numbers above 0"),
-        ({"batches": (0,)}, "--batches has 0, allowed are whole numbers from 1 up"),
+        ({"batch_sizes": (0,)}, "--batch-sizes has 0, allowed are whole numbers from 1 up"),
     ],
 )
 def test_values_that_no_fine_tuning_takes_are_refused_where_they_are_given(given: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""`sesame sample`: what the net of a finished run writes, and what is refused in a line."""
+"""`sesame generate`: what the net of a finished run writes, and what is refused in a line."""
 
 import json
 from dataclasses import replace
@@ -71,23 +71,23 @@ def finished(spec: ModelSpec, folder: Path, **changes: Any) -> Path:
 
 def test_each_method_writes_its_own_and_the_same_again(tmp_path: Path) -> None:
     folder = finished(DECODER, tmp_path / "run")
-    methods: list[dict[str, Any]] = [{}, {"greedy": True}, {"beams": 3}, {"temperature": 2.0, "top_k": 50}]
+    methods: list[dict[str, Any]] = [{}, {"greedy": True}, {"num_beams": 3}, {"temperature": 2.0, "top_k": 50}]
     texts = set()
     for values in methods:
-        first, again = (sample(folder, ["The fox", ""], values=values, max_new=9, seed=0) for _ in range(2))
+        first, again = (sample(folder, ["The fox", ""], values=values, max_new_tokens=9, seed=0) for _ in range(2))
         assert first == again
         assert [row["prompt"] for row in first] == ["The fox", ""]
         texts.add(first[0]["text"])
     assert len(texts) >= 3
-    other = sample(folder, ["The fox"], values={}, max_new=9, seed=1)
-    assert other[0]["text"] != sample(folder, ["The fox"], values={}, max_new=9, seed=0)[0]["text"]
+    other = sample(folder, ["The fox"], values={}, max_new_tokens=9, seed=1)
+    assert other[0]["text"] != sample(folder, ["The fox"], values={}, max_new_tokens=9, seed=0)[0]["text"]
 
 
 def test_no_special_token_and_no_row_without_a_piece_is_written(tmp_path: Path) -> None:
     folder = finished(
         STACKS, tmp_path / "run", sampling=Sampling(packing=Packed(unit="token"), masking=Tokens(), objective=Noise())
     )
-    rows = sample(folder, ["The fox"] * 40, values={"temperature": 5.0}, max_new=12, seed=0)
+    rows = sample(folder, ["The fox"] * 40, values={"temperature": 5.0}, max_new_tokens=12, seed=0)
     pieces = Vocab.load(folder / "corpus" / "vocab")
     assert not any(pieces.piece(id) in row["text"] for row in rows for id in pieces.special_ids)
     assert all(row["source"] for row in rows)
@@ -95,7 +95,17 @@ def test_no_special_token_and_no_row_without_a_piece_is_written(tmp_path: Path) 
 
 def test_the_command_prints_prompt_and_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = finished(DECODER, tmp_path / "runs" / "mine")
-    words = ["sample", str(folder), "The fox", "A dog", "--max-new", "5", "--greedy", "--out", str(tmp_path)]
+    words = [
+        "generate",
+        str(folder),
+        "The fox",
+        "A dog",
+        "--max-new-tokens",
+        "5",
+        "--greedy",
+        "--output-dir",
+        str(tmp_path),
+    ]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["samples"]
     assert [row["prompt"] for row in found] == ["The fox", "A dog"]
@@ -108,9 +118,9 @@ def test_a_folder_of_transformers_writes_what_the_run_does(
     spec: ModelSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = finished(spec, tmp_path / "run")
-    asked: dict[str, Any] = {"values": {"greedy": True}, "max_new": 9, "seed": 0}
+    asked: dict[str, Any] = {"values": {"greedy": True}, "max_new_tokens": 9, "seed": 0}
     assert sample(run / launch.EXPORT, ["The fox"], **asked) == sample(run, ["The fox"], **asked)
-    words = ["sample", str(run / launch.EXPORT), "The fox", "--out", str(tmp_path)]
+    words = ["generate", str(run / launch.EXPORT), "The fox", "--output-dir", str(tmp_path)]
     assert main(words) == 0
     assert "The fox" in capsys.readouterr().out
     assert main([*words, "--novelty"]) == 2
@@ -121,15 +131,15 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
     folder = finished(DECODER, tmp_path / "run")
     for values, message in (
         ({"greedy": True, "top_k": 3}, "are of several methods"),
-        ({"beams": 2, "top_p": 0.5}, "are of several methods"),
+        ({"num_beams": 2, "top_p": 0.5}, "are of several methods"),
         ({"top_p": 2.0}, "top_p is 2.0, allowed is"),
     ):
         with pytest.raises(BadInput, match=message):
-            sample(folder, ["The fox"], values=values, max_new=5, seed=0)
-    assert main(["sample", str(folder), "fox " * 60, "--out", str(tmp_path)]) == 2
+            sample(folder, ["The fox"], values=values, max_new_tokens=5, seed=0)
+    assert main(["generate", str(folder), "fox " * 60, "--output-dir", str(tmp_path)]) == 2
     assert "the net's rows at most 48; shorten it" in capsys.readouterr().err
     (folder / launch.WEIGHTS / "spec.json").unlink()
-    assert main(["sample", str(folder), "The fox", "--out", str(tmp_path)]) == 2
+    assert main(["generate", str(folder), "The fox", "--output-dir", str(tmp_path)]) == 2
     assert "this run is not finished" in capsys.readouterr().err
     both = ModelSpec(
         model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4),
@@ -138,7 +148,7 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
     )
     masked = Sampling(packing=Packed(unit="sentence"), masking=Tokens(), objective=Cloze())
     with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
-        sample(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new=5, seed=0)
+        sample(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new_tokens=5, seed=0)
 
 
 ENCODER = ModelSpec(
@@ -160,12 +170,22 @@ def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
     folder = finished(ENCODER, tmp_path / "run", sampling=MASKED)
     for masked in ("gibbs", "mask_predict"):
         keys = {"temperature": 5.0} if masked == "gibbs" else {}
-        asked: dict[str, Any] = {"values": keys, "max_new": 5, "seed": 0, "masked": masked}
+        asked: dict[str, Any] = {"values": keys, "max_new_tokens": 5, "seed": 0, "masked": masked}
         first, again = (sample(folder, ["The ___ fox", ""], **asked) for _ in range(2))
         assert first == again
         assert [row["prompt"] for row in first] == ["The ___ fox", ""]
         assert all(row["score"] < 0 for row in first)
-    words = ["sample", str(folder), "The fox", "--masked", "gibbs", "--max-new", "3", "--out", str(tmp_path)]
+    words = [
+        "generate",
+        str(folder),
+        "The fox",
+        "--masked-decoding",
+        "gibbs",
+        "--max-new-tokens",
+        "3",
+        "--output-dir",
+        str(tmp_path),
+    ]
     assert main(words) == 0
     assert "The fox [...] " in capsys.readouterr().out
     for values, masked, message in (
@@ -173,12 +193,12 @@ def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
         ({"greedy": True}, "mask_predict", "--greedy is given, allowed is no keys of a method"),
     ):
         with pytest.raises(BadInput, match=message):
-            sample(folder, ["x"], values=values, max_new=3, seed=0, masked=masked)  # type: ignore[arg-type]
-    assert main([*words[:-4], "--max-new", "40", "--out", str(tmp_path)]) == 2
+            sample(folder, ["x"], values=values, max_new_tokens=3, seed=0, masked=masked)  # type: ignore[arg-type]
+    assert main([*words[:-4], "--max-new-tokens", "40", "--output-dir", str(tmp_path)]) == 2
     assert "40 masks, allowed are 1 to" in capsys.readouterr().err
     decoder = finished(DECODER, tmp_path / "decoder")
     with pytest.raises(BadInput, match="has no mask"):
-        sample(decoder, ["x"], values={}, max_new=3, seed=0, masked="gibbs")
+        sample(decoder, ["x"], values={}, max_new_tokens=3, seed=0, masked="gibbs")
 
 
 def test_novelty_says_what_the_corpus_has_and_where(
@@ -195,13 +215,13 @@ def test_novelty_says_what_the_corpus_has_and_where(
     Manifest("mine", "", "", about, {}, (info,), Ledger(total, total)).save(corpus)
     copied = Generated(np.array([*ids[20:32], *ids[3:5], pieces.sep]), -1.0, ended=True)
     monkeypatch.setattr(module, "generate", lambda *given, **keys: [copied])
-    (plain,) = sample(folder, ["The fox"], values={}, max_new=12, seed=0)
+    (plain,) = sample(folder, ["The fox"], values={}, max_new_tokens=12, seed=0)
     assert "novelty" not in plain
-    (row,) = sample(folder, ["The fox"], values={}, max_new=12, seed=0, novelty=True)
+    (row,) = sample(folder, ["The fox"], values={}, max_new_tokens=12, seed=0, novelty=True)
     assert row["novelty"]["found"] == {1: 1.0, 2: 12 / 13, 3: 10 / 12, 4: 9 / 11, 5: 8 / 10, 8: 5 / 7}
     (longest,) = row["novelty"]["longest"]
     assert (longest["source"], longest["at"], longest["start"], longest["stop"]) == ("mine", 20, 0, 12)
-    assert main(["sample", str(folder), "The fox", "--novelty", "--out", str(tmp_path)]) == 0
+    assert main(["generate", str(folder), "The fox", "--novelty", "--output-dir", str(tmp_path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "the corpus has 100 % of its tokens, 92 % of its 2-grams" in said
     assert "tokens 0 to 12 stand in document 0 of train-00000-of-00001.arrow (mine)" in said
@@ -223,7 +243,7 @@ def test_what_stands_before_a_prompt_is_said_and_a_pipeline_that_has_it_writes_t
 ) -> None:
     run = finished(DECODER, tmp_path / "run")
     prompts = ["The fox", "The quick", "lazy dog"]
-    words = ["sample", str(run), *prompts, "--max-new", "8", "--greedy", "--out", str(tmp_path)]
+    words = ["generate", str(run), *prompts, "--max-new-tokens", "8", "--greedy", "--output-dir", str(tmp_path)]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["samples"]
     assert {row["begins"] for row in found} == {"<|endoftext|>"}

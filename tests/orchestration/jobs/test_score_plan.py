@@ -35,18 +35,18 @@ def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
     assert said in caplog.text
     assert {cell.length for cell in plan.cells} == {128}
     caplog.clear()
-    (cut,) = planned(short, wanted(data, length=64))
+    (cut,) = planned(short, wanted(data, max_seq_length=64))
     assert ({cell.length for cell in cut.cells}, "positions" in caplog.text) == ({64}, False)
     assert cut.stage.folder != plan.stage.folder
     for grid in ("roberta", "bert"):  # one says its own length
-        (plan,) = planned(short, wanted(data, grid=grid, length=48))
+        (plan,) = planned(short, wanted(data, grid=grid, max_seq_length=48))
         assert {cell.how["length"] for cell in plan.cells} == {48}
 
 
 LONG: Final = """
 name: long
-title: what stands behind a long text
-source: test
+description: what stands behind a long text
+citation: test
 files: FILES
 task: KIND
 """
@@ -55,12 +55,15 @@ task: KIND
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ('{kind: likelihood, context: "{text}", options: [" good"]}', "its rows have up to 41 tokens"),
-        ('{kind: likelihood, context: "{text}", options: [" good"], shots: 1}', "its rows have up to 50 tokens"),
+        ('{kind: loglikelihood_choice, context: "{text}", choices: [" good"]}', "its rows have up to 41 tokens"),
+        (
+            '{kind: loglikelihood_choice, context: "{text}", choices: [" good"], num_fewshot: 1}',
+            "its rows have up to 50 tokens",
+        ),
         ("{kind: context_length, lengths: [16, 32]}", "its windows have 64 tokens"),
         ("{kind: perplexity, window: 48}", "its windows have 48 tokens"),
         (
-            '{kind: generate, prompt: "{text}", answer: good, writing: {max_new: 8, as_it_is: true}}',
+            '{kind: generation, prompt: "{text}", answer: good, generation: {max_new_tokens: 8, zero_shot: true}}',
             "questions and answers have up to 48 tokens",
         ),
     ],
@@ -109,18 +112,29 @@ def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: Subject,
 
 @pytest.mark.parametrize("labels", [(1,), (200, -5)])
 def test_numbers_of_labels_below_two_are_one_line(labels: tuple[int, ...], data: Path) -> None:
-    with pytest.raises(BadInput, match=r"labels are .*, allowed are numbers from 2 up"):
-        wanted(data, labels=labels)
+    with pytest.raises(BadInput, match=r"max_train_samples are .*, allowed are numbers from 2 up"):
+        wanted(data, max_train_samples=labels)
 
 
 def test_the_verb_on_a_folder_of_transformers(
     data: Path, tmp_path: Path, done: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(folder_of_transformers(tmp_path / "bert-base-uncased"))
-    how = ["--out", str(tmp_path / "out"), "--progress", "none"]
+    how = ["--output-dir", str(tmp_path / "out"), "--progress", "none"]
     assert main(["eval", folder, *how]) == 2
     assert "names no tasks; name some with --tasks; `sesame tasks` lists them" in capsys.readouterr().err
-    quick = ["--data-dir", str(data), "--rates", "3e-3", "--batches", "8", "--steps", "2", "--seeds", "1"]
+    quick = [
+        "--task-data-dir",
+        str(data),
+        "--learning-rates",
+        "3e-3",
+        "--batch-sizes",
+        "8",
+        "--max-steps",
+        "2",
+        "--num-seeds",
+        "1",
+    ]
     assert main(["eval", folder, "--tasks", "sst2", *how, *quick, "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
@@ -128,7 +142,7 @@ def test_the_verb_on_a_folder_of_transformers(
     assert [(score["task"], score["paper"]) for score in found["scores"]] == [("sst2", {"glue.sst2 (test)": 93.5})]
     assert done == ["sst2, pretrained, 0.003 x 8 x 2 steps, seed 0"]
     assert "sesame export" not in said.err + said.out
-    refused = ["eval", folder, "--tasks", "blimp", *how, "--data-dir", str(data / "b"), "--grid", "nonsense"]
+    refused = ["eval", folder, "--tasks", "blimp", *how, "--task-data-dir", str(data / "b"), "--grid", "nonsense"]
     rows = {"sentence_good": "it is", "sentence_bad": "is it", "UID": "x", "field": "y", "linguistics_term": "z"}
     (data / "b/blimp/data").mkdir(parents=True)
     (data / "b/blimp/data/x.jsonl").write_text(json.dumps(rows) + "\n")
@@ -138,49 +152,55 @@ def test_the_verb_on_a_folder_of_transformers(
 
 def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(data: Path) -> None:
     with pytest.raises(BadInput, match="length is 4, allowed are numbers of tokens from 8 up"):
-        wanted(data, length=4)
-    with pytest.raises(BadInput, match=r"^--data-dir /nope: no such folder; check the path$"):
+        wanted(data, max_seq_length=4)
+    with pytest.raises(BadInput, match=r"^--task-data-dir /nope: no such directory; check the path$"):
         wanted(Path("/nope"), tasks="glue")
 
 
 def test_what_python_gives_is_checked_as_what_the_command_gives(net: Subject, data: Path) -> None:
-    for name in ("steps", "seeds"):
+    for name in ("max_steps", "num_seeds"):
         with pytest.raises(BadInput, match=f"^{name} is -1, allowed is a whole number from 0 up$"):
             wanted(data, **{name: -1})
-    with pytest.raises(BadInput, match=r"^task sst2, grid .*: features is 'mean', allowed is none or last or "):
-        planned(net, wanted(data, features="mean"))
+    with pytest.raises(BadInput, match=r"^task sst2, grid .*: frozen_features is 'mean', allowed is none or last or "):
+        planned(net, wanted(data, frozen_features="mean"))
 
 
 def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
     net: Subject, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = Wanted(tasks=asked_for("sst2"), data=data)
+    asked = Wanted(tasks=asked_for("sst2"), task_data_dir=data)
     (sst2,) = planned(net, asked)
     blimp, source = (
         replace(sst2, task="blimp", cells=[replace(sst2.cells[0], tuning=None)]),
-        replace(sst2, task="source", kind=None),
+        replace(sst2, task="source_classification", kind=None),
     )
-    every: dict[str, Any] = {"grid": "bert", "rates": (1e-3,), "batches": (8,), "epochs": (1.0,), "length": 32}
-    every |= {"features": "last"}
-    some: dict[str, Any] = {"steps": 2, "seeds": 2, "labels": (8,)}
+    every: dict[str, Any] = {
+        "grid": "bert",
+        "learning_rates": (1e-3,),
+        "batch_sizes": (8,),
+        "epochs": (1.0,),
+        "max_seq_length": 32,
+    }
+    every |= {"frozen_features": "last"}
+    some: dict[str, Any] = {"max_steps": 2, "num_seeds": 2, "max_train_samples": (8,)}
     caplog.clear()
     score_plan.check_flags([sst2], replace(asked, **every | some | {"epochs": ()}))  # or steps, one of the two
     score_plan.check_flags([source], replace(asked, **some))
     score_plan.check_flags([blimp, source], asked)
     assert caplog.text == ""
     for name, value in every.items():
-        with pytest.raises(BadInput, match=f"^--{name}: no effect on blimp, source "):
+        with pytest.raises(BadInput, match=f"^--{name.replace('_', '-')}: no effect on blimp, source_classification "):
             score_plan.check_flags([blimp, source], replace(asked, **{name: value}))
     for name, value in some.items():
-        with pytest.raises(BadInput, match=f"^--{name}: no effect on blimp "):
+        with pytest.raises(BadInput, match=f"^--{name.replace('_', '-')}: no effect on blimp "):
             score_plan.check_flags([blimp], replace(asked, **{name: value}))
-    score_plan.check_flags([sst2, blimp, source], replace(asked, rates=(1e-3,), seeds=2))
-    assert "--rates: no effect on blimp, source (" in caplog.text
-    assert "--seeds: no effect on blimp (" in caplog.text
+    score_plan.check_flags([sst2, blimp, source], replace(asked, learning_rates=(1e-3,), num_seeds=2))
+    assert "--learning-rates: no effect on blimp, source_classification (" in caplog.text
+    assert "--num-seeds: no effect on blimp (" in caplog.text
     caplog.clear()
-    score_plan.check_flags([sst2, blimp], replace(asked, rates=(1e-3,), batches=(8,), epochs=(1.0,)))
+    score_plan.check_flags([sst2, blimp], replace(asked, learning_rates=(1e-3,), batch_sizes=(8,), epochs=(1.0,)))
     assert [record.message.partition(" (")[0] for record in caplog.records] == [
-        "--rates, --batches, --epochs: no effect on blimp"
+        "--learning-rates, --batch-sizes, --epochs: no effect on blimp"
     ]
 
 
@@ -202,16 +222,18 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
     net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was asked as it is, without a word, and stood beside figures of nets that had learned."""
-    asked = Wanted(tasks=asked_for("squad1_text"), data=questions(tmp_path / "data"), rates=(1e-3,), seeds=1)
+    asked = Wanted(
+        tasks=asked_for("squad1_text"), task_data_dir=questions(tmp_path / "data"), learning_rates=(1e-3,), num_seeds=1
+    )
     assert [cell.tuning is not None for cell in planned(net, asked)[0].cells] == [True]
     (tmp_path / "data/train-v1.1.json").unlink()
-    with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split of it; looked for .*as_it_is: true"):
+    with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split of it; looked for .*zero_shot: true"):
         planned(net, asked)
     assert fitting(net, asked) == []  # `sesame run`
     assert "left out: task squad1_text: " in caplog.text
     (task,) = asked.tasks
-    as_it_is = replace(task.task, writing=replace(task.task.writing, as_it_is=True))  # type: ignore[union-attr]
-    (plan,) = planned(net, replace(asked, tasks=[replace(task, task=as_it_is)]))  # type: ignore[type-var]
+    zero_shot = replace(task.task, generation=replace(task.task.generation, zero_shot=True))  # type: ignore[union-attr]
+    (plan,) = planned(net, replace(asked, tasks=[replace(task, task=zero_shot)]))  # type: ignore[type-var]
     assert [cell.tuning for cell in plan.cells] == [None]
 
 
@@ -220,11 +242,15 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
     [
         ("{kind: perplexity}", "bert_base", "an encoder does not predict a text from left to right, so that it has no"),
         ("{kind: context_length}", "t5_base", "an encoder_decoder does not predict a text from left to right"),
-        ('{kind: generate, prompt: "{text}", answer: ""}', "bert_base", "an encoder writes once it is fine-tuned to"),
-        ('{kind: generate, prompt: "{text}", answer: ""}', "electra_base", "a generator_discriminator does not write"),
+        ('{kind: generation, prompt: "{text}", answer: ""}', "bert_base", "an encoder writes once it is fine-tuned to"),
+        (
+            '{kind: generation, prompt: "{text}", answer: ""}',
+            "electra_base",
+            "a generator_discriminator does not write",
+        ),
         ("{kind: perplexity}", "gpt2", ""),
         ("{kind: perplexity}", "xlnet_base", ""),
-        ('{kind: generate, prompt: "{text}", answer: good}', "t5_base", ""),
+        ('{kind: generation, prompt: "{text}", answer: good}', "t5_base", ""),
     ],
 )
 def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
@@ -281,7 +307,8 @@ def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its
         (tmp_path / f"{name}.json").write_bytes((tmp_path / "h.json").read_bytes())
     split = ", ".join(f"{name}: {{paths: [{name}.json], format: {{kind: squad}}}}" for name in ("train", "dev"))
     (tmp_path / "mine.yaml").write_text(
-        f"name: mine\ntitle: t\nsource: s\nfiles: {{{split}}}\ntask: {{kind: span, version: 1}}\n"
+        f"name: mine\ndescription: t\ncitation: s\nfiles: {{{split}}}\ntask: "
+        f"{{kind: extractive_qa, squad_version: 1}}\n"
     )
     none = r"none of its 3 questions has an answer \(\S*{}.json:1 is the first one\)"
     said = f"has no labelled train and no labelled dev or test split of it; train: {none.format('train')}; dev: "
@@ -290,7 +317,9 @@ def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its
 
 
 def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
-    with pytest.raises(BadInput, match="task sst2: its files are not known; name the folder that has them with --data"):
+    with pytest.raises(
+        BadInput, match="task sst2: its files are not known; name the folder that has them with --task-data-dir"
+    ):
         planned(net, wanted(None))
 
 
@@ -299,7 +328,7 @@ def test_tasks_without_files_are_left_out_in_one_line(
 ) -> None:
     assert fitting(net, wanted(None, tasks="glue,sst5,squad1")) == []
     assert caplog.text.count("left out: ") == 1
-    assert "left out: glue, sst5, squad1: name the folder that has their files with --data-dir DIR" in caplog.text
+    assert "left out: glue, sst5, squad1: name the folder that has their files with --task-data-dir DIR" in caplog.text
 
 
 def test_a_wrong_label_of_many_costs_its_row_and_is_named(
@@ -399,8 +428,8 @@ def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
     net: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(score_plan.hold_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
-    with pytest.raises(DataError, match="source: few\nfollows: few"):
-        planned(net, wanted(None, tasks="source,follows"))
+    with pytest.raises(DataError, match="source_classification: few\nnext_sentence: few"):
+        planned(net, wanted(None, tasks="source_classification,next_sentence"))
 
 
 def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(
@@ -415,7 +444,7 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
     for name, value in {
         "scale": "tiny",
         "data": ("/nosuch",),
-        "hold_out": 0.3,
+        "holdout_ratio": 0.3,
         "seed": 3,
     }.items():  # they choose another
         option = f"--{name.replace('_', '-')}"

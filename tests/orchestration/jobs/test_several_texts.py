@@ -23,8 +23,8 @@ def corpus_file(folder: Path, name: str, *lines: str) -> str:
     return f"{name}.yaml"
 
 
-def opened(*data: str, hold_out: float | None = None, recipe: str = "bert_base") -> object:
-    return open_job(Flags(recipe=recipe, scale="tiny", data=data, hold_out=hold_out)).corpus
+def opened(*data: str, holdout_ratio: float | None = None, recipe: str = "bert_base") -> object:
+    return open_job(Flags(recipe=recipe, scale="tiny", data=data, holdout_ratio=holdout_ratio)).corpus
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_two_corpus_files_are_not_mixed_either(folder: Path) -> None:
 
 def test_shares_that_the_command_says_are_no_matter(folder: Path) -> None:
     given = [corpus_file(folder, "mine", "test_ratio: 0.2"), "my.csv"]
-    assert opened(*given, hold_out=0.1).test_ratio == 0.05  # type: ignore[attr-defined]
+    assert opened(*given, holdout_ratio=0.1).test_ratio == 0.05  # type: ignore[attr-defined]
 
 
 def test_a_shipped_corpus_may_stand_beside_text(folder: Path) -> None:

@@ -42,10 +42,10 @@ def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
 ) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
-    noted = replace(wanted(data, seeds=1), tasks=[replace(task, note="two of three options")])
+    noted = replace(wanted(data, num_seeds=1), tasks=[replace(task, note="two of three options")])
     assert scored(net, noted).notes[0] == "two of three options"
     assert "* sst2: two of three options\n" in (net.folder / "scores/table.md").read_text()
-    assert planned(net, noted)[0].stage == planned(net, wanted(data, seeds=1))[0].stage
+    assert planned(net, noted)[0].stage == planned(net, wanted(data, num_seeds=1))[0].stage
     assert "two of three options" not in caplog.text  # it warns of nothing
 
 
@@ -57,21 +57,21 @@ def test_the_first_option_that_is_always_right_is_no_majority(net: Subject, tmp_
     file.parent.mkdir(parents=True)
     row = {"context_options": ["the film is", "the book is"], "continuation": "so good", "gold": 0}
     file.write_text(json.dumps(row) + "\n")
-    (plan,) = planned(net, Wanted(tasks=[replace(task, task=replace(task.task, label=""))], data=tmp_path))
+    (plan,) = planned(net, Wanted(tasks=[replace(task, task=replace(task.task, label=""))], task_data_dir=tmp_path))
     assert (plan.metric, plan.chance) == ("accuracy", None)
 
 
 LANGUAGES = """
 name: mine
-title: is it good, in three languages
-source: me
-each: [de, fr, th]
-scored: ["test_{each}"]
+description: is it good, in three languages
+citation: me
+variants: [de, fr, th]
+score_splits: ["test_{variant}"]
 files:
   train: {paths: [SST-2/train.tsv], format: {kind: tsv}}
   dev: {paths: [SST-2/dev.tsv], format: {kind: tsv}}
-  "test_{each}": {paths: ["{each}.tsv"], format: {kind: tsv}}
-task: {kind: classify, text: sentence, label: label, labels: ["0", "1"]}
+  "test_{variant}": {paths: ["{variant}.tsv"], format: {kind: tsv}}
+task: {kind: classification, text: sentence, label: label, labels: ["0", "1"]}
 """
 
 
@@ -80,7 +80,7 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
 ) -> None:
     """As XQuAD, which learns English and is compared on English dev, and XNLI."""
     (data / "mine.yaml").write_text(LANGUAGES)
-    asked = wanted(data, tasks=f"{data}/mine.yaml", seeds=1)
+    asked = wanted(data, tasks=f"{data}/mine.yaml", num_seeds=1)
     said = f"task mine: its score is of test_de, test_fr, test_th, and {data} has no labelled file of that; looked for"
     with pytest.raises(BadInput, match=re.escape(said)):
         planned(net, asked)
@@ -104,12 +104,12 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
 
 PAIRS_OF = """
 name: pairs
-title: which one is right
-source: me
-each: [a, b]
-scored: ["test_{each}"]
-files: {"test_{each}": {paths: ["{each}.jsonl"], format: {kind: jsonl}}}
-task: {kind: likelihood, options: ["{good}", "{bad}"], metrics: [accuracy]}
+description: which one is right
+citation: me
+variants: [a, b]
+score_splits: ["test_{variant}"]
+files: {"test_{variant}": {paths: ["{variant}.jsonl"], format: {kind: jsonl}}}
+task: {kind: loglikelihood_choice, choices: ["{good}", "{bad}"], metrics: [accuracy]}
 """
 
 
@@ -149,7 +149,7 @@ def test_the_diagnostic_set_is_no_dev_split_of_mnli(
         ):
             planned(net, wanted(data, tasks=task))
     (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
-    plans = planned(net, wanted(data, tasks="ax", submit=True, seeds=1))
+    plans = planned(net, wanted(data, tasks="ax", for_leaderboard=True, num_seeds=1))
     assert "the figure is of dev, and no score of this task" in caplog.text
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
@@ -181,7 +181,7 @@ def test_hans_has_a_score_for_each_heuristic(
     (data / "heuristics_evaluation_set.txt").write_text("".join("\t".join(row) + "\n" for row in rows))
     drawn: list[Any] = []
     monkeypatch.setattr(evaluate.figures, "confusion", lambda title, *what: drawn.append(what))
-    (plan,) = planned(net, wanted(data, tasks="hans", seeds=1))
+    (plan,) = planned(net, wanted(data, tasks="hans", num_seeds=1))
     assert {split: len(items) for split, items in plan.items.items() if split.startswith("test")} == {
         "test_lexical_overlap": 1,
         "test_subsequence": 2,
@@ -240,7 +240,7 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
     net: Subject, data: Path, done: list[str], tmp_path: Path
 ) -> None:
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film is good\n1\tthe film is bad\n")
-    plans = planned(net, wanted(data, submit=True))
+    plans = planned(net, wanted(data, for_leaderboard=True))
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["SST-2.tsv"]
     lines = (tmp_path / "to/SST-2.tsv").read_text().splitlines()
@@ -252,17 +252,19 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
 
 def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs(net: Subject, data: Path) -> None:
     """It was refused after all fine-tunings, and their scores were not shown."""
-    asked = wanted(data, submit=True)
-    with pytest.raises(BadInput, match=r"^--submit: none of these tasks has an unlabelled split at hand for a leade"):
+    asked = wanted(data, for_leaderboard=True)
+    with pytest.raises(
+        BadInput, match=r"^--leaderboard-dir: none of these tasks has an unlabelled split at hand for a leade"
+    ):
         score_plan.check_flags(planned(net, asked), asked)
 
 
 def test_a_split_with_malformed_rows_is_not_submitted(net: Subject, data: Path) -> None:
     """Its answers were numbered without the row, each behind it under the index of another."""
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film\tis good\n1\tthe film is bad\n")
-    row = r"SST-2/test.tsv:2: .*; answers have the numbers of their rows: mend the file, or leave --submit out"
+    row = r"SST-2/test.tsv:2: .*; answers have the numbers of their rows: mend the file, or leave --leaderboard-dir out"
     with pytest.raises(BadInput, match=rf"^task sst2, test: a split that is submitted has no malformed rows; {row}$"):
-        planned(net, wanted(data, submit=True))
+        planned(net, wanted(data, for_leaderboard=True))
     assert planned(net, wanted(data))[0].notes  # told, as it is not submitted
 
 
@@ -307,7 +309,7 @@ def glue(data: Path) -> Path:
 
 def test_a_submission_to_glue_has_all_eleven_files(net: Subject, done: list[str], tmp_path: Path) -> None:
     data = glue(tmp_path / "glue")
-    plans = planned(net, wanted(data, tasks="glue", submit=True, seeds=1, steps=1))
+    plans = planned(net, wanted(data, tasks="glue", for_leaderboard=True, num_seeds=1, max_steps=1))
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
     files = [name for task in GLUE for name in FILES.get(task, (task,))]
     assert len(files) == 11

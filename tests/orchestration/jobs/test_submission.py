@@ -43,7 +43,7 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
         "cluster.num_workers=1",
     )
     data = ("text", "demo", "jsonl:text#body", "cc-2019=text", "wiki.en=jsonl:text")
-    flags = Flags(recipe="mine.yaml", overrides=given, data=data, on="./boxes.yaml")
+    flags = Flags(recipe="mine.yaml", overrides=given, data=data, cluster="./boxes.yaml")
     words = shlex.split(submission.command(flags, "train"))
     assert words[:6] == ["exec", "python", "-m", "sesame", "train", f"{here}/mine.yaml"]
     assert words[6:12] == [
@@ -55,8 +55,9 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
         "cluster.ray_address=auto",
     ]
     assert words[12:] == [
-        "--on", f"{here}/boxes.yaml", "--data", f"{here}/text", "--data", "demo", "--data", f"jsonl:{here}/text#body",
-        "--data", f"cc-2019={here}/text", "--data", f"wiki.en=jsonl:{here}/text", "--out", f"{here}/work",
+        "--cluster", f"{here}/boxes.yaml", "--data", f"{here}/text", "--data", "demo",
+        "--data", f"jsonl:{here}/text#body",
+        "--data", f"cc-2019={here}/text", "--data", f"wiki.en=jsonl:{here}/text", "--output-dir", f"{here}/work",
     ]  # fmt: skip
 
 
@@ -87,15 +88,15 @@ def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path
         name_of("cluster.engine.zero_stage=1"),
         name_of(verb="train"),
         name_of(seed=7),
-        name_of(hold_out=0.1),
-        name_of(out=Path("other")),
+        name_of(holdout_ratio=0.1),
+        name_of(output_dir=Path("other")),
     }
     assert len(ids) == 7
     assert all(one.startswith("gpt2_tiny-") for one in ids)
-    assert name_of() == name_of(out=here / "work")
+    assert name_of() == name_of(output_dir=here / "work")
     assert name_of("cluster.num_workers=2") == name_of("cluster.ray_address=127.0.0.1:6379", "cluster.num_workers=2")
     os.chdir(here / "text")
-    flags = Flags(recipe="gpt2", scale="tiny", data=(str(here / "text"),), out=here / "work")
+    flags = Flags(recipe="gpt2", scale="tiny", data=(str(here / "text"),), output_dir=here / "work")
     assert submission.identity(open_job(flags), flags, "run") in ids
 
 
@@ -128,9 +129,10 @@ def test_two_jobs_never_write_into_one_folder(status: str) -> None:
 def test_what_is_assumed_of_gpus_that_a_cluster_file_does_not_name_is_said(tmp_path: Path) -> None:
     nameless = tmp_path / "mine.yaml"
     nameless.write_text("{name: mine, gpus_per_worker: 1, num_workers: 2, engine: {device: cuda, precision: bf16}}")
-    unnamed = submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on=str(nameless))))
+    unnamed = submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", cluster=str(nameless))))
     assert unnamed[0] == "h100 assumed: mine names no gpu_type; set cluster.gpu_type"
     assert not any(
-        "assumed" in note for note in submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", on="8xh100")))
+        "assumed" in note
+        for note in submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", cluster="8xh100")))
     )
     assert submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2"))) == []

@@ -47,13 +47,13 @@ PAIRS: Final = "".join(
 )
 IN_WORDS: Final = """
 name: in_words
-title: is it good or bad, in a word that is written
-source: test
+description: is it good or bad, in a word that is written
+citation: test
 files:
   train: {paths: [SST-2/train.tsv], format: {kind: tsv}}
   dev: {paths: [SST-2/dev.tsv], format: {kind: tsv}}
-task: {kind: as_text, name: sst2, fields: [sentence], words: {"0": bad, "1": good},
-  of: {kind: classify, text: sentence, label: label, labels: ["0", "1"]}, writing: {max_new: 4}}
+task: {kind: text_to_text, name: sst2, fields: [sentence], label_words: {"0": bad, "1": good},
+  task: {kind: classification, text: sentence, label: label, labels: ["0", "1"]}, generation: {max_new_tokens: 4}}
 """
 
 
@@ -64,8 +64,8 @@ def plan(way: Way, folder: Path) -> TaskPlan:
     (data / "blimp/data/x.jsonl").write_text(PAIRS)
     (data / "in_words.yaml").write_text(IN_WORDS)
     task = {"tuned": "sst2", "scored": "blimp", "written": f"{data}/in_words.yaml"}[way]
-    how: dict[str, Any] = {"rates": (2e-2,), "batches": (8,), "steps": STEPS, "seeds": 1}
-    (found,) = planned(net, Wanted(tasks=asked_for(task), data=data, **how))
+    how: dict[str, Any] = {"learning_rates": (2e-2,), "batch_sizes": (8,), "max_steps": STEPS, "num_seeds": 1}
+    (found,) = planned(net, Wanted(tasks=asked_for(task), task_data_dir=data, **how))
     assert found.kind.way == way
     return found
 

@@ -37,7 +37,12 @@ def some(tmp_path: Path) -> list[Cell]:
     """Four cells of SST-2, of two steps each."""
     net = subject.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
     wanted = Wanted(
-        tasks=asked_for("sst2"), data=reviews(tmp_path / "data"), rates=(3e-3,), batches=(8,), steps=2, seeds=4
+        tasks=asked_for("sst2"),
+        task_data_dir=reviews(tmp_path / "data"),
+        learning_rates=(3e-3,),
+        batch_sizes=(8,),
+        max_steps=2,
+        num_seeds=4,
     )
     (plan,) = planned(net, wanted)
     return list(plan.cells)
@@ -194,7 +199,14 @@ def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[Cell], ze
         subject.of_run(some[0].folder),
         questions(tmp_path / "data/SQuAD", train=17).parent,
     )  # the last batch of an epoch has one row
-    wanted = Wanted(tasks=asked_for("squad1"), data=squad, rates=(3e-3,), batches=(8,), steps=6, seeds=1)
+    wanted = Wanted(
+        tasks=asked_for("squad1"),
+        task_data_dir=squad,
+        learning_rates=(3e-3,),
+        batch_sizes=(8,),
+        max_steps=6,
+        num_seeds=1,
+    )
     (cell,) = planned(net, wanted)[0].cells
     assert cell.tuning is not None
     still = replace(cell, tuning=replace(cell.tuning, dropout=0.0))  # each worker draws noise of its own
@@ -212,7 +224,7 @@ def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[Cell], ze
 
 def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[Cell]) -> None:
     assert some[0].tuning is not None
-    unfrozen = replace(some[0], tuning=replace(some[0].tuning, unfreeze=True))
+    unfrozen = replace(some[0], tuning=replace(some[0].tuning, gradual_unfreezing=True))
     _, failed = done([unfrozen], Room(workers=2))
     assert "needs one worker without ZeRO" in str(failed[0])
 
@@ -227,7 +239,7 @@ def test_two_workers_begin_with_the_same_and_keep_it(some: list[Cell], monkeypat
     (task,) = asked_for("sst2")
     assert isinstance(task, TaskFile)
     assert some[0].tuning is not None
-    begins = replace(some[0], begin=(task, some[0].tuning), tuning=replace(some[0].tuning, start="sst2"))
+    begins = replace(some[0], begin=(task, some[0].tuning), tuning=replace(some[0].tuning, init_task="sst2"))
     both = replace(begins, machine=Machine(zero_stage=2))
     found, failed = done([both, both], Room(workers=2))
     assert failed == {}

@@ -107,15 +107,15 @@ def test_no_file_log_table_or_command_line_has_them(
         "optimizer.warmup_steps=2",
         "eval_tasks=[follows]",
     ]
-    values = [*(f"cluster.{one}" for one in VALUES), "cluster.num_workers=2", "--scale", "tiny", "--dashboard"]
+    values = [*(f"cluster.{one}" for one in VALUES), "cluster.num_workers=2", "--scale", "tiny", "--ray-dashboard"]
     place = [
         "--data",
         str(tmp_path / "text.jsonl"),
-        "--hold-out",
+        "--holdout-ratio",
         "0.1",
-        "--out",
+        "--output-dir",
         str(tmp_path / "out"),
-        "--seeds",
+        "--num-seeds",
         "1",
     ]
     with command_lines(CANARY) as lines:
@@ -138,7 +138,7 @@ def test_a_network_interface_of_the_cluster_file_counts(
 ) -> None:
     """Gloo refuses one that is not there: so the variable has come before its first connection."""
     text.write(tmp_path / "text.jsonl", num_documents=200)
-    place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out"), "--scale", "tiny"]
+    place = ["--data", str(tmp_path / "text.jsonl"), "--output-dir", str(tmp_path / "out"), "--scale", "tiny"]
     recipe = [
         "gpt2",
         'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":3}]',

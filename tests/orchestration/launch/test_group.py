@@ -80,7 +80,7 @@ def test_a_finished_run_has_its_figures_and_its_model_in_mlflow(whole: Any, plac
     assert {"MLmodel", "model", "components", "model_card.md"} <= {
         each.path for each in client.list_logged_model_artifacts(model.model_id)
     }
-    assert run.data.tags["sesame.model"] == "fill-mask by BertForMaskedLM"
+    assert run.data.tags["sesame.model_status"] == "fill-mask by BertForMaskedLM"
     assert int(run.data.tags["hardware.cores"]) > 0
 
 
@@ -172,11 +172,11 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole
     folder, _ = whole
     events: list[Mapping[str, Any]] = []
     (folder / "stage.json").write_text('{"hash": "of the run"}')
-    asked = Wanted(tasks=["source", "follows"], seeds=2, labels=(16,), steps=4)
+    asked = Wanted(tasks=["source_classification", "next_sentence"], num_seeds=2, max_train_samples=(16,), max_steps=4)
     found = evaluate.evaluate(folder, planned(of_run(folder), asked), load_cluster("local"), events.append)
     assert [(one.task, len(one.values("pretrained")), len(one.values("random"))) for one in found] == [
-        ("source", 2, 2),
-        ("follows", 2, 2),
+        ("source_classification", 2, 2),
+        ("next_sentence", 2, 2),
     ]
     stages = list(dict.fromkeys(event["stage"] for event in events))
     assert stages == ["loading workers", "finetune", "logging to MLflow"]
@@ -190,7 +190,7 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole
         ("eval/follows with 16 labels of mini", "FINISHED"),
     }
     mean = sum(found[0].values("pretrained")) / 2
-    assert told.data.metrics["eval/source/pretrained_accuracy"] == pytest.approx(mean)
+    assert told.data.metrics["eval/source_classification/pretrained_accuracy"] == pytest.approx(mean)
 
 
 def test_no_run_is_left_running(place: track.Place) -> None:

@@ -116,7 +116,7 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
         "--scale",
         "tiny",
     ]
-    place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out")]
+    place = ["--data", str(tmp_path / "text.jsonl"), "--output-dir", str(tmp_path / "out")]
     with command_lines(CANARY) as lines:
         assert main(["submit", *recipe, *place, "--address", url, "--json"]) == 0
         job = json.loads(capfd.readouterr().out)["job"]

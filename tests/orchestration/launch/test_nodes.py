@@ -136,8 +136,8 @@ def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
     assert dict(losses(tmp_path)) == pytest.approx(whole, rel=1e-6)
     assert [step for step, _ in losses(tmp_path)] == list(range(1, STEPS + 1))
     told = look(place, tmp_path).data.tags
-    assert told["world"] == "2"
-    assert re.fullmatch(r"2 from step 0, 1 from step \d+, 2 from step \d+", told["worlds"])
+    assert told["num_workers"] == "2"
+    assert re.fullmatch(r"2 from step 0, 1 from step \d+, 2 from step \d+", told["num_workers_history"])
     assert told["restarts"] in ("1", "2")  # Ray may say that a worker is dead before it says that its node is
 
 

@@ -64,6 +64,6 @@ def test_a_worker_that_is_slower_than_the_other_is_named(
     said = [record.getMessage() for record in caplog.records if "is slow" in record.getMessage()]
     assert said, f"no word in {time.monotonic() - began_s:.0f} s"
     assert all(f"process {pid} on" in each for each in said), said
-    found = history(tmp_path / "run")["perf/slowest_worker"]
+    found = history(tmp_path / "run")["perf/slowest_worker_ratio"]
     assert max(value for _, value in found) > watch.SLOWER
     assert all(record.levelno == logging.WARNING for record in caplog.records if "is slow" in record.getMessage())

@@ -39,7 +39,7 @@ def test_the_first_step_has_a_name_and_no_figures(clock: Clock) -> None:
 def test_the_figures_of_the_last_log_are_shown_in_one_order(clock: Clock) -> None:
     events: list[Any] = []
     told = Steps(run(), events.append)
-    told.log({"train/loss": 4.0, "train/lr": 1e-3, "perf/tokens_per_s": 900.0})
+    told.log({"train/loss": 4.0, "train/learning_rate": 1e-3, "perf/tokens_per_second": 900.0})
     told.log({"eval/loss": 4.5})
     told.at(3)
     assert list(events[-1].items())[3:-1] == [("tokens_per_s", 900.0), ("loss", 4.0), ("held_out", 4.5)]

@@ -128,7 +128,7 @@ def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_somethin
     folder = tmp_path / submission.LEFT
     folder.mkdir()
     stopped, failed = folder / "mine.0a", folder / "old.0b"
-    flags = Flags(recipe="gpt2", scale="tiny", data=("demo",), out=tmp_path)
+    flags = Flags(recipe="gpt2", scale="tiny", data=("demo",), output_dir=tmp_path)
     name = submission.identity(open_job(flags), flags, "run")
     mine = JOB | {"status": "STOPPED", "submission_id": "mine", "runtime_env": {"env_vars": {FILE: str(stopped)}}}
     jobs = [JOB | {"submission_id": "old", "status": "FAILED"}, JOB | {"submission_id": name, "status": "SUCCEEDED"}]
@@ -138,7 +138,7 @@ def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_somethin
             file.write_text("canary")
         assert main(["stop", "mine", "--address", url]) == 0
         assert list(folder.iterdir()) == [failed]
-        words = ["submit", "gpt2", "--scale", "tiny", "--data", "demo", "--out", str(tmp_path), "--address", url]
+        words = ["submit", "gpt2", "--scale", "tiny", "--data", "demo", "--output-dir", str(tmp_path), "--address", url]
         assert main([*words, "--dry-run"]) == 0
         assert list(folder.iterdir()) == [failed]
         assert main(words) == 0
@@ -177,7 +177,18 @@ def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_i
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It took the cores of the head, which has none for training."""
-    words = ["submit", "gpt2", "--scale", "tiny", "--data", "demo", "--out", str(tmp_path), "--dry-run", "--json"]
+    words = [
+        "submit",
+        "gpt2",
+        "--scale",
+        "tiny",
+        "--data",
+        "demo",
+        "--output-dir",
+        str(tmp_path),
+        "--dry-run",
+        "--json",
+    ]
     names = set()
     for machines, number in (([{}, {"CPU": 3.0}, {"CPU": 3.0}], 6), ([{"CPU": 64.0}], 32)):  # a batch has 32 rows
         with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes(*machines)) as url:
@@ -193,14 +204,14 @@ def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_i
 
 def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whether GPUs are here does not count; what the largest that there are hold does."""
-    words = ["submit", "mt_nlg_530b", "--data", "demo", "--out", str(tmp_path)]
+    words = ["submit", "mt_nlg_530b", "--data", "demo", "--output-dir", str(tmp_path)]
     with dashboard(RAY | {"/api/jobs/": (200, [])}) as url:
         for on in (["one_gpu"], ["one_gpu", "cluster.gpu_type=l4"]):
-            assert main([*words, "--on", *on, "--address", url]) == 4
+            assert main([*words, "--cluster", *on, "--address", url]) == 4
             (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
             assert "mt_nlg_530b on one_gpu: each device needs" in line
         words[1] = "bert_base"
-        assert main([*words, "--on", "one_gpu", "--address", url, "--dry-run"]) == 0
+        assert main([*words, "--cluster", "one_gpu", "--address", url, "--dry-run"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -331,7 +342,7 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
         "tiny",
         "--data",
         str(tmp_path / "text.jsonl"),
-        "--out",
+        "--output-dir",
         str(tmp_path / "out"),
     ]
     address = ["--address", cluster]
@@ -369,14 +380,14 @@ def test_the_command_of_ray_sends_a_training_as_the_readme_says(cluster: str, tm
     text.write(tmp_path / "text.jsonl", num_documents=300)
     (tmp_path / "one.yaml").write_text("name: one\nray_address: auto\nnum_workers: 1\nsample_prompts: []\n")
     phases = 'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]'
-    place = ["--data", str(tmp_path / "text.jsonl"), "--out", str(tmp_path / "out")]
+    place = ["--data", str(tmp_path / "text.jsonl"), "--output-dir", str(tmp_path / "out")]
     of_job = ["gpt2", phases, "optimizer.warmup_steps=2", "eval_tasks=[]", "--scale", "tiny", *place]
     assert main(["corpus", *of_job, "--progress", "none"]) == 0
     asked = shlex.split(re.search(r"`(ray job submit [^`]*)`", README)[1])  # type: ignore[index]
     excludes = re.search(r"--runtime-env-json '([^']*)'", README)[1]  # type: ignore[index]
     sent = asked[: asked.index("--")]
     sent[sent.index("--address") + 1] = cluster
-    command = ["sesame", "train", *of_job, "--on", str(tmp_path / "one.yaml")]
+    command = ["sesame", "train", *of_job, "--cluster", str(tmp_path / "one.yaml")]
     folder = Path(sys.executable).parent
     done = subprocess.run(
         [str(folder / "ray"), *sent[1:], "--runtime-env-json", excludes, "--submission-id", "raw", "--", *command],

@@ -105,11 +105,11 @@ def test_what_is_offloaded_must_fit_into_the_host() -> None:
 
 def test_a_host_that_is_too_small_is_refused_and_the_need_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["zero_stage=3", "activation_checkpointing=full", "offload_optimizer=cpu", "micro_batch_tokens=2048"]
-    assert main(["check", "gpt3_175b", "--on", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 4
+    assert main(["check", "gpt3_175b", "--cluster", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 4
     said = capsys.readouterr().err
     assert "the host of 8 devices needs 3." in said
     assert "hosts of h100 have 2.0 TB" in said
-    assert main(["plan", "gpt3_175b", "--on", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 0
+    assert main(["plan", "gpt3_175b", "--cluster", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 0
     assert "host of 8 devices" in capsys.readouterr().out
 
 
@@ -253,12 +253,12 @@ def test_a_gpu_of_this_machine_is_known_by_its_name(
 
 def test_what_is_assumed_is_said_with_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(devices, "gpus_here", list)
-    assert main(["check", "bert_base", "--on", "one_gpu"]) == 0
+    assert main(["check", "bert_base", "--cluster", "one_gpu"]) == 0
     said = "h100 assumed: one_gpu names no gpu_type and this machine has no GPU; set cluster.gpu_type"
     assert said in capsys.readouterr().out
-    assert main(["check", "bert_base", "--on", "one_gpu", "--json"]) == 0
+    assert main(["check", "bert_base", "--cluster", "one_gpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"][0] == said
-    assert main(["plan", "bert_base", "--on", "one_gpu", "--json"]) == 0
+    assert main(["plan", "bert_base", "--cluster", "one_gpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["assumed"] == said
 
 
@@ -365,7 +365,7 @@ def test_keys_that_a_plan_does_not_count_are_named() -> None:
 
 
 def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["plan", "gpt2", "--on", "8xh100"]
+    asked = ["plan", "gpt2", "--cluster", "8xh100"]
     assert main(asked) == 0
     said = capsys.readouterr().out
     assert "sent by a device" in said

@@ -316,9 +316,9 @@ def test_small_micro_batches_are_not_free() -> None:
 
 
 def test_a_plan_says_with_what_it_was_calibrated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "gpt2", "--on", "one_gpu", "cluster.gpu_type=a100"]) == 0
+    assert main(["plan", "gpt2", "--cluster", "one_gpu", "cluster.gpu_type=a100"]) == 0
     assert "calibrated on one NVIDIA H200 in bf16, 2026-11-26" in " ".join(capsys.readouterr().out.split())
-    assert main(["plan", "--table"]) == 0
+    assert main(["plan", "--published"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "GPT 4.2B, optimiser and weights offloaded" in said
     assert "Overheads of Sesame's code: calibrated on one NVIDIA H200" in said
@@ -328,7 +328,7 @@ def test_what_is_far_off_has_its_reason_in_the_table(capsys: pytest.CaptureFixtu
     far = [one.run for one in planning.compared() if not 1 / 1.5 < one.ratio < 1.5]
     assert {run.name for run in far} >= {"BERT base", "DistilBERT"}
     assert all(run.note for run in far)
-    assert main(["plan", "--table"]) == 0
+    assert main(["plan", "--published"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert all(f"{run.name}: {run.source}; {run.note}" in said for run in far)
     assert all(
@@ -361,7 +361,7 @@ def test_a_recipe_that_does_not_fit_is_refused_with_a_layout_that_does() -> None
     ):
         planning.refuse_what_does_not_fit(load("gpt3_175b"), cluster)
     planning.refuse_what_does_not_fit(load("gpt2"), cluster)
-    assert main(["check", "mt_nlg_530b", "--on", "one_gpu"]) == 4
+    assert main(["check", "mt_nlg_530b", "--cluster", "one_gpu"]) == 4
 
 
 def test_a_gpu_that_is_not_there_is_said_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +402,7 @@ def test_a_deadline_and_a_budget_choose_devices() -> None:
 
 
 def test_the_command_plans(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "gpt2", "--on", "one_gpu", "cluster.gpu_type=a100", "--budget", "500usd"]) == 0
+    assert main(["plan", "gpt2", "--cluster", "one_gpu", "cluster.gpu_type=a100", "--budget", "500usd"]) == 0
     said = capsys.readouterr().out
     assert "124,439,808 parameters" in said
     assert "what was asked for" in said

@@ -70,7 +70,9 @@ def few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planned(one: Table, out: Path, *overrides: str, seeds: int = 1, **flags) -> table.Plan:
-    return table.plan(one, Flags(recipe=one.name, overrides=overrides, out=out, **{"scale": "tiny"} | flags), seeds)
+    return table.plan(
+        one, Flags(recipe=one.name, overrides=overrides, output_dir=out, **{"scale": "tiny"} | flags), seeds
+    )
 
 
 # Values
@@ -86,7 +88,7 @@ def test_measures_and_claims_speak_of_rows_and_columns_that_are_there(one: Table
 
 def recipes(one: Table, out: Path, *overrides: str, scale: str = "tiny") -> dict[str, Recipe]:
     """The recipe of each row."""
-    flags = Flags(recipe=one.name, overrides=overrides, out=out, scale=scale)
+    flags = Flags(recipe=one.name, overrides=overrides, output_dir=out, scale=scale)
     return {label: table.job_of(one, row, flags).recipe for label, row in one.rows.items()}
 
 
@@ -122,7 +124,7 @@ def test_cells_are_the_rows_from_each_seed_on_one_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["size-ladder", "adam-eps"])
 def test_real_text_is_the_installed_documentation(name: str, tmp_path: Path) -> None:
     one = TABLES[name]
-    job = table.job_of(one, next(iter(one.rows.values())), Flags(recipe=name, out=tmp_path, scale="tiny"))
+    job = table.job_of(one, next(iter(one.rows.values())), Flags(recipe=name, output_dir=tmp_path, scale="tiny"))
     assert job.corpus.name == "demo"
     assert job.recipe.data.tokenizer == load(job.recipe.name.removesuffix("_tiny"), scale="tiny").data.tokenizer
 
@@ -305,11 +307,11 @@ def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("table albert", "albert is not one of the tables"),
-        ("table albert-sp --scale huge --dry-run", "--scale is 'huge', allowed are tiny, small"),
-        ("table albert-sp --seeds 0", "Invalid value for '--seeds'"),
-        ("table albert-sp model.num_hidden_layer=3 --dry-run", "num_hidden_layer is not a key of"),
-        ("table albert-sp --data nowhere.txt --dry-run", "nowhere.txt"),
+        ("ablation albert", "albert is not one of the tables"),
+        ("ablation albert-sp --scale huge --dry-run", "--scale is 'huge', allowed are tiny, small"),
+        ("ablation albert-sp --num-seeds 0", "Invalid value for '--num-seeds'"),
+        ("ablation albert-sp model.num_hidden_layer=3 --dry-run", "num_hidden_layer is not a key of"),
+        ("ablation albert-sp --data nowhere.txt --dry-run", "nowhere.txt"),
     ],
 )
 def test_what_cannot_be_is_one_line(
@@ -323,7 +325,7 @@ def test_what_cannot_be_is_one_line(
 
 
 def test_without_a_name_the_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["table", "--json"]) == 0
+    assert cli.main(["ablation", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {*TABLES, "next"}
 
 
@@ -332,7 +334,9 @@ def test_a_table_that_cannot_be_made_is_refused_before_its_corpus(
     dry_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestration.planning.costed.gpus_here", list)
-    assert cli.main(["table", "albert-sp", "--on", "8xh100", "--out", str(tmp_path / "out"), *dry_run]) == 4
+    assert (
+        cli.main(["ablation", "albert-sp", "--cluster", "8xh100", "--output-dir", str(tmp_path / "out"), *dry_run]) == 4
+    )
     assert "need 1 GPUs, this machine has none" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["text_of_tables"]  # made-up text, to plan with
 
@@ -515,7 +519,7 @@ def test_a_line_for_each_objective_over_compute() -> None:
     scores = {row: {name: [0.5] for name in one.columns} for row in one.rows}
     facts = {row: {"parameters": 1.0, "FLOPs": of_row.compute} for row, of_row in one.rows.items()}
     panels = table_page.lines(one, scores, facts)
-    assert list(panels["follows (accuracy)"]) == [
+    assert list(panels["next_sentence (accuracy)"]) == [
         "ELECTRA",
         "all-tokens MLM",
         "replace MLM",

@@ -299,7 +299,7 @@ def test_the_table_of_the_readme_is_what_the_command_prints():
 
 @pytest.mark.slow
 def test_the_table_answers_a_program_and_a_person():
-    command = [sys.executable, "-m", "orchestration.cli", "recipes", "--table"]
+    command = [sys.executable, "-m", "orchestration.cli", "recipes", "--markdown"]
     told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     assert told["gpt2_xl"]["parameters"] == 1_557_611_200
     assert told["gpt2_xl"]["oracle"] == "GPT2LMHeadModel"

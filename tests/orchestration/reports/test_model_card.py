@@ -19,7 +19,7 @@ from tests.training.corpora import mini_corpus
 from training.tasks import Chosen, TaskScore
 
 SCORE = TaskScore(
-    "follows",
+    "next_sentence",
     "accuracy",
     "test",
     "",
@@ -52,7 +52,7 @@ def run(tmp_path: Path) -> Path:
             {"step": 12, "tokens": 3_456, "loss": 5.25, "evaluation": {"eval/loss": 5.5, "eval/perplexity": None}}
         )
     )
-    keep(folder, "follows-1")
+    keep(folder, "next_sentence-1")
     return folder
 
 
@@ -72,7 +72,7 @@ def test_the_front_matter_is_as_the_hub_wants_it(run: Path) -> None:
     (result,) = ModelCard(text).data.eval_results
     assert (result.task_type, result.dataset_type, result.metric_value) == (
         "text-classification",
-        "sesame-follows",
+        "sesame-next_sentence",
         80.0,
     )
 
@@ -86,7 +86,7 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         "| `optimizer.learning_rate` | 0.001 |",
         "| tokens | 3,456 |",
         "| perplexity | not finite |",
-        "| follows | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | not tested | majority 50.0 |",
+        "| next_sentence | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | not tested | majority 50.0 |",
         "documents,",
         "| kept |",
         "`BertForMaskedLM`, without its span_boundary head",
@@ -96,33 +96,33 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         assert said in text
 
 
-FOLLOWS = "| follows | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | not tested | majority 50.0 |"
+FOLLOWS = "| next_sentence | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | not tested | majority 50.0 |"
 
 
 def rows(run: Path) -> list[str]:
     """What the card says of scores."""
-    return [line for line in model_card(run).splitlines() if line.startswith("| follows")]
+    return [line for line in model_card(run).splitlines() if line.startswith("| next_sentence")]
 
 
 def test_the_score_of_the_last_step_with_all_labels_is_told(run: Path) -> None:
-    """The one of the finished run may have the number of its last step in its file, as `--every` leaves it."""
-    keep(run, "follows-0", POOR, step=6)
-    keep(run, "follows-2", POOR, labels=200)
-    keep(run, "follows-3", POOR, step=9)
+    """The one of the finished run may have the number of its last step in its file: `--checkpoints-every` does so."""
+    keep(run, "next_sentence-0", POOR, step=6)
+    keep(run, "next_sentence-2", POOR, labels=200)
+    keep(run, "next_sentence-3", POOR, step=9)
     assert rows(run) == [FOLLOWS]
-    shutil.rmtree(run / "scores" / "follows-1")
-    keep(run, "follows-1", replace(SCORE, step=12))
+    shutil.rmtree(run / "scores" / "next_sentence-1")
+    keep(run, "next_sentence-1", replace(SCORE, step=12))
     assert rows(run) == [FOLLOWS]
 
 
 def test_a_score_of_another_step_or_of_some_labels_is_told_as_such(run: Path) -> None:
     shutil.rmtree(run / "scores")
-    keep(run, "follows-0", SCORE, step=6, labels=200)
-    assert rows(run) == [FOLLOWS.replace("follows", "follows at step 6 with 200 labels")]
+    keep(run, "next_sentence-0", SCORE, step=6, labels=200)
+    assert rows(run) == [FOLLOWS.replace("next_sentence", "next_sentence at step 6 with 200 labels")]
 
 
 def test_a_score_that_lacks_cells_and_what_is_none_is_not_told(run: Path) -> None:
-    half = keep(run, "follows-9", POOR)
+    half = keep(run, "next_sentence-9", POOR)
     (half / stages.MARK).unlink()
     table = run / "scores" / "spanbert-1"
     table.mkdir()
@@ -132,10 +132,12 @@ def test_a_score_that_lacks_cells_and_what_is_none_is_not_told(run: Path) -> Non
 
 def test_two_scores_of_a_task_are_named_apart(run: Path) -> None:
     """Of other grids, lengths or data."""
-    keep(run, "follows-2", POOR)
-    assert [row.split(" | ")[0] for row in rows(run)] == ["| follows (1)", "| follows (2)"]
+    keep(run, "next_sentence-2", POOR)
+    assert [row.split(" | ")[0] for row in rows(run)] == ["| next_sentence (1)", "| next_sentence (2)"]
     results = front_matter(model_card(run))["model-index"][0]["results"]
-    assert [one["dataset"]["name"] for one in results] == [f"follows ({n}) (made from held-out text)" for n in (1, 2)]
+    assert [one["dataset"]["name"] for one in results] == [
+        f"next_sentence ({n}) (made from held-out text)" for n in (1, 2)
+    ]
 
 
 def test_the_parameters_are_counted_in_the_file(run: Path) -> None:

@@ -15,7 +15,7 @@ from training.tasks import Chosen, TaskScore
 
 def score(task: str, **more: object) -> TaskScore:
     splits = {"dev": {"f1": (0.81, 0.82, 0.80), "exact": (0.7, 0.7, 0.7)}}
-    starts = {"pretrained": Chosen({"peak": 3e-4, "batch": 32, "epochs": 4.0, "steps": 0}, splits)}
+    starts = {"pretrained": Chosen({"learning_rate": 3e-4, "batch_size": 32, "epochs": 4.0, "max_steps": 0}, splits)}
     values = {"metric": "f1", "split": "dev", "chosen_on": "dev", "starts": starts, **more}
     return TaskScore(task, **values)  # type: ignore[arg-type]
 
@@ -109,15 +109,16 @@ def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:
     assert "# Scores of bert_base" in page
     assert "| squad | f1 | dev | 81.0 +- 1.0 |" in page
     assert (
-        "* squad, pretrained: peak 0.0003, batch 32, epochs 4 (best on dev): dev f1 81.0 +- 1.0; dev exact 70.0" in page
+        "* squad, pretrained: learning_rate 0.0003, batch_size 32, epochs 4 (best on dev): dev f1 81.0 +- 1.0; dev "
+        "exact 70.0" in page
     )
     assert "* squad: no score of squad, seed 2: loss nan" in page
 
 
 def test_steps_stand_in_the_place_of_epochs() -> None:
-    how = {"peak": 3e-4, "batch": 32, "epochs": 3.0, "steps": 200}
+    how = {"learning_rate": 3e-4, "batch_size": 32, "epochs": 3.0, "max_steps": 200}
     one = score("squad", starts={"pretrained": Chosen(how, {"dev": {"f1": (0.5,)}})})
-    assert "peak 0.0003, batch 32, steps 200 (best on dev): " in score_page("bert_base", [one])
+    assert "learning_rate 0.0003, batch_size 32, max_steps 200 (best on dev): " in score_page("bert_base", [one])
 
 
 def test_counts_and_logits_are_no_percent() -> None:

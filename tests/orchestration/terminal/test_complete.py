@@ -96,7 +96,7 @@ def test_clusters_corpora_tables_and_parts() -> None:
 
 def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "runs" / "bert_base_tiny-912a72f8").mkdir(parents=True)
-    assert complete.run(Context(out=tmp_path), "bert_base_t") == ["bert_base_tiny-912a72f8"]
+    assert complete.run(Context(output_dir=tmp_path), "bert_base_t") == ["bert_base_tiny-912a72f8"]
     assert complete.run(Context(), "bert_base_c") == ["bert_base_cased"]
 
 

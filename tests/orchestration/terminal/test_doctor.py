@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_written_is_fatal(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     finding = doctor.disk(tmp_path)
     assert finding.fatal
-    assert finding.remedy == "give another folder: --out DIR"
+    assert finding.remedy == "give another folder: --output-dir DIR"
 
 
 def test_a_file_where_the_folder_should_be_is_fatal(tmp_path: Path):

@@ -40,10 +40,10 @@ def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
     lines = shown(views.tasks(tasks, tasks_at_hand(tasks, data)))
     assert lines[0].split() == ["task", "kind", "metric", "train", "dev", "test", "others"]
     assert [line.split() for line in lines[1:5]] == [
-        ["rte", "classify", "accuracy", "2", "2", "-"],
-        ["sst2", "classify", "accuracy", "-", "2!", "1*", "0", "of", "1"],
-        ["cola", "classify", "matthews", "-", "!", "-"],
-        ["xquad", "span", "f1", "-", "-", "0", "of", "11"],
+        ["rte", "classification", "accuracy", "2", "2", "-"],
+        ["sst2", "classification", "accuracy", "-", "2!", "1*", "0", "of", "1"],
+        ["cola", "classification", "matthews", "-", "!", "-"],
+        ["xquad", "extractive_qa", "f1", "-", "-", "0", "of", "11"],
     ]
     assert lines[5] == "rows of each split; -: not there, *: without labels, !: malformed (below)"
     said = " ".join(lines[6:])
@@ -64,21 +64,21 @@ def test_all_tasks_stand_in_eighty_columns(data: Path) -> None:
 
 
 def test_the_verb_for_people_and_for_programs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks", "glue", "--data-dir", str(data)]) == 0
+    assert main(["tasks", "glue", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
     assert "rte" in out
-    assert "next  sesame tasks ax --data-dir" in out
-    assert main(["tasks", "rte", "--data-dir", str(data), "--json"]) == 0
+    assert "next  sesame tasks ax --task-data-dir" in out
+    assert main(["tasks", "rte", "--task-data-dir", str(data), "--json"]) == 0
     rte = json.loads(capsys.readouterr().out)["rte"]
-    assert (rte["kind"], rte["metrics"], rte["figures"]) == ("classify", ["accuracy"], ["glue.rte"])
+    assert (rte["kind"], rte["metrics"], rte["reported_keys"]) == ("classification", ["accuracy"], ["glue.rte"])
     assert {name: one["rows"] for name, one in rte["at_hand"].items()} == {"train": 2, "dev": 2, "test": 0}
-    assert rte["grids"]["albert"]["steps"] == 800
+    assert rte["grids"]["albert"]["max_steps"] == 800
     assert main(["tasks"]) == 0
     assert "which words are names that were never seen before" in capsys.readouterr().out
 
 
 def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks", "rte", "--data-dir", str(data)]) == 0
+    assert main(["tasks", "rte", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
     assert "dev: 2" in out
     assert "test: - glue/RTE/test.tsv or RTE/test.tsv" in out
@@ -88,13 +88,13 @@ def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixtu
 
 def test_a_task_of_likelihoods_says_that_nothing_is_trained(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / "BLiMP.zip").write_bytes(b"")
-    assert main(["tasks", "blimp", "--data-dir", str(data)]) == 0
+    assert main(["tasks", "blimp", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
-    assert "likelihood: macro_accuracy, accuracy; nothing is trained, rows as long as the net's" in out
+    assert "loglikelihood_choice: macro_accuracy, accuracy; nothing is trained, rows as long as the net's" in out
     assert "BLiMP.zip" in out  # which is no archive
     assert main(["tasks", "wikitext103", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["wikitext103"]
-    assert (found["kind"], found["way"], found["figures"]) == ("perplexity", "scored", ["wikitext103.perplexity"])
+    assert (found["kind"], found["way"], found["reported_keys"]) == ("perplexity", "scored", ["wikitext103.perplexity"])
     assert main(["tasks", "rte", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rte"]["way"] == "tuned"
 
@@ -102,9 +102,15 @@ def test_a_task_of_likelihoods_says_that_nothing_is_trained(data: Path, capsys: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tasks", "--data-dir", "/no/such"], "--data-dir /no/such: no such folder; check the path"),
-        (["run", "bert_base", "--data-dir", "/no/such"], "--data-dir /no/such: no such folder; check the path"),
-        (["eval", "bert_base", "--data-dir", "/no/such"], "--data-dir /no/such: no such folder; check the path"),
+        (["tasks", "--task-data-dir", "/no/such"], "--task-data-dir /no/such: no such directory; check the path"),
+        (
+            ["run", "bert_base", "--task-data-dir", "/no/such"],
+            "--task-data-dir /no/such: no such directory; check the path",
+        ),
+        (
+            ["eval", "bert_base", "--task-data-dir", "/no/such"],
+            "--task-data-dir /no/such: no such directory; check the path",
+        ),
         (
             ["tasks", "glu"],
             "glu is not one of the tasks (`sesame tasks` lists them) and not a .yaml file; did you mean glue?",

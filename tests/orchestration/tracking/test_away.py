@@ -149,7 +149,7 @@ def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.Place, 
 
 
 def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker that outlived its killed command for seconds made a new folder where --out had been moved from."""
+    """A worker that outlived its killed command for seconds made a new folder where the old one had been."""
     gone = tmp_path / "gone" / "mlflow.db"
     log = MetricLog(tmp_path, track.Tracked(f"sqlite:///{gone}", "0" * 32), system=False)
     log(1, {"train/loss": 3.0})
@@ -185,7 +185,7 @@ def test_what_a_worker_runs_on_is_told_later(place: track.Place, tmp_path: Path)
 
 
 def test_a_value_that_is_noted_while_an_older_one_is_told_stays(tmp_path: Path) -> None:
-    note_told(tmp_path, {"tags": {"restarts": "1", "world": "2"}})
+    note_told(tmp_path, {"tags": {"restarts": "1", "num_workers": "2"}})
     sent = {"tags": dict(behind(tmp_path)["tags"])}
     note_told(tmp_path, {"tags": {"restarts": "2"}})
     patience.forget_told(tmp_path, sent)

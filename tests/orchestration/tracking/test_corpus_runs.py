@@ -89,9 +89,9 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
     assert told.data.params["vocab.vocab_size"] == "4096"
     assert "corpus.clean.fix_text" not in told.data.params  # has its default value
     assert told.data.tags["command"] == "sesame corpus mine"
-    assert told.data.tags["sesame.folder"] == folder.as_uri()
+    assert told.data.tags["sesame.run_dir"] == folder.as_uri()
     assert "/texts" in told.data.tags["mlflow.note.content"]
-    assert told.data.tags["sesame.corpus"] == manifest.digest
+    assert told.data.tags["sesame.corpus_digest"] == manifest.digest
     values = told.data.metrics
     assert (values["documents"], values["bytes"]) == (4, 500)
     assert values["tokens"] == values["train/tokens"] + values["validation/tokens"] > 100
@@ -215,8 +215,8 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
             report({"stage": "vocabulary"})
         make(folder, finished)
     assert points(run, "text/documents") == [0, 30, 40]  # at 0, 6 and 6 seconds
-    assert points(run, "text/bytes_per_s") == [0, 50, pytest.approx(400 / 6)]
-    assert points(run, "text/tokens_per_s")[1] == 2.5
+    assert points(run, "text/bytes_per_second") == [0, 50, pytest.approx(400 / 6)]
+    assert points(run, "text/tokens_per_second")[1] == 2.5
 
 
 def test_progress_is_over_the_seconds_since_the_run_began(

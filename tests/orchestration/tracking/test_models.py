@@ -215,7 +215,7 @@ def test_the_card_says_what_the_model_is_and_how_it_is_loaded(place: track.Place
     assert "`BertForMaskedLM` of transformers, task `fill-mask`" in card
     assert f'mlflow.pyfunc.load_model("runs:/{tracked.run_id}/model").predict("The people of the [MASK]' in card
     tags = track.client_of(place.uri).get_run(tracked.run_id).data.tags
-    assert tags["sesame.model"] == "fill-mask by BertForMaskedLM"
+    assert tags["sesame.model_status"] == "fill-mask by BertForMaskedLM"
 
 
 def test_a_run_that_goes_on_after_its_model_was_logged_has_one_model(place: track.Place, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
     assert list(ours.flavors) == ["transformers"]
     pieces = mlflow.transformers.load_model(f"runs:/{tracked.run_id}/model", return_type="components")
     assert type(pieces["model"]).__name__ == "PegasusForConditionalGeneration"
-    said = track.client_of(place.uri).get_run(tracked.run_id).data.tags["sesame.model"]
+    said = track.client_of(place.uri).get_run(tracked.run_id).data.tags["sesame.model_status"]
     assert "load it with return_type='components': transformers 5 has no pipeline for an encoder with a decoder" in said
     assert "\n" not in said
 

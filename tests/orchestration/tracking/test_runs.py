@@ -98,7 +98,7 @@ def test_what_leaves_the_block_decides_how_a_run_ends(
         if error:
             raise error
     assert look(tracked).info.status == status
-    assert look(tracked).data.tags["sesame.ended"].startswith(type(error).__name__ if error else "")
+    assert look(tracked).data.tags["sesame.exit_reason"].startswith(type(error).__name__ if error else "")
 
 
 def test_a_folder_keeps_its_run(place: track.Place, corpus: Path, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
     assert told.info.run_name == "mini-10a7"
     tags = told.data.tags
     assert tags["mlflow.note.content"] == "* a small net"
-    assert tags["sesame.folder"] == folder.as_uri()
+    assert tags["sesame.run_dir"] == folder.as_uri()
     assert tags["library.torch"] == version("torch")
     assert tags["library.python"] == platform.python_version()
     assert float(tags["hardware.cores"]) == limits.cores().number
@@ -455,7 +455,7 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
     task = below(tracked.run_id)
     assert task.info.status == "FINISHED"
     assert task.info.run_name == f"eval/sst2 with 200 labels of {look(tracked).info.run_name}"
-    assert task.data.tags["sesame.folder"] == tmp_path.as_uri()
+    assert task.data.tags["sesame.run_dir"] == tmp_path.as_uri()
     assert task.data.params == {"labels": "200", "chosen.pretrained.peak": "0.0003"}
     assert points(track.Tracked(place.uri, task.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
     assert {each.path for each in client.list_artifacts(task.info.run_id)} == {"figures", "table.md"}
@@ -493,10 +493,10 @@ def test_a_restarted_worker_records_no_step_twice_and_leaves_none_out(tracked: t
         killed(step, {"train/loss": float(step)})
     restarted = MetricLog(tmp_path, tracked, system=False)  # from the checkpoint of step 4
     for step in range(5, 11):
-        restarted(step, {"train/loss": float(step), "train/lr": 0.5})
+        restarted(step, {"train/loss": float(step), "train/learning_rate": 0.5})
     restarted.close()
     assert points(tracked, "train/loss") == [(step, float(step)) for step in range(1, 11)]
-    assert [step for step, _ in points(tracked, "train/lr")] == [5, 6, 7, 8, 9, 10]
+    assert [step for step, _ in points(tracked, "train/learning_rate")] == [5, 6, 7, 8, 9, 10]
     third = MetricLog(tmp_path, tracked, system=False)
     third.close()
     assert points(tracked, "train/loss") == metrics.history(tmp_path)["train/loss"]
@@ -821,7 +821,7 @@ def test_nothing_of_mlflow_is_printed_between_our_answers(monkeypatch: pytest.Mo
 
 
 def test_a_run_gets_the_figures_for_which_it_has_points() -> None:
-    history = {"train/loss": [(1, 5.0), (2, 4.0)], "eval/loss": [(2, 4.5)], "train/lr": [(1, 0.1), (2, 0.2)]}
+    history = {"train/loss": [(1, 5.0), (2, 4.0)], "eval/loss": [(2, 4.5)], "train/learning_rate": [(1, 0.1), (2, 0.2)]}
     drawn = figures.training(history)
     assert sorted(drawn) == ["learning_rate", "loss_curve"]
     assert [line.get_label() for line in drawn["loss_curve"].axes[0].lines] == ["train", "eval"]
@@ -909,7 +909,9 @@ def fetched(url: str) -> bytes:
 @pytest.mark.parametrize("folder", ["/proc/no such place", "file/below"])
 def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match=r"(no such place|file/below): cannot be made \(.*\); give another --out, or"):
+    with pytest.raises(
+        BadInput, match=r"(no such place|file/below): cannot be made \(.*\); give another --output-dir, or"
+    ):
         track.opened(track.place(tmp_path / folder), lambda client: None)
 
 

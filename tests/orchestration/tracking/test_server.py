@@ -84,7 +84,7 @@ def test_a_folder_without_runs_is_refused_and_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(BadInput, match=rf"{name}: has no runs \(mlflow\.db\); give the --out of a run"):
+    with pytest.raises(BadInput, match=rf"{name}: has no runs \(mlflow\.db\); give the --output-dir of a run"):
         server.ui(tmp_path / name, 0)
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().err == ""

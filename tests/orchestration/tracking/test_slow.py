@@ -115,7 +115,7 @@ def test_a_short_run_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     client, run = direct(slow, tracked)
     assert is_complete(slow, tracked, 30)
     assert [(event["done"], event["total"]) for event in seen] == [(0, 570), (570, 570)]
-    assert (run.info.status, run.data.tags["sesame.ended"]) == ("FINISHED", "")
+    assert (run.info.status, run.data.tags["sesame.exit_reason"]) == ("FINISHED", "")
     assert (run.data.tags["recipe_hash"], run.data.tags["hardware.gpus"]) == ("abc", "8 x H100")
     assert {file.path for file in client.list_artifacts(tracked.run_id)} >= {"recipe.yaml", "samples"}
     assert run.outputs.model_outputs
@@ -139,7 +139,7 @@ def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     assert found.info.status == "FINISHED"
     assert client.get_metric_history(run.tracked.run_id, "text/documents")[-1].value == 4
     assert {"card", "figures"} <= {file.path for file in client.list_artifacts(run.tracked.run_id)}
-    assert found.data.tags["sesame.corpus"]
+    assert found.data.tags["sesame.corpus_digest"]
     assert slow.requests <= 34, slow.asked
 
 
@@ -228,12 +228,12 @@ def test_a_run_whose_points_are_not_there_says_so_until_they_are(
             group.log_results(tmp_path, tracked, True)
     _, run = direct(prompt, tracked)
     assert run.info.status == "FINISHED"
-    assert run.data.tags["sesame.ended"] == f"MLflow lacks 76 points of it, which are kept in {tmp_path}"
+    assert run.data.tags["sesame.exit_reason"] == f"MLflow lacks 76 points of it, which are kept in {tmp_path}"
     assert "it lacks 76 points" in caplog.text
     catch_up(tmp_path, track.Place(prompt.uri), ignore)
     _, run = direct(prompt, tracked)
     assert is_complete(prompt, tracked, 4)
-    assert run.data.tags["sesame.ended"] == ""
+    assert run.data.tags["sesame.exit_reason"] == ""
     assert behind(tmp_path) == {}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestration import cli
+from orchestration.cli import shared
 from orchestration.tracking import examined, register, stores
 from orchestration.tracking import runs as track
 from orchestration.tracking.patience import database_file, database_uri, folder_of, in_a_line, package_wanted
@@ -318,7 +318,7 @@ def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
     assert {path.name for path in tmp_path.iterdir()} == {"here", name}
     assert list((tmp_path / "here").iterdir()) == []
     assert track.known(out / "runs" / "mini") == tracked
-    assert folder_of(client.get_run(tracked.run_id).data.tags["sesame.folder"]) == out / "runs" / "mini"
+    assert folder_of(client.get_run(tracked.run_id).data.tags["sesame.run_dir"]) == out / "runs" / "mini"
 
 
 @pytest.mark.one_in(5)
@@ -461,6 +461,6 @@ def test_the_model_of_a_run_in_an_odd_folder_is_registered(name: str, fill: list
 
 @pytest.mark.parametrize("name", ODD)
 def test_the_line_that_loads_an_export_is_one_of_python_in_a_shell(name: str) -> None:
-    (python, option, code) = shlex.split(cli._python(f"folder = {cli._literal(name)}"))
+    (python, option, code) = shlex.split(shared.python_command(f"folder = {shared.python_literal(name)}"))
     exec(code, found := dict[str, Any]())
     assert (python, option, found["folder"]) == ("python", "-c", name)

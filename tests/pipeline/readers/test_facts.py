@@ -233,7 +233,7 @@ class TestReaderOfOneFile:
         assert _texts(source) == TEXTS
 
     def test_a_command_says_how_it_reads_it(self, table: Path, tmp_path: Path) -> None:
-        job = open_job(Flags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), out=tmp_path))
+        job = open_job(Flags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), output_dir=tmp_path))
         assert job.recognised[:-1] == [
             f"{table}: read as tsv",
             f"{table}: left out: README (text; --data text:FILE reads it)",

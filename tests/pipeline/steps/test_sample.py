@@ -68,7 +68,7 @@ def test_the_command_says_the_override_and_leaves_nothing_behind(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It came after the whole text stage, as `ask for more`."""
-    given = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "text"), "--out", str(tmp_path / "out")]
+    given = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "text"), "--output-dir", str(tmp_path / "out")]
     assert main(["corpus", *given, "--progress", "none"]) == 2
     assert "alone need" in (last := capsys.readouterr().err.splitlines()[-1])
     assert last.endswith("; write data.tokenizer.vocab_size=8192")

@@ -27,15 +27,15 @@ from training.tasks import (
 from training.tasks.likelihood import Chosen, Options
 from training.tasks.span import Answer
 
-MRPC = Classify(text="a", pair="b", label="l", labels=("0", "1"), metrics=("f1", "accuracy"))
+MRPC = Classify(text="a", text_pair="b", label="l", labels=("0", "1"), metrics=("f1", "accuracy"))
 COLA = Classify(text="a", label="l", labels=("0", "1"), metrics=("matthews", "accuracy"))
-STSB = Regress(text="a", pair="b", label="l", least=0, most=5)
+STSB = Regress(text="a", text_pair="b", label="l", min_value=0, max_value=5)
 NER = Tag(words="w", tags="t", labels=("O", "B-PER", "I-PER"))
 POS = Tag(words="w", tags="t", labels=("NN", "VB"), metrics=("accuracy",))
-RACE = Choose(context="c", options=("a", "b"), label="l", labels=("A", "B"))
-WNLI = Rank(text="a", pair="b", label="l", labels=("0", "1"))
+RACE = Choose(context="c", choices=("a", "b"), label="l", labels=("A", "B"))
+WNLI = Rank(text="a", text_pair="b", label="l", labels=("0", "1"))
 SQUAD = Span()
-SQUAD2 = Span(version=2)
+SQUAD2 = Span(squad_version=2)
 
 
 def items(golds: Sequence[Any], *texts: Any) -> list[Item]:
@@ -60,7 +60,7 @@ NONE = [("q", [], [])] * 4 + [("q", ["Paris"], [0])] * 2
         (WNLI, items([0] * 6 + [1] * 4), 0.6),
         (SQUAD, items(ANSWERS), 4 / 6),
         (SQUAD2, items(NONE), 4 / 6),
-        (TextToText(of=MRPC), items(MOST), 14 / 17),
+        (TextToText(task=MRPC), items(MOST), 14 / 17),
     ],
 )
 def test_the_most_frequent_answer_has_a_value_of_the_same_metric(task: Any, given: list[Item], majority: float) -> None:
@@ -120,7 +120,7 @@ def test_values_are_of_questions_with_an_answer_and_one_of_a_text_that_several_s
 
 
 def test_the_units_of_a_mean_over_subsets_are_these() -> None:
-    task = Likelihood(options=("{good}", "{bad}"), subset="{part}", metrics=("macro_accuracy",))
+    task = Likelihood(choices=("{good}", "{bad}"), subset="{part}", metrics=("macro_accuracy",))
     asked = [Item(str(n), (Options(("", ""), ("a", "b"), ("a", "b"), f"part {n // 3}"),), 0) for n in range(9)]
 
     answers = [
@@ -146,8 +146,8 @@ def test_the_values_of_a_perplexity_are_those_of_its_logarithm(count: int) -> No
     ("task", "other"),
     [
         (Classify(text="a", label="l", labels=("0", "1"), metrics=("accuracy", "f1")), classify),
-        (TextToText(of=Classify(text="a", label="l", labels=("0", "1"), metrics=("accuracy", "f1"))), classify),
-        (Regress(text="a", label="l", least=0, most=1, metrics=("pearson", "spearman")), regress),
+        (TextToText(task=Classify(text="a", label="l", labels=("0", "1"), metrics=("accuracy", "f1"))), classify),
+        (Regress(text="a", label="l", min_value=0, max_value=1, metrics=("pearson", "spearman")), regress),
     ],
 )
 def test_values_cost_nothing_for_metrics_that_are_not_the_first(

@@ -26,7 +26,7 @@ PAIRS = [
     {"good": "same", "bad": "same", "kind": "two"},
 ]
 BLIMP = Likelihood(
-    options=("{good}", "{bad}"), subset="{kind}", metrics=("macro_accuracy", "accuracy", "accuracy_token")
+    choices=("{good}", "{bad}"), subset="{kind}", metrics=("macro_accuracy", "accuracy", "accuracy_token")
 )
 
 
@@ -75,13 +75,13 @@ def test_likelihoods_are_those_of_the_net_and_not_of_random_weights(tmp_path: Pa
 
 def test_the_pseudo_likelihood_is_the_one_that_the_task_names(tmp_path: Path) -> None:
     asked, items = net_of("bert"), items_of(BLIMP, tmp_path, test=[{**PAIRS[0], "good": "liquor jugs", "bad": "fox"}])
-    both = [scored(asked, replace(BLIMP, pseudo=kind), items) for kind in ("original", "within_word_l2r")]
+    both = [scored(asked, replace(BLIMP, pll_variant=kind), items) for kind in ("original", "within_word_l2r")]
     assert both[0].predictions != both[1].predictions
     assert "(original)" in both[0].notes[0]
 
 
 def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Path) -> None:
-    task = Likelihood(context="{q}", options=("{a}", "{b}"), shots=2, between="; ")
+    task = Likelihood(context="{q}", choices=("{a}", "{b}"), num_fewshot=2, fewshot_delimiter="; ")
     records: list[Mapping[str, str]] = [{"q": f"the {n}", "a": "fox", "b": "dog"} for n in range(6)]
     items = items_of(task, tmp_path, train=records[:3], dev=records[3:])
     found = scored(net_of("gpt2"), task, items)
@@ -112,10 +112,10 @@ def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("keys", "memory"), [({}, 0), ({"window": 8, "stride": 3}, 0), ({"window": 8, "carry": True}, 64)]
+    ("keys", "memory"), [({}, 0), ({"window": 8, "stride": 3}, 0), ({"window": 8, "carry_memory": True}, 64)]
 )
 def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_path: Path) -> None:
-    task = LanguageModelling(detokenise="wikitext", line_ends=True, **keys)
+    task = LanguageModelling(detokenize="wikitext", line_ends=True, **keys)
     text = " = Fox = \n The fox , quick , jumps . \n"
     (tmp_path / "text.txt").write_text(text)
     items = {"test": task.items(Split(paths=("text.txt",), format=Whole()).records(tmp_path), {})}
@@ -159,7 +159,7 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
         assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters that the vocabulary does not")
 
 
-@pytest.mark.parametrize("keys", [{}, {"carry": True, "window": 8}, {"line_ends": True}], ids=str)
+@pytest.mark.parametrize("keys", [{}, {"carry_memory": True, "window": 8}, {"line_ends": True}], ids=str)
 def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_path: Path) -> None:
     task = LanguageModelling(**keys)
     items = items_of(task, tmp_path, test=[{"text": text} for text in ("", " \n", *TEXT, "")])
@@ -206,7 +206,7 @@ def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path
         task: Any = LanguageModelling(text="t")
         rows: list[dict[str, Any]] = [{"t": "".join(chr(0x4E00 + 37 * n) for n in range(400))}, {"t": "so"}]
     else:
-        task = Likelihood(options=("{o}",), label="y", metrics=("accuracy", "perplexity"))
+        task = Likelihood(choices=("{o}",), label="y", metrics=("accuracy", "perplexity"))
         rows = [{"o": ["The quick fox ", "box"], "y": 0}]
     asked = net_of("gpt2")
     found = scored(
@@ -225,7 +225,7 @@ def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path
 def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(tmp_path: Path) -> None:
     """Such an item counted as one more question with the mean as its value, and of a net that chose one option in all
     others nothing was said."""
-    task = Likelihood(context="{c}", options=("{o}",), label="y")
+    task = Likelihood(context="{c}", choices=("{o}",), label="y")
     good = [{"c": f"The quick {n}", "o": ["fox", "box"], "y": n % 2} for n in range(6)]
     bad = {"c": "The", "o": [LONG * 2, "box"], "y": 0}
     whole, lacking = (
@@ -239,7 +239,7 @@ def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(t
 
 def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_path: Path) -> None:
     """It is in train itself, so that one example less is left for its prompt."""
-    task = Likelihood(context="{q}", options=("{good}", "{bad}"), shots=2)
+    task = Likelihood(context="{q}", choices=("{good}", "{bad}"), num_fewshot=2)
     rows = [{"q": str(number), "good": "fox", "bad": "box"} for number in range(3)]
     found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
     assert (found.scores["test"]["left_out"], found.example.count("fox")) == (2.0, 3)
@@ -251,7 +251,7 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_
 
 def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Path) -> None:
     """Options were a tie, as the token was lost."""
-    task = Likelihood(context="{q}", options=("{good}", "{bad}"), delimiter="")
+    task = Likelihood(context="{q}", choices=("{good}", "{bad}"), target_delimiter="")
     rows = [{"q": "The quic", "good": "k fox", "bad": "k box"}, {"q": "The", "good": " fox", "bad": " box"}]
     found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
     assert found.scores["test"]["ties"] == 0
@@ -307,12 +307,12 @@ def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_pat
     with pytest.raises(BadInput, match="does not predict a text from left to right"):
         scored(net_of("bert"), LanguageModelling(), items)
     with pytest.raises(BadInput, match="no memory to carry"):
-        scored(net_of("gpt2"), LanguageModelling(carry=True), items)
+        scored(net_of("gpt2"), LanguageModelling(carry_memory=True), items)
     with pytest.raises(BadInput, match="there is no text to predict"):
         scored(net_of("gpt2"), LanguageModelling(), {"test": []})
     for keys, said in (
         ({"stride": -1}, "stride is -1, allowed is a number of tokens from 0 up"),
-        ({"stride": 4, "carry": True}, "stride is 4, allowed is 0 where a memory is carried along"),
+        ({"stride": 4, "carry_memory": True}, "stride is 4, allowed is 0 where a memory is carried along"),
         ({"metrics": ("accuracy",)}, "metrics is 'accuracy', allowed is token_perplexity or"),
     ):
         with pytest.raises(ValueError, match=said):

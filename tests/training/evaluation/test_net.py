@@ -143,7 +143,7 @@ def test_any_folder_is_fine_tuned(model_type: str, tmp_path: Path) -> None:
     saved(model_type, tmp_path)
     task = Classify(text="a", label="b", labels=("no", "yes"))
     items = [Item(f"{i}", (LEARNED[i % 2],), i % 2) for i in range(4)]
-    tuning = Tuning(batch=2, steps=2, form="gpt1" if model_type == "openai-gpt" else "own")
+    tuning = Tuning(batch_size=2, max_steps=2, input_format="gpt1" if model_type == "openai-gpt" else "own")
     found = finetuned(net_of(tmp_path), task, {"train": items, "dev": items}, tuning, length=24)
     assert len(found.losses) == 2
     assert len(found.predictions["dev"]) == 4

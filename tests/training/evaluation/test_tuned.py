@@ -20,10 +20,10 @@ from training.tasks import Classify, Grid, Item, LabelledTask, Question, Regress
 from training.tasks.grid import VARIED
 
 TEXT: Final = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
-PAIR: Final = Classify(text="a", pair="b", label="label", labels=("no", "yes"))
-SPAN: Final = Span(version=2, step=8)
+PAIR: Final = Classify(text="a", text_pair="b", label="label", labels=("no", "yes"))
+SPAN: Final = Span(squad_version=2, doc_stride=8)
 WORDS: Final = TEXT.split()
-BASE: Final = Tuning(peak=1e-3, batch=4, epochs=2, seed=1)
+BASE: Final = Tuning(learning_rate=1e-3, batch_size=4, epochs=2, seed=1)
 ENCODER: Final = Encoder(
     num_hidden_layers=2, hidden_size=16, num_attention_heads=2, position_embedding=Learned(max_position_embeddings=40)
 )
@@ -69,7 +69,7 @@ def questions(count: int) -> list[Item]:
 
 
 def items(task: LabelledTask) -> dict[str, list[Item]]:
-    made = questions(10) if task.kind == "span" else pairs(10)
+    made = questions(10) if task.kind == "extractive_qa" else pairs(10)
     return {"train": made[:8], "dev": made[8:]}
 
 
@@ -81,57 +81,59 @@ def run(net: Net, tuning: Tuning, task: LabelledTask = PAIR, **more: Any) -> Eva
 
 CHANGES: Final[Mapping[str, Any]] = {
     "optimizer": "adafactor",
-    "peak": 1e-2,
-    "batch": 8,
+    "learning_rate": 1e-2,
+    "batch_size": 8,
     "epochs": 3.0,
-    "steps": 3,
-    "warmup": 0.5,
-    "schedule": "constant",
-    "floor": 0.5,
-    "decay": 0.5,
+    "max_steps": 3,
+    "warmup_ratio": 0.5,
+    "lr_schedule": "constant",
+    "min_lr_ratio": 0.5,
+    "weight_decay": 0.5,
     "beta2": 0.5,
     "eps": 1e-2,
-    "clip": 1e-3,
+    "max_grad_norm": 1e-3,
     "bias_correction": False,
-    "layer_decay": 0.5,
-    "unfreeze": True,
-    "features": "mix",
+    "layerwise_lr_decay": 0.5,
+    "gradual_unfreezing": True,
+    "frozen_features": "scalar_mix",
     "dropout": 0.5,
-    "auxiliary": 0.5,
-    "form": "gpt1",
+    "lm_loss_weight": 0.5,
+    "input_format": "gpt1",
     "both_orders": True,
     "sum_orders": True,
-    "no_answer": 0.5,
-    "length": 12,
-    "dev_evaluations": 2,
-    "start": "mnli",
+    "no_answer_loss_weight": 0.5,
+    "max_seq_length": 12,
+    "num_evaluations": 2,
+    "init_task": "mnli",
     "seed": 2,
 }
 BESIDE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "layer_gap": {"layer_decay": 0.5},
-    "start": {},
-    "sum_orders": {"form": "gpt1"},
+    "head_layer_gap": {"layerwise_lr_decay": 0.5},
+    "init_task": {},
+    "sum_orders": {"input_format": "gpt1"},
 }
-DECODERS: Final = ("auxiliary", "form", "sum_orders")
+DECODERS: Final = ("lm_loss_weight", "input_format", "sum_orders")
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [field.name for field in fields(Tuning)])
 def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Net, decoder: Net) -> None:
-    """The losses differ, for `start` what may be begun with; a key without a line here fails."""
-    changed: Any = 1 if name == "layer_gap" else CHANGES[name]
+    """The losses differ, for `init_task` what may be begun with; a key without a line here fails."""
+    changed: Any = 1 if name == "head_layer_gap" else CHANGES[name]
     before = replace(BASE, **BESIDE.get(name, {}))
     after = replace(before, **{name: changed})
     assert after != before
-    net, task = (decoder if name in DECODERS else encoder), (SPAN if name == "no_answer" else PAIR)
-    if name == "start":
-        with pytest.raises(BadInput, match=r"tuning\.start is 'mnli', this net has pretrained weights; fine-tune on"):
+    net, task = (decoder if name in DECODERS else encoder), (SPAN if name == "no_answer_loss_weight" else PAIR)
+    if name == "init_task":
+        with pytest.raises(
+            BadInput, match=r"tuning\.init_task is 'mnli', this net has pretrained weights; fine-tune on"
+        ):
             run(net, after, task)
         assert run(net, after, task, begins="mnli").losses
         with pytest.raises(BadInput, match="fine-tuned on mnli; fine-tune on that task first"):
             run(net, before, task, begins="mnli")
         return
-    if name == "dev_evaluations":
+    if name == "num_evaluations":
         assert run(net, after, task).notes[-1] == "the best of 2 evaluations on dev counts"
         return
     assert run(net, before, task).losses != run(net, after, task).losses
@@ -139,25 +141,31 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Net, deco
 
 def test_each_key_of_a_grid_is_in_its_cells() -> None:
     """What a grid and a tuning both have means the same and has the same default; the rest is accounted for."""
-    base = Grid(rates=(1e-3,), batches=(4,), epochs=(2,), source="x")
+    base = Grid(learning_rates=(1e-3,), batch_sizes=(4,), epochs=(2,), citation="x")
     of_tuning, of_grid = ({field.name: field for field in fields(cls)} for cls in (Tuning, Grid))
     hints = get_type_hints(Tuning), get_type_hints(Grid)
-    for name in (of_tuning.keys() & of_grid.keys()) - {"steps", "epochs", "warmup"}:
+    for name in (of_tuning.keys() & of_grid.keys()) - {"max_steps", "epochs"}:
         assert of_tuning[name].default == of_grid[name].default, name
         assert hints[0][name] == hints[1][name], name
         beside = BESIDE.get(name, {})
-        changed: Any = 1 if name == "layer_gap" else CHANGES[name]
+        changed: Any = 1 if name == "head_layer_gap" else CHANGES[name]
         (cell,) = replace(base, **beside, **{name: changed}).cells()
         (plain,) = replace(base, **beside).cells()
         assert getattr(cell, name) == changed != getattr(plain, name)
-    assert of_tuning.keys() - of_grid.keys() == {"peak", "batch", "seed"}  # rates, batches, runs
+    assert of_tuning.keys() - of_grid.keys() == {
+        "learning_rate",
+        "batch_size",
+        "warmup_ratio",
+        "seed",
+    }  # learning_rates, batch_sizes, warmup_steps, num_seeds
     told = {
-        "rates",
-        "batches",
-        "runs",
-        "select",
-        "source",
-        "from_memory",
+        "learning_rates",
+        "batch_sizes",
+        "warmup_steps",
+        "num_seeds",
+        "reported_statistic",
+        "citation",
+        "unverified",
         "note",
     }  # the tests below; three are for readers
     assert of_grid.keys() - of_tuning.keys() == told
@@ -165,23 +173,37 @@ def test_each_key_of_a_grid_is_in_its_cells() -> None:
 
 
 def test_the_cells_of_a_grid_are_what_varies() -> None:
-    grid = Grid(rates=(1e-5, 2e-5), batches=(16, 32), steps=100, warmup=25, runs=2, source="x")
+    grid = Grid(
+        learning_rates=(1e-5, 2e-5), batch_sizes=(16, 32), max_steps=100, warmup_steps=25, num_seeds=2, citation="x"
+    )
     cells = grid.cells()
-    assert [(one.peak, one.batch, one.seed) for one in cells][:3] == [(1e-5, 16, 0), (1e-5, 16, 1), (1e-5, 32, 0)]
-    assert {(one.steps, one.warmup, one.num_steps(5)) for one in cells} == {(100, 0.25, 100)}
-    assert [one.epochs for one in replace(grid, steps=0, epochs=(2, 3), warmup=0.1, runs=1).cells()][:2] == [2, 3]
+    assert [(one.learning_rate, one.batch_size, one.seed) for one in cells][:3] == [
+        (1e-5, 16, 0),
+        (1e-5, 16, 1),
+        (1e-5, 32, 0),
+    ]
+    assert {(one.max_steps, one.warmup_ratio, one.num_steps(5)) for one in cells} == {(100, 0.25, 100)}
+    assert [one.epochs for one in replace(grid, max_steps=0, epochs=(2, 3), warmup_steps=0.1, num_seeds=1).cells()][
+        :2
+    ] == [2, 3]
 
 
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ({"features": "last", "layer_decay": 0.5}, "layer_decay is 0.5, allowed is 1.0 where features are 'last'"),
-        ({"features": "mix", "dropout": 0.1}, "dropout is 0.1, allowed is None where features are 'mix'"),
-        ({"layer_gap": 1}, "layer_gap is 1, allowed is 2 without a layer_decay"),
+        (
+            {"frozen_features": "last", "layerwise_lr_decay": 0.5},
+            "layerwise_lr_decay is 0.5, allowed is 1.0 where frozen_features is 'last'",
+        ),
+        (
+            {"frozen_features": "scalar_mix", "dropout": 0.1},
+            "dropout is 0.1, allowed is None where frozen_features is 'scalar_mix'",
+        ),
+        ({"head_layer_gap": 1}, "head_layer_gap is 1, allowed is 2 without layerwise_lr_decay"),
         ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
-        ({"floor": 2.0}, "floor is 2.0"),
-        ({"sum_orders": True}, "sum_orders is True, allowed is False but with form gpt1"),
-        ({"sum_orders": True, "form": "gpt1", "both_orders": True}, "sum_orders is True, allowed is False but"),
+        ({"min_lr_ratio": 2.0}, "min_lr_ratio is 2.0"),
+        ({"sum_orders": True}, "sum_orders is True, allowed is False but with input_format gpt1"),
+        ({"sum_orders": True, "input_format": "gpt1", "both_orders": True}, "sum_orders is True, allowed is False but"),
     ],
 )
 def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason: str) -> None:
@@ -189,7 +211,7 @@ def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason:
         Tuning(**keys)
 
 
-@pytest.mark.parametrize("key", [{"auxiliary": 0.5}, {"form": "gpt1"}])
+@pytest.mark.parametrize("key", [{"lm_loss_weight": 0.5}, {"input_format": "gpt1"}])
 def test_what_is_for_decoders_is_refused_elsewhere(key: Mapping[str, Any], encoder: Net) -> None:
     with pytest.raises(
         BadInput, match=r"which is for decoders with one table of tokens; this net is encoder, 2 layers"
@@ -200,16 +222,24 @@ def test_what_is_for_decoders_is_refused_elsewhere(key: Mapping[str, Any], encod
 def test_what_a_kind_of_task_has_not_is_refused() -> None:
     one_text = Classify(text="a", label="label", labels=("no", "yes"))
     tag = Tag(labels=("O", "B-PER"))
-    added = {"sum_orders": True, "form": "gpt1"}
+    added = {"sum_orders": True, "input_format": "gpt1"}
     for task, key, reason in (
         (one_text, {"both_orders": True}, "is for pairs; this task has one text"),
         (one_text, added, r"tuning\.sum_orders is True, which is for pairs; this task has one text"),
-        (tag, added, r"tuning\.sum_orders is True, which is not for a task of kind tag"),
-        (SPAN, added, r"tuning\.sum_orders is True, which is not for a task of kind span"),
-        (PAIR, {"no_answer": 0.5}, r"tuning\.no_answer is 0\.5, which is not for a task of kind classify"),
-        (tag, {"both_orders": True}, "not for a task of kind tag"),
-        (Span(version=1), {"no_answer": 0.5}, "is for version 2, all questions of this task have one"),
-        (SPAN, {"both_orders": True}, "not for a task of kind span"),
+        (tag, added, r"tuning\.sum_orders is True, which is not for a task of kind token_classification"),
+        (SPAN, added, r"tuning\.sum_orders is True, which is not for a task of kind extractive_qa"),
+        (
+            PAIR,
+            {"no_answer_loss_weight": 0.5},
+            r"tuning\.no_answer_loss_weight is 0\.5, which is not for a task of kind classification",
+        ),
+        (tag, {"both_orders": True}, "not for a task of kind token_classification"),
+        (
+            Span(squad_version=1),
+            {"no_answer_loss_weight": 0.5},
+            "is for squad_version 2, all questions of this task have one",
+        ),
+        (SPAN, {"both_orders": True}, "not for a task of kind extractive_qa"),
     ):
         with pytest.raises(BadInput, match=reason):
             task.tuned_as(Tuning(**key))  # type: ignore[attr-defined]
@@ -219,7 +249,7 @@ def test_what_a_kind_of_task_has_not_is_refused() -> None:
 
 
 def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: Net) -> None:
-    task = Regress(text="a", pair="b", label="score", least=0, most=5).tuned_as(Tuning(both_orders=True))
+    task = Regress(text="a", text_pair="b", label="score", min_value=0, max_value=5).tuned_as(Tuning(both_orders=True))
     given = [Item("1", ("Ada wrote", "so London"), 2.5)]
     training, scored = (task.encoded(given, encoder.vocab, 24, training=one) for one in (True, False))
     first, second = (example[0] for example in training.examples)
@@ -230,16 +260,26 @@ def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: Net) -> 
 
 
 SIMILAR: Final[Mapping[str, LabelledTask]] = {
-    "classify": PAIR,
-    "regress": Regress(text="a", pair="b", label="label", least=0, most=1),
+    "classification": PAIR,
+    "regression": Regress(text="a", text_pair="b", label="label", min_value=0, max_value=1),
 }
 
 
 @pytest.mark.parametrize("kind", SIMILAR)
 def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str, decoder: Net) -> None:
     """Section 3.3 of GPT-1: the first ten losses are those of a plain loop that reads each order by itself."""
-    tuning = Tuning(peak=1e-3, batch=3, steps=10, warmup=0, schedule="constant", decay=0, clip=0, eps=1e-8, seed=1)
-    tuning = replace(tuning, form="gpt1", sum_orders=True)
+    tuning = Tuning(
+        learning_rate=1e-3,
+        batch_size=3,
+        max_steps=10,
+        warmup_ratio=0,
+        lr_schedule="constant",
+        weight_decay=0,
+        max_grad_norm=0,
+        eps=1e-8,
+        seed=1,
+    )
+    tuning = replace(tuning, input_format="gpt1", sum_orders=True)
     vocab, still = (
         with_inserts(decoder.vocab, decoder.spec.vocab_size),
         replace(DECODER, hidden_dropout=0.0, attention_dropout=0.0),
@@ -253,7 +293,7 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
     tune(engine, examples, tuning, 60, lambda done, loss: losses.append(loss))
 
     rows, head = Template(vocab, 24), plain.heads[targets[0].kind]
-    linear = head.classify if kind == "classify" else head.regress
+    linear = head.classify if kind == "classification" else head.regress
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0)
 
     def extract(first: str, second: str) -> Tensor:
@@ -267,7 +307,9 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
         said = torch.stack([linear(extract(*one.texts) + extract(*one.texts[::-1])) for one in chosen])  # type: ignore[operator]
         golds = torch.tensor([one.gold for one in chosen])
         loss = (
-            torch.nn.functional.cross_entropy(said, golds) if kind == "classify" else ((said[:, 0] - golds) ** 2).mean()
+            torch.nn.functional.cross_entropy(said, golds)
+            if kind == "classification"
+            else ((said[:, 0] - golds) ** 2).mean()
         )
         optimizer.zero_grad()
         loss.backward()
@@ -278,9 +320,9 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
 
 
 def test_of_two_orders_one_answer_is_made_in_either_order(decoder: Net) -> None:
-    tuning = replace(BASE, form="gpt1", sum_orders=True, auxiliary=0.5, dropout=0.0)
+    tuning = replace(BASE, input_format="gpt1", sum_orders=True, lm_loss_weight=0.5, dropout=0.0)
     swapped = [replace(item, texts=item.texts[::-1]) for item in pairs(10)]
-    task = SIMILAR["regress"]
+    task = SIMILAR["regression"]
     given = {"train": pairs(8), "dev": pairs(10), "test": swapped, "test_unlabelled": [replace(pairs(1)[0], gold=None)]}
     found = finetuned(decoder, task, given, tuning, length=24)
     assert found.predictions["dev"] == pytest.approx(found.predictions["test"], rel=1e-5)
@@ -289,7 +331,7 @@ def test_of_two_orders_one_answer_is_made_in_either_order(decoder: Net) -> None:
 
 
 def test_questions_that_are_also_in_train_are_counted(encoder: Net) -> None:
-    train, tuning = pairs(8), replace(BASE, steps=1)
+    train, tuning = pairs(8), replace(BASE, max_steps=1)
     blanks = [replace(train[0], texts=(f" {train[0].texts[0]} ", train[0].texts[1])), *pairs(10)[7:]]
     swapped = [replace(item, texts=item.texts[::-1]) for item in train]
     unlabelled = [replace(item, gold=None) for item in train]
@@ -350,8 +392,8 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Net)
     """The first loss is that of the task and half of the mean over rows of the mean over their tokens."""
     still = replace(DECODER, hidden_dropout=0.0, attention_dropout=0.0)
     net = replace(decoder, spec=replace(decoder.spec, model=still))
-    tuning = replace(BASE, steps=1, batch=8)
-    alone, beside = (run(net, replace(tuning, auxiliary=weight)).losses[0] for weight in (0.0, 0.5))
+    tuning = replace(BASE, max_steps=1, batch_size=8)
+    alone, beside = (run(net, replace(tuning, lm_loss_weight=weight)).losses[0] for weight in (0.0, 0.5))
     model = Model(still, (NextToken(),), net.spec.vocab_size, seed=0).eval()
     assert net.weights is not None
     model.load_state_dict(net.weights)
@@ -369,7 +411,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Net)
 
 def test_a_head_may_say_that_a_question_has_no_answer() -> None:
     """As in ELECTRA: the lowest of its logits over the windows, in place of what the first token says."""
-    task = SPAN.tuned_as(Tuning(no_answer=0.5))
+    task = SPAN.tuned_as(Tuning(no_answer_loss_weight=0.5))
     assert [(target.kind, target.weight) for target in task.targets()] == [("answer_span", 1.0), ("no_answer", 0.5)]
     vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
     encoded = task.encoded(questions(2), vocab, 20, training=True)
@@ -396,11 +438,13 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(encoder: Net, monkeypat
         return found
 
     monkeypatch.setattr(Regress, "scores", scores)
-    task = Regress(text="a", pair="b", label="label", least=0, most=1)
+    task = Regress(text="a", text_pair="b", label="label", min_value=0, max_value=1)
     learnt = [replace(item, gold=number / 8) for number, item in enumerate(pairs(8))]
     opposite = [replace(item, gold=1 - item.gold) for item in learnt]  # the longer it learns, the worse it gets
     kept: dict[str, Tensor] = {}
-    tuning = replace(BASE, peak=0.01, batch=4, epochs=8, dev_evaluations=8, schedule="constant", warmup=0)
+    tuning = replace(
+        BASE, learning_rate=0.01, batch_size=4, epochs=8, num_evaluations=8, lr_schedule="constant", warmup_ratio=0
+    )
     given = {"train": learnt, "dev": opposite}
     found = finetuned(encoder, task, given, tuning, length=24, keep=kept.update)
     on_way, last = said[:8], said[8:]
@@ -409,29 +453,30 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(encoder: Net, monkeypat
     best = 2 * (on_way.index(max(on_way)) + 1)
     assert found.notes[-2:] == ("the best of 8 evaluations on dev counts", "dev: 8 of 8 questions are also in train")
     stopped: dict[str, Tensor] = {}  # the rate is the same at each step, so that a shorter training begins as this one
-    finetuned(encoder, task, given, replace(tuning, dev_evaluations=0, steps=best), length=24, keep=stopped.update)
+    finetuned(encoder, task, given, replace(tuning, num_evaluations=0, max_steps=best), length=24, keep=stopped.update)
     assert all(torch.equal(kept[name], stopped[name]) for name in stopped)
 
 
 def test_of_more_evaluations_than_updates_there_is_one_after_each(encoder: Net) -> None:
     assert (
-        run(encoder, replace(BASE, steps=3, dev_evaluations=52)).notes[-1] == "the best of 3 evaluations on dev counts"
+        run(encoder, replace(BASE, max_steps=3, num_evaluations=52)).notes[-1]
+        == "the best of 3 evaluations on dev counts"
     )
 
 
 def test_with_zero_3_no_worker_has_the_weights_that_are_best_on_dev(encoder: Net) -> None:
     machine = Machine(precision="bf16", zero_stage=3)
-    with pytest.raises(BadInput, match=r"dev_evaluations is 1: with engine\.zero_stage 3 no worker has the whole net"):
-        run(encoder, replace(BASE, dev_evaluations=1), machine=machine)
+    with pytest.raises(BadInput, match=r"num_evaluations is 1: with engine\.zero_stage 3 no worker has the whole net"):
+        run(encoder, replace(BASE, num_evaluations=1), machine=machine)
 
 
 def test_an_evaluation_on_dev_wants_a_labelled_split(encoder: Net) -> None:
     unlabelled = [replace(item, gold=None) for item in pairs(4)]
     for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabelled}, {"train": pairs(4), "test": pairs(4)}):
         with pytest.raises(
-            BadInput, match=r"tuning\.dev_evaluations is 1: no labelled dev split is at hand; use another grid"
+            BadInput, match=r"tuning\.num_evaluations is 1: no labelled dev split is at hand; use another grid"
         ):
-            finetuned(encoder, PAIR, given, replace(BASE, dev_evaluations=1), length=24)
+            finetuned(encoder, PAIR, given, replace(BASE, num_evaluations=1), length=24)
 
 
 def test_fine_tuned_weights_are_handed_over_to_the_next_task(encoder: Net) -> None:
@@ -446,7 +491,7 @@ def test_fine_tuned_weights_are_handed_over_to_the_next_task(encoder: Net) -> No
     moved = "trunk.blocks.1.attention.out.weight"
     assert encoder.weights is not None
     assert not torch.equal(model.get_parameter(moved), encoder.weights[moved])
-    after = run(replace(encoder, weights=kept), replace(BASE, start="mnli"), begins="mnli")
+    after = run(replace(encoder, weights=kept), replace(BASE, init_task="mnli"), begins="mnli")
     assert after.losses != run(encoder, BASE).losses
 
 
@@ -501,7 +546,7 @@ def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_t
     pooler = {"weight": torch.zeros(16, 16), "bias": torch.zeros(16)}
     whole = {**encoder.weights, **{f"heads.pair_label.pooler.{name}": x for name, x in pooler.items()}}
     said, without, random = (
-        run(replace(encoder, weights=weights), replace(BASE, steps=1)).notes
+        run(replace(encoder, weights=weights), replace(BASE, max_steps=1)).notes
         for weights in (whole, encoder.weights, None)
     )
     assert said == random  # where all weights are random, they are meant to be
@@ -518,10 +563,12 @@ def test_questions_without_an_answer_teach_nothing_and_classes_that_train_lacks_
         "train": [*hidden, *[replace(item, gold=1) for item in made[2:8]]],
         "dev": [replace(made[8], gold=0), made[9]],
     }
-    found = finetuned(encoder, PAIR, given, Tuning(steps=1, batch=4), length=24)
+    found = finetuned(encoder, PAIR, given, Tuning(max_steps=1, batch_size=4), length=24)
     assert (
         found.losses
-        == finetuned(encoder, PAIR, {**given, "train": given["train"][2:]}, Tuning(steps=1, batch=4), length=24).losses
+        == finetuned(
+            encoder, PAIR, {**given, "train": given["train"][2:]}, Tuning(max_steps=1, batch_size=4), length=24
+        ).losses
     )
     assert "train: 2 of 8 questions have no answer in the file, and do not count" in found.notes
     assert "train: has no 'no', which a net does not learn to answer" in found.notes

@@ -79,18 +79,24 @@ def reversals(count: int, seed: int) -> list[Item]:
     return found
 
 
-TASK = Generate(prompt="{a} =", answer="{b}", metrics=("exact", "bleu"), writing=Writing(max_new=6))
+TASK = Generate(prompt="{a} =", answer="{b}", metrics=("exact", "bleu"), generation=Writing(max_new_tokens=6))
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "decoder"),
-    [("decoder", "own"), ("encoder and decoder", "own"), ("encoder", "fresh"), ("encoder", "own"), ("unilm", "own")],
+    [
+        ("decoder", "pretrained"),
+        ("encoder and decoder", "pretrained"),
+        ("encoder", "random"),
+        ("encoder", "pretrained"),
+        ("unilm", "pretrained"),
+    ],
 )
 def test_a_net_of_each_form_learns_to_reverse(name: str, decoder: Any, vocab: Vocab) -> None:
-    task = replace(TASK, writing=replace(TASK.writing, decoder=decoder, smoothing=0.05))
+    task = replace(TASK, generation=replace(TASK.generation, decoder=decoder, label_smoothing=0.05))
     items = {"train": reversals(300, 0), "dev": reversals(16, 1), "test": reversals(16, 2)}
-    found = written(net(name, vocab), task, items, Tuning(peak=5e-3, batch=32, steps=120))
+    found = written(net(name, vocab), task, items, Tuning(learning_rate=5e-3, batch_size=32, max_steps=120))
     assert found.scores["dev"]["exact"] > 0.8
     assert found.scores["test"]["exact"] > 0.8
     assert len(found.losses) == 120
@@ -100,9 +106,13 @@ def test_a_net_of_each_form_learns_to_reverse(name: str, decoder: Any, vocab: Vo
 
 def test_two_evaluations_are_equal_and_leave_the_global_generator_alone(vocab: Vocab) -> None:
     items = {"train": reversals(20, 0), "dev": reversals(5, 1)}
-    for writing in (Writing(max_new=4), Writing(max_new=4, top_k=5), Writing(max_new=4, beams=3, length_penalty=2.0)):
-        task, state = replace(TASK, writing=writing), torch.get_rng_state()
-        tuning = Tuning(batch=8, steps=3)
+    for writing in (
+        Writing(max_new_tokens=4),
+        Writing(max_new_tokens=4, top_k=5),
+        Writing(max_new_tokens=4, num_beams=3, length_penalty=2.0),
+    ):
+        task, state = replace(TASK, generation=writing), torch.get_rng_state()
+        tuning = Tuning(batch_size=8, max_steps=3)
         first, again = (written(net("encoder", vocab), task, items, tuning) for _ in range(2))
         assert first == again
         assert torch.equal(torch.get_rng_state(), state)
@@ -114,7 +124,7 @@ def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: py
     monkeypatch.setattr(module, "tune", lambda *given: [seen.append(given[3]), real(*given)])
     items = {"train": [Item("x", (Question((), "ape " * 15, "="),), ("bee bee bee",))], "dev": []}
     for name in ("decoder", "encoder and decoder"):
-        written(net(name, vocab), TASK, items, Tuning(steps=1), machine=Machine(micro_batch_tokens=1_000))
+        written(net(name, vocab), TASK, items, Tuning(max_steps=1), machine=Machine(micro_batch_tokens=1_000))
     assert seen == [1_000, 200]
 
 
@@ -123,7 +133,7 @@ def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: py
 
 def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Vocab) -> None:
     items = {"train": reversals(20, 0), "dev": reversals(3, 1)}
-    shot = replace(TASK, writing=Writing(shots=2, between=" ", max_new=4, instruction="cat"))
+    shot = replace(TASK, generation=Writing(num_fewshot=2, fewshot_delimiter=" ", max_new_tokens=4, instruction="cat"))
     found = written(pretrained(net("decoder", vocab)), shot, items)
     lines = found.example.split("=")
     assert len(lines) == 4
@@ -135,14 +145,14 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
     found = written(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
     assert "dev: 1 of 1 questions are longer than there is room: cut" in found.notes
     strange = replace(long, texts=(Question((), "Ω", "="),))
-    for tuning, said in ((None, "dev: 1 of 2 questions have"), (Tuning(steps=1), "train: 1 of 4 examples have")):
+    for tuning, said in ((None, "dev: 1 of 2 questions have"), (Tuning(max_steps=1), "train: 1 of 4 examples have")):
         given = {"train": [*reversals(3, 0), strange], "dev": [*reversals(1, 1), strange]}
         notes = written(pretrained(net("decoder", vocab)), TASK, given, tuning).notes
         assert any(note.startswith(f"{said} words or characters that the vocabulary does not know") for note in notes)
         assert ("dev: 1 of 2 questions are also in train" in notes) == (tuning is not None)
-    many = replace(shot, writing=replace(shot.writing, shots=9))
+    many = replace(shot, generation=replace(shot.generation, num_fewshot=9))
     assert any("fewer examples" in note for note in written(pretrained(net("decoder", vocab)), many, items).notes)
-    too_many = replace(shot, writing=replace(shot.writing, shots=99))
+    too_many = replace(shot, generation=replace(shot.generation, num_fewshot=99))
     with pytest.raises(BadInput, match="x:0: 99 examples are asked for"):
         written(pretrained(net("decoder", vocab)), too_many, items)
 
@@ -160,15 +170,15 @@ def test_what_ends_an_answer_ends_it() -> None:
     ("name", "changes", "tuning", "said"),
     [
         ("encoder", {}, None, "an encoder writes once it is fine-tuned"),
-        ("decoder", {"decoder": "fresh"}, None, "it is no encoder"),
+        ("decoder", {"decoder": "random"}, None, "it is no encoder"),
         ("xlnet", {}, Tuning(), "a two_stream is not fine-tuned to write"),
-        ("decoder", {"max_new": 40}, None, "answers of 40 tokens leave no room for a question"),
+        ("decoder", {"max_new_tokens": 40}, None, "answers of 40 tokens leave no room for a question"),
     ],
 )
 def test_a_net_that_cannot_is_refused_in_a_line(
     name: str, changes: Any, tuning: Tuning | None, said: str, vocab: Vocab
 ) -> None:
-    task = replace(TASK, writing=replace(TASK.writing, **changes))
+    task = replace(TASK, generation=replace(TASK.generation, **changes))
     with pytest.raises(BadInput, match=said) as caught:
         written(pretrained(net(name, vocab)), task, {"train": reversals(4, 0), "dev": reversals(2, 1)}, tuning)
     assert "\n" not in str(caught.value)
@@ -198,7 +208,7 @@ def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> N
 
 
 def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
-    form = form_of(net("decoder", vocab), Writing(max_new=6))
+    form = form_of(net("decoder", vocab), Writing(max_new_tokens=6))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape")[0]
     row = form.row(question, answer, key(0, "masking").at(0, 0))
     assert row["ids"].tolist() == [vocab.sep, *question, *vocab.encode("bee ape")]
@@ -207,10 +217,10 @@ def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
 
 
 def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Vocab) -> None:
-    form = form_of(net("unilm", vocab), Writing(max_new=6, mask=0.5))
+    form = form_of(net("unilm", vocab), Writing(max_new_tokens=6, target_mask_prob=0.5))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape cat dog")[0]
     read = [vocab.cls, *question, vocab.sep]
-    tuning = Tuning(epochs=30, batch=1)
+    tuning = Tuning(epochs=30, batch_size=1)
     copies, spread = copies_of(form, 1, tuning)
     rows = [example[0] for example in Examples(form, [(question, answer)], copies, seed=0)]
     assert len(rows) == spread.num_steps(len(rows)) == tuning.num_steps(1) == 30
@@ -234,7 +244,7 @@ def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
     given = net("encoder and decoder", pieces)
     form = form_of(
         replace(given, spec=replace(given.spec, model=replace(given.spec.model, norm_position=norm))),
-        Writing(max_new=6),
+        Writing(max_new_tokens=6),
     )
     row = form.row(pieces.encode("ape"), form.answer_ids("bee")[0], key(0, "masking").at(0, 0))
     begins, reads = (pieces.pad, []) if norm == "pre" else (pieces.sep, [pieces.cls])
@@ -249,21 +259,24 @@ def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
 
 def test_labels_are_written_as_words(vocab: Vocab) -> None:
     of = Classify(text="a", label="b", labels=("0", "1"), metrics=("accuracy", "f1", "matthews"))
-    task = TextToText(of=of, name="cat", words={"0": "bad", "1": "good"}, writing=Writing(max_new=4))
+    task = TextToText(task=of, name="cat", label_words={"0": "bad", "1": "good"}, generation=Writing(max_new_tokens=4))
     rng = np.random.default_rng(0)
     items = [
         Item(f"x:{n}", (" ".join(WORDS[at] for at in words),), int(words[0] < 4))
         for n, words in enumerate(rng.integers(len(WORDS), size=(200, 3)))
     ]
     found = written(
-        net("encoder and decoder", vocab), task, {"train": items[:150], "dev": items[150:]}, Tuning(peak=5e-3, steps=60)
+        net("encoder and decoder", vocab),
+        task,
+        {"train": items[:150], "dev": items[150:]},
+        Tuning(learning_rate=5e-3, max_steps=60),
     )
     assert found.scores["dev"]["accuracy"] > 0.9
     assert set(found.predictions["dev"]) <= {"0", "1"}
     assert found.example.startswith("cat sentence: ")
 
 
-LABELLED = TextToText(of=Classify(text="a", label="b", labels=("0", "1")), writing=Writing(max_new=4))
+LABELLED = TextToText(task=Classify(text="a", label="b", labels=("0", "1")), generation=Writing(max_new_tokens=4))
 ITEMS = {
     split: [Item(f"{split}:{n}", (" ".join(WORDS[:6] * 2),), n % 2) for n in range(4)] for split in ("train", "dev")
 }
@@ -272,21 +285,27 @@ ITEMS = {
 @pytest.mark.parametrize(
     ("key", "given"),
     [
-        ("features", "last"),
-        ("auxiliary", 0.5),
-        ("form", "gpt1"),
-        ("no_answer", 0.5),
+        ("frozen_features", "last"),
+        ("lm_loss_weight", 0.5),
+        ("input_format", "gpt1"),
+        ("no_answer_loss_weight", 0.5),
         ("both_orders", True),
-        ("start", "mnli"),
+        ("init_task", "mnli"),
     ],
 )
 def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=f"tuning.{key} is {given!r}, which is not for a net that learns to write"):
-        written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(steps=1, **{key: given}))
+        written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, **{key: given}))
 
 
 @pytest.mark.parametrize(
-    ("name", "decoder"), [("encoder and decoder", "own"), ("encoder", "fresh"), ("decoder", "own"), ("encoder", "own")]
+    ("name", "decoder"),
+    [
+        ("encoder and decoder", "pretrained"),
+        ("encoder", "random"),
+        ("decoder", "pretrained"),
+        ("encoder", "pretrained"),
+    ],
 )
 def test_what_counts_is_what_the_best_weights_on_dev_write(
     name: str, decoder: Any, vocab: Vocab, monkeypatch: pytest.MonkeyPatch
@@ -303,35 +322,37 @@ def test_what_counts_is_what_the_best_weights_on_dev_write(
 
     monkeypatch.setattr(Generate, "scores", scores)
     monkeypatch.setattr(module, "_with_weights", taken)
-    task = replace(TASK, writing=replace(TASK.writing, decoder=decoder))
+    task = replace(TASK, generation=replace(TASK.generation, decoder=decoder))
     items = {"train": reversals(8, 0), "dev": reversals(4, 1), "test": reversals(4, 2)}
-    tuning = Tuning(peak=5e-3, batch=4, steps=8, dev_evaluations=4)
+    tuning = Tuning(learning_rate=5e-3, batch_size=4, max_steps=8, num_evaluations=4)
     found = written(net(name, vocab), task, items, tuning)
     *on_way, last = weights
     assert len(on_way) == 4
     assert all(torch.equal(last[name], on_way[1][name]) for name in last)  # of equal ones the first
     assert not all(torch.equal(last[name], on_way[3][name]) for name in last)
     assert found.notes[0] == "the best of 4 evaluations on dev counts"
-    plain = written(net(name, vocab), task, items, replace(tuning, dev_evaluations=0))
+    plain = written(net(name, vocab), task, items, replace(tuning, num_evaluations=0))
     assert found.losses == plain.losses  # to look does not change what is learned
 
 
 @pytest.mark.parametrize("dev", [{}, {"dev": [replace(item, gold=None) for item in ITEMS["dev"]]}])
 def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab) -> None:
-    with pytest.raises(BadInput, match=r"tuning\.dev_evaluations is 2: no labelled dev split is at hand"):
-        written(net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(steps=1, dev_evaluations=2))
+    with pytest.raises(BadInput, match=r"tuning\.num_evaluations is 2: no labelled dev split is at hand"):
+        written(
+            net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(max_steps=1, num_evaluations=2)
+        )
 
 
 def test_with_zero_3_no_worker_has_the_weights_that_write_best_on_dev(vocab: Vocab) -> None:
     machine = Machine(precision="bf16", zero_stage=3)
     with pytest.raises(BadInput, match=r"with engine\.zero_stage 3 no worker has the whole net"):
-        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(dev_evaluations=2), machine=machine)
+        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(num_evaluations=2), machine=machine)
 
 
 def test_dev_on_the_way_is_the_first_one_with_answers(vocab: Vocab) -> None:
     unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
     given = {"train": ITEMS["train"], "dev": unlabelled, "dev_mismatched": ITEMS["dev"]}
-    found = written(net("decoder", vocab), LABELLED, given, Tuning(steps=2, dev_evaluations=2))
+    found = written(net("decoder", vocab), LABELLED, given, Tuning(max_steps=2, num_evaluations=2))
     assert set(found.scores) == {"dev_mismatched"}
     assert "the best of 2 evaluations on dev counts" in found.notes
 
@@ -340,11 +361,11 @@ def test_dev_on_the_way_is_the_first_one_with_answers(vocab: Vocab) -> None:
 def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
     long = Item("x:1", (Question((), "ape " * 40, "="),), ("bee " * 9,))
     found = written(
-        net(name, vocab), TASK, {"train": [long, *reversals(3, 0)], "dev": reversals(2, 1)}, Tuning(steps=1)
+        net(name, vocab), TASK, {"train": [long, *reversals(3, 0)], "dev": reversals(2, 1)}, Tuning(max_steps=1)
     )
     assert found.notes[:2] == (
         "train: 1 of 4 questions are longer than there is room: cut",
-        "train: 1 of 4 answers are longer than 6 tokens (max_new): cut",
+        "train: 1 of 4 answers are longer than 6 tokens (max_new_tokens): cut",
     )
 
 
@@ -354,51 +375,53 @@ def test_a_head_for_which_the_net_has_no_weights_is_said(vocab: Vocab) -> None:
     whole = pretrained(net("encoder", vocab))
     assert whole.weights is not None
     bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
-    said = [written(each, TASK, items, Tuning(steps=1)).notes[0] for each in (whole, bare)]
+    said = [written(each, TASK, items, Tuning(max_steps=1)).notes[0] for each in (whole, bare)]
     assert said[0].startswith("dev: ")
     assert said[1].startswith("begins with random numbers, as the net has no weights of it: heads.")
-    found = written(replace(whole, weights=None), TASK, items, Tuning(steps=1))  # all are random, and meant to be
+    found = written(replace(whole, weights=None), TASK, items, Tuning(max_steps=1))  # all are random, and meant to be
     assert not any("random" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])
 def test_questions_are_as_long_as_the_tuning_allows_and_dropout_is_what_it_says(kind: str, vocab: Vocab) -> None:
-    whole, cut = (written(net(kind, vocab), LABELLED, ITEMS, Tuning(steps=1, length=n)) for n in (0, 9))
+    whole, cut = (written(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9))
     assert whole.losses != cut.losses
     assert any("cut" in note for note in cut.notes)
-    dropped = written(net(kind, vocab), LABELLED, ITEMS, Tuning(steps=1, dropout=0.5))
+    dropped = written(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, dropout=0.5))
     assert dropped.losses != whole.losses
 
 
 def test_a_length_without_room_for_a_question_is_one_line(vocab: Vocab) -> None:
-    with pytest.raises(BadInput, match=r"tuning\.length is 8: answers of 4 tokens leave no room for a question"):
-        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(steps=1, length=8))
-    assert written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(steps=1, length=8)).losses
+    with pytest.raises(
+        BadInput, match=r"tuning\.max_seq_length is 8: answers of 4 tokens leave no room for a question"
+    ):
+        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
+    assert written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8)).losses
 
 
 def test_a_split_without_answers_is_answered_and_has_no_score(vocab: Vocab) -> None:
     unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
     given = {**ITEMS, "test": unlabelled}
-    found = written(net("encoder and decoder", vocab), LABELLED, given, Tuning(steps=1))
+    found = written(net("encoder and decoder", vocab), LABELLED, given, Tuning(max_steps=1))
     assert (set(found.scores), len(found.predictions["test"])) == ({"dev"}, 4)
 
 
 def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vocab) -> None:
     """One of them was an error of the whole task, in a fine-tuning and in prompts."""
-    known, tuning = reversals(8, 0), Tuning(batch=4, steps=1)
+    known, tuning = reversals(8, 0), Tuning(batch_size=4, max_steps=1)
     hidden, dev = replace(known[0], place="x:8", gold=None), reversals(4, 1)
     found = written(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
     said = "1 of {} questions have no answer in the file, and do not count"
     assert {f"train: {said.format(9)}", f"dev: {said.format(5)}"} <= {*found.notes}
     assert found.losses == written(net("decoder", vocab), TASK, {"train": known, "dev": dev}, tuning).losses
-    shots = replace(TASK, writing=replace(TASK.writing, shots=1))
+    shots = replace(TASK, generation=replace(TASK.generation, num_fewshot=1))
     assert len(written(pretrained(net("decoder", vocab)), shots, {"train": [*known, hidden], "dev": dev}).scores) == 1
     with pytest.raises(BadInput, match="no question has an answer to learn from"):
         written(net("decoder", vocab), TASK, {"train": [hidden], "dev": dev}, tuning)
 
 
 def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(vocab: Vocab) -> None:
-    shots, train = replace(TASK, writing=replace(TASK.writing, shots=2)), reversals(2, 0)
+    shots, train = replace(TASK, generation=replace(TASK.generation, num_fewshot=2)), reversals(2, 0)
     items = {"train": train, "dev": [replace(train[0], place="dev:1"), *reversals(2, 1)]}
     found = written(pretrained(net("decoder", vocab)), shots, items)
     assert found.scores["dev"]["left_out"] == 1

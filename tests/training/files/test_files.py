@@ -151,7 +151,7 @@ def test_the_encoding_of_a_table_is_found_or_named(tmp_path: Path) -> None:
     ]
     for keys, said in (
         ({"encoding": "no such"}, "encoding is 'no such', allowed is an enc"),
-        ({"separator": ";;"}, "one"),
+        ({"delimiter": ";;"}, "one"),
     ):
         with pytest.raises(ValueError, match=said):
             Table(**keys)
@@ -170,10 +170,12 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 def test_a_document_with_a_list_in_it(tmp_path: Path) -> None:
-    records = found(tmp_path, '{"data": {"rows": [{"a": 1}, {"a": 2}]}}', Json(under="data.rows"))
+    records = found(tmp_path, '{"data": {"rows": [{"a": 1}, {"a": 2}]}}', Json(records_path="data.rows"))
     assert [record["a"] for record in records.rows] == [1, 2]
     assert (
-        found(tmp_path, '{"a": 1}', Json(under="data.rows")).malformed[0].startswith("in.txt:1: no JSON with data.rows")
+        found(tmp_path, '{"a": 1}', Json(records_path="data.rows"))
+        .malformed[0]
+        .startswith("in.txt:1: no JSON with data.rows")
     )
 
 
@@ -428,21 +430,21 @@ def test_a_whole_file_is_one_text(tmp_path: Path) -> None:
 def test_a_stretch_of_a_file_is_of_its_bytes_and_leaves_halves_of_characters_out(tmp_path: Path) -> None:
     content = "ab\N{LATIN SMALL LETTER E WITH ACUTE}cdef"  # eight bytes
     for keys, wanted in (
-        ({"begin": 2, "stop": 6}, "\N{LATIN SMALL LETTER E WITH ACUTE}cd"),
-        ({"begin": 3}, "cdef"),
+        ({"start": 2, "stop": 6}, "\N{LATIN SMALL LETTER E WITH ACUTE}cd"),
+        ({"start": 3}, "cdef"),
         ({"stop": 3}, "ab"),
-        ({"begin": -2}, "ef"),
+        ({"start": -2}, "ef"),
     ):
         assert found(tmp_path, content, Whole(**keys)).rows == [{"text": wanted}]
 
 
 def test_a_stretch_of_a_file_that_is_too_short_or_no_text_is_refused(tmp_path: Path) -> None:
-    for keys, least in (({"begin": 2, "stop": 6}, 6), ({"begin": 6, "stop": 9}, 9), ({"begin": -7}, 7)):
+    for keys, least in (({"start": 2, "stop": 6}, 6), ({"start": 6, "stop": 9}, 9), ({"start": -7}, 7)):
         with pytest.raises(BadInput, match=rf"in\.txt: has 5 bytes, and {least} are needed; give the whole file"):
             found(tmp_path, "abcde", Whole(**keys))
     (tmp_path / "other.txt").write_bytes(b"abcd\xffef")
     with pytest.raises(BadInput, match=r"other\.txt: is not UTF-8 \(byte 4\)"):
-        files.read(tmp_path, "other.txt", Whole(begin=2, stop=7))
+        files.read(tmp_path, "other.txt", Whole(start=2, stop=7))
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDE00", "a\\ud83d b"])

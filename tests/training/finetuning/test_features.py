@@ -54,15 +54,15 @@ def test_states_of_layers_of_each_net_have_the_layout_of_their_batch(net: str) -
     assert not model.trunk.layers[0]._forward_hooks  # nothing is left behind
 
 
-@pytest.mark.parametrize("features", ["last", "last_four", "mix"])
+@pytest.mark.parametrize("features", ["last", "last_four", "scalar_mix"])
 def test_a_frozen_trunk_stays_and_its_heads_learn(features: str) -> None:
     model = model_of("bert", features)
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
-    tuning = Tuning(peak=1e-2, batch=4, steps=2, warmup=0, features=features)  # type: ignore[arg-type]
+    tuning = Tuning(learning_rate=1e-2, batch_size=4, max_steps=2, warmup_ratio=0, frozen_features=features)  # type: ignore[arg-type]
     tune(LocalEngine(model, tuning.optim(2), Machine(), groups(model, tuning)), [[row] for row in rows(8)], tuning)
     moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}
     assert moved == {name for name in before if not name.startswith("trunk.")}
-    assert ("reading.weights" in moved) == (features == "mix")
+    assert ("reading.weights" in moved) == (features == "scalar_mix")
 
 
 def test_a_frozen_trunk_has_no_dropout() -> None:
@@ -71,16 +71,16 @@ def test_a_frozen_trunk_has_no_dropout() -> None:
     torch.testing.assert_close(model.reading(model.trunk, batch), model.reading(model.trunk, batch))
 
 
-@pytest.mark.parametrize("name", ["optimizer", "schedule", "features", "form"])
+@pytest.mark.parametrize("name", ["optimizer", "lr_schedule", "frozen_features", "input_format"])
 def test_a_word_that_a_tuning_does_not_know_is_refused(name: str) -> None:
-    """`features: mean` was read as the last layer."""
+    """`frozen_features: mean` was read as the last layer."""
     with pytest.raises(ValueError, match=f"{name} is 'mean', allowed is .* or "):
         Tuning(**{name: "mean"})  # type: ignore[arg-type]
 
 
 @torch.no_grad()
 def test_a_mix_begins_with_the_mean_of_all_layers_and_follows_its_weights() -> None:
-    model, batch = model_of("bert", "mix").eval(), batch_of(rows(3))
+    model, batch = model_of("bert", "scalar_mix").eval(), batch_of(rows(3))
     states = torch.stack(model.trunk.layer_states(batch))
     torch.testing.assert_close(model.reading(model.trunk, batch), states.mean(0))
     assert model.reading.weights is not None

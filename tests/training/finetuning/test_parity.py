@@ -39,7 +39,9 @@ STILL: Final = {
 }
 ENCODER: Final = Encoder(**STILL, position_embedding=Learned(max_position_embeddings=40), norm_position="post")
 DECODER: Final = Decoder(**STILL, position_embedding=Learned(max_position_embeddings=40), norm_position="pre")
-TUNING: Final = Tuning(peak=3e-3, batch=8, steps=10, warmup=0.2, decay=0.01, clip=1.0, eps=1e-8)
+TUNING: Final = Tuning(
+    learning_rate=3e-3, batch_size=8, max_steps=10, warmup_ratio=0.2, weight_decay=0.01, max_grad_norm=1.0, eps=1e-8
+)
 TEXT: Final = """Ada Lovelace wrote the first program for an engine that nobody ever built . It computes the numbers of
 Bernoulli ; Babbage , who had drawn the engine in London , said so in his " Passages from the Life of a Philosopher .
 Her notes are three times as long as the article by Luigi Menabrea , an engineer from Turin , which she translated
@@ -269,20 +271,20 @@ CLASSES: Final = {  # net and target -> class of transformers, our name of the l
 
 def their_losses(net: Any, examples: Sequence[Sequence[Theirs]]) -> list[float]:
     """Ten updates of a plain loop with torch's AdamW."""
-    optim = TUNING.optim(TUNING.steps)
+    optim = TUNING.optim(TUNING.max_steps)
     named = dict(net.named_parameters())
     groups = [
-        {"params": [x for x in named.values() if x.ndim > 1], "weight_decay": TUNING.decay},
+        {"params": [x for x in named.values() if x.ndim > 1], "weight_decay": TUNING.weight_decay},
         {"params": [x for x in named.values() if x.ndim == 1], "weight_decay": 0.0},
     ]
-    adam = torch.optim.AdamW(groups, lr=TUNING.peak, betas=(0.9, TUNING.beta2), eps=TUNING.eps)
+    adam = torch.optim.AdamW(groups, lr=TUNING.learning_rate, betas=(0.9, TUNING.beta2), eps=TUNING.eps)
     losses = []
-    for step, index_N in enumerate(orders(len(examples), TUNING.batch, TUNING.steps, TUNING.seed)):
+    for step, index_N in enumerate(orders(len(examples), TUNING.batch_size, TUNING.max_steps, TUNING.seed)):
         loss = their_loss(net, [examples[i] for i in index_N])
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(net.parameters(), TUNING.clip)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), TUNING.max_grad_norm)
         for group in adam.param_groups:
-            group["lr"] = rate(optim, step, TUNING.steps)
+            group["lr"] = rate(optim, step, TUNING.max_steps)
         adam.step()
         adam.zero_grad()
         losses.append(float(loss.detach()))
@@ -311,7 +313,7 @@ def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, mic
     randomise(model)
     expected = their_losses(oracle(net, model.targets[0].kind, model), expected_rows)
     losses = list[float]()
-    engine = LocalEngine(model, TUNING.optim(TUNING.steps), Machine())
+    engine = LocalEngine(model, TUNING.optim(TUNING.max_steps), Machine())
     tune(engine, encoded.examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert len(set(losses)) == 10

@@ -27,7 +27,7 @@ def rates_of(model: TaskModel, tuning: Tuning) -> dict[str, float]:
 
 def test_rates_by_layer_are_those_of_electras_code() -> None:
     """lr * d^(L + 2 - k) by hand for d = .8 and two layers: the tables k = 0, layer i k = i + 1, the head k = 4."""
-    found = rates_of(model_of("bert"), Tuning(layer_decay=0.8))
+    found = rates_of(model_of("bert"), Tuning(layerwise_lr_decay=0.8))
     assert found["heads.row_label.classify.weight"] == found["heads.row_label.summary.pooler.bias"] == 1.0
     assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(0.64)
     assert found["trunk.blocks.1.feed_forward_norm.bias"] == pytest.approx(0.64)
@@ -38,7 +38,7 @@ def test_rates_by_layer_are_those_of_electras_code() -> None:
 
 def test_rates_by_layer_are_those_of_ulmfit() -> None:
     """Each layer has that of the one above it over 2.6 (arXiv:1801.06146, 3.2), the highest that of the head."""
-    found = rates_of(model_of("gpt1"), Tuning(layer_decay=1 / 2.6, layer_gap=1))
+    found = rates_of(model_of("gpt1"), Tuning(layerwise_lr_decay=1 / 2.6, head_layer_gap=1))
     assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(1 / 2.6)
     assert found["trunk.blocks.0.attention.out.weight"] == pytest.approx(1 / 6.76)
     assert found["trunk.tokens.weight"] == pytest.approx(1 / 17.576)
@@ -86,7 +86,7 @@ def test_without_a_decay_by_layer_all_have_one_rate() -> None:
 def test_weights_decay_as_before_whatever_the_depth() -> None:
     model = model_of("bert")
     decay_of = {
-        id(x): group["weight_decay"] for group in groups(model, Tuning(layer_decay=0.5)) for x in group["params"]
+        id(x): group["weight_decay"] for group in groups(model, Tuning(layerwise_lr_decay=0.5)) for x in group["params"]
     }
     for name, parameter in model.named_parameters():
         assert decay_of[id(parameter)] == (0.01 if parameter.ndim > 1 else 0.0), name
@@ -116,7 +116,7 @@ def test_what_has_not_thawed_stays_as_it_was() -> None:
     """Two epochs of two updates: the head and the highest layer move, those below do not."""
     model, examples = model_of("gpt1"), [[row] for row in rows(8)]
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
-    tuning = Tuning(peak=1e-2, batch=4, epochs=2, warmup=0, unfreeze=True)
+    tuning = Tuning(learning_rate=1e-2, batch_size=4, epochs=2, warmup_ratio=0, gradual_unfreezing=True)
     engine = LocalEngine(model, tuning.optim(4), Machine(), groups(model, tuning))
     tune(engine, examples, tuning)
     moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}
@@ -128,7 +128,7 @@ def test_unfreezing_is_for_one_worker() -> None:
     engine = LocalEngine(model, Tuning().optim(4), Machine())
     engine.zero = 2
     with pytest.raises(BadInput, match="needs one worker without ZeRO; this one has zero 2"):
-        tune(engine, [[row] for row in rows(4)], Tuning(unfreeze=True))
+        tune(engine, [[row] for row in rows(4)], Tuning(gradual_unfreezing=True))
 
 
 @pytest.mark.parametrize(
@@ -137,5 +137,5 @@ def test_unfreezing_is_for_one_worker() -> None:
 )
 def test_the_slanted_triangle_is_that_of_ulmfit(step: int, wanted: float) -> None:
     """eta * (1 + p (ratio - 1)) / ratio with p up to the cut and down behind it; cut .1 of 100 updates, ratio 32."""
-    tuning = Tuning(peak=0.01, warmup=0.1, schedule="slanted_triangular", floor=1 / 32)
+    tuning = Tuning(learning_rate=0.01, warmup_ratio=0.1, lr_schedule="slanted_triangular", min_lr_ratio=1 / 32)
     assert rate(tuning.optim(100), step, 100) == pytest.approx(wanted, rel=1e-9)

@@ -43,7 +43,7 @@ GPT2 = Decoder(
     attention_dropout=0.0,
 )
 TRUNKS: dict[str, Trunk] = {"gpt-2": replace(GPT2, norm_position="pre"), "t5": T5, "bart": BART}
-TUNING = Tuning(peak=3e-3, batch=8, steps=10, warmup=0.2, decay=0.01, eps=1e-8)
+TUNING = Tuning(learning_rate=3e-3, batch_size=8, max_steps=10, warmup_ratio=0.2, weight_decay=0.01, eps=1e-8)
 CPU = torch.device("cpu")
 
 
@@ -79,22 +79,22 @@ def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: fl
     )
     oracle = loaded(tmp_path)
     rows = [row(rng, source=trunk.reads_source) for _ in range(40)]
-    optim, expected = TUNING.optim(TUNING.steps), []
+    optim, expected = TUNING.optim(TUNING.max_steps), []
     named = dict(oracle.named_parameters())
     groups = [
         {"params": [x for x in named.values() if (x.ndim > 1) is matrices], "weight_decay": decay}
-        for matrices, decay in ((True, TUNING.decay), (False, 0.0))
+        for matrices, decay in ((True, TUNING.weight_decay), (False, 0.0))
     ]
-    adam = torch.optim.AdamW(groups, lr=TUNING.peak, betas=(0.9, TUNING.beta2), eps=TUNING.eps)
-    for step, index_N in enumerate(orders(len(rows), TUNING.batch, TUNING.steps, TUNING.seed)):
+    adam = torch.optim.AdamW(groups, lr=TUNING.learning_rate, betas=(0.9, TUNING.beta2), eps=TUNING.eps)
+    for step, index_N in enumerate(orders(len(rows), TUNING.batch_size, TUNING.max_steps, TUNING.seed)):
         batch = theirs([rows[at] for at in index_N], source=trunk.reads_source)
         wanted = batch.pop("wanted").flatten()
         logits = oracle(**batch).logits.flatten(0, -2)
         loss = torch.nn.functional.cross_entropy(logits, wanted, ignore_index=IGNORE, label_smoothing=smoothing)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(oracle.parameters(), TUNING.clip)
+        torch.nn.utils.clip_grad_norm_(oracle.parameters(), TUNING.max_grad_norm)
         for group in adam.param_groups:
-            group["lr"] = rate(optim, step, TUNING.steps)
+            group["lr"] = rate(optim, step, TUNING.max_steps)
         adam.step()
         adam.zero_grad()
         expected.append(float(loss.detach()))

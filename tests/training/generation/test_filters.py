@@ -49,12 +49,18 @@ def test_filters_leave_what_those_of_transformers_leave(method: Sampling) -> Non
 
 
 PROCESSORS: dict[str, tuple[Limits, Callable[[Any], Any]]] = {
-    "repetition": (Limits(repetition=1.7), lambda hf: hf.RepetitionPenaltyLogitsProcessor(1.7)),
-    "bigrams": (Limits(no_repeat=2), lambda hf: hf.NoRepeatNGramLogitsProcessor(2)),
-    "tokens": (Limits(no_repeat=1), lambda hf: hf.NoRepeatNGramLogitsProcessor(1)),
-    "least length": (Limits(min_new=5, ends=(3, 8)), lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 5, [3, 8])),
-    "enough": (Limits(min_new=4, ends=(3, 8)), lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 4, [3, 8])),
-    "forced end": (Limits(max_new=5, ends=(3,), force_end=True), lambda hf: hf.ForcedEOSTokenLogitsProcessor(31, [3])),
+    "repetition": (Limits(repetition_penalty=1.7), lambda hf: hf.RepetitionPenaltyLogitsProcessor(1.7)),
+    "bigrams": (Limits(no_repeat_ngram_size=2), lambda hf: hf.NoRepeatNGramLogitsProcessor(2)),
+    "tokens": (Limits(no_repeat_ngram_size=1), lambda hf: hf.NoRepeatNGramLogitsProcessor(1)),
+    "least length": (
+        Limits(min_new_tokens=5, ends=(3, 8)),
+        lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 5, [3, 8]),
+    ),
+    "enough": (Limits(min_new_tokens=4, ends=(3, 8)), lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 4, [3, 8])),
+    "forced end": (
+        Limits(max_new_tokens=5, ends=(3,), force_eos=True),
+        lambda hf: hf.ForcedEOSTokenLogitsProcessor(31, [3]),
+    ),
     "barred": (Limits(barred=(1, 2)), lambda hf: hf.SuppressTokensLogitsProcessor([1, 2])),
 }
 
@@ -69,7 +75,10 @@ def test_limits_are_those_of_transformers(name: str) -> None:
 
 def test_an_n_gram_of_the_prompt_may_be_written_again_where_new_tokens_alone_count() -> None:
     """As transformers does with an encoder, whose text is not in the row that is written."""
-    limits, ids = Limits(no_repeat=2, no_repeat_in="new"), torch.tensor([[5, 6, 7, 5], [5, 6, 5, 0], [7, 7, 9, 7]])
+    limits, ids = (
+        Limits(no_repeat_ngram_size=2, no_repeat_in="new"),
+        torch.tensor([[5, 6, 7, 5], [5, 6, 5, 0], [7, 7, 9, 7]]),
+    )
     zero, lengths = torch.zeros(3, 10), torch.tensor([4, 3, 4])
     for written in (0, 1):
         assert torch.equal(limited(zero, ids, lengths, written, limits), zero)
@@ -136,7 +145,7 @@ def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None
     model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TOKENS))
     method = Sampling(temperature=0.8, top_k=20, top_p=0.95)
     prompt = Prompt(np.array([1, 2]))
-    rows = generate(model, [prompt] * 10_000, Limits(max_new=1), method=method, key=key(3, "task"), batch=1000)
+    rows = generate(model, [prompt] * 10_000, Limits(max_new_tokens=1), method=method, key=key(3, "task"), batch=1000)
     counts = np.bincount([int(row.ids[0]) for row in rows], minlength=TOKENS)
     columns = {"ids": torch.tensor([[1, 2]]), "positions": torch.tensor([[0, 1]]), "lengths": torch.tensor([2])}
     with torch.no_grad():
@@ -153,9 +162,12 @@ def test_no_draw_is_a_token_of_probability_0() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Limits(max_new=0), "max_new is 0"),
-        (lambda: Limits(max_new=4, min_new=5), "min_new is 5, allowed is from 0 up to max_new, 4"),
-        (lambda: Limits(force_end=True), "force_end is True"),
+        (lambda: Limits(max_new_tokens=0), "max_new_tokens is 0"),
+        (
+            lambda: Limits(max_new_tokens=4, min_new_tokens=5),
+            "min_new_tokens is 5, allowed is from 0 up to max_new_tokens, 4",
+        ),
+        (lambda: Limits(force_eos=True), "force_eos is True"),
         (lambda: Sampling(temperature=0), "temperature is 0"),
         (lambda: Sampling(top_p=0), "top_p is 0"),
     ],

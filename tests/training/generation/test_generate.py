@@ -91,19 +91,30 @@ OTHERS: dict[str, Trunk] = {
 END, START = 3, {"t5": 1, "bart": 2}  # with the vocabulary here, [PAD] and </s>
 MANY = tuple(range(80))  # tokens that end a row: so many that random nets end rows at all lengths
 METHODS: dict[str, tuple[Method, Limits]] = {
-    "greedy": (Greedy(), Limits(max_new=14, ends=(END,))),
+    "greedy": (Greedy(), Limits(max_new_tokens=14, ends=(END,))),
     "greedy, limits": (
         Greedy(),
-        Limits(max_new=14, min_new=5, ends=(END, 9), repetition=1.3, no_repeat=2, force_end=True, barred=(7,)),
+        Limits(
+            max_new_tokens=14,
+            min_new_tokens=5,
+            ends=(END, 9),
+            repetition_penalty=1.3,
+            no_repeat_ngram_size=2,
+            force_eos=True,
+            barred=(7,),
+        ),
     ),
-    "beams": (Beams(beams=3), Limits(max_new=12, ends=MANY)),
-    "beams, long": (Beams(beams=4, length_penalty=2.0), Limits(max_new=12, min_new=3, ends=(END, 11))),
-    "beams, full": (Beams(beams=2, length_penalty=0.5, stop="full"), Limits(max_new=12, ends=MANY)),
-    "beams, textbook": (Beams(beams=3, length_penalty=0.0, stop="never"), Limits(max_new=12, ends=MANY)),
-    "beams, never": (Beams(beams=3, stop="never"), Limits(max_new=12, ends=MANY)),
+    "beams": (Beams(num_beams=3), Limits(max_new_tokens=12, ends=MANY)),
+    "beams, long": (
+        Beams(num_beams=4, length_penalty=2.0),
+        Limits(max_new_tokens=12, min_new_tokens=3, ends=(END, 11)),
+    ),
+    "beams, full": (Beams(num_beams=2, length_penalty=0.5, stop="full"), Limits(max_new_tokens=12, ends=MANY)),
+    "beams, textbook": (Beams(num_beams=3, length_penalty=0.0, stop="never"), Limits(max_new_tokens=12, ends=MANY)),
+    "beams, never": (Beams(num_beams=3, stop="never"), Limits(max_new_tokens=12, ends=MANY)),
     "beams, limits": (
-        Beams(beams=3),
-        Limits(max_new=12, ends=(END,), repetition=1.2, no_repeat=3, force_end=True),
+        Beams(num_beams=3),
+        Limits(max_new_tokens=12, ends=(END,), repetition_penalty=1.2, no_repeat_ngram_size=3, force_eos=True),
     ),
 }
 
@@ -141,7 +152,7 @@ def test_a_cache_changes_no_token(name: str, method: str) -> None:
     model, prompts = model_of(name), prompts_of(name)
     cached = list(generate(model, prompts, limits, method=how))
     assert_alike(cached, list(generate(model, prompts, limits, method=how, cached=False)))
-    assert all(1 <= len(row.ids) <= limits.max_new for row in cached)
+    assert all(1 <= len(row.ids) <= limits.max_new_tokens for row in cached)
 
 
 @pytest.mark.one_in(3)
@@ -173,10 +184,10 @@ def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> Non
     assert cache.lengths_B.tolist() == [200, 200]
 
 
-@pytest.mark.parametrize("method", [Greedy(), Sampling(top_k=5), Beams(beams=3)])
+@pytest.mark.parametrize("method", [Greedy(), Sampling(top_k=5), Beams(num_beams=3)])
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
-    model, limits, calls = model_of(name), Limits(max_new=6), list[int]()
+    model, limits, calls = model_of(name), Limits(max_new_tokens=6), list[int]()
     encoder = model.get_submodule("trunk.encoder")
     encoder.register_forward_hook(lambda *_: calls.append(1))
     for cached, wanted in ((True, 2), (False, 12)):
@@ -188,11 +199,14 @@ def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
         assert len(calls) == wanted
 
 
-@pytest.mark.parametrize("method", [Greedy(), Beams(beams=3)])
+@pytest.mark.parametrize("method", [Greedy(), Beams(num_beams=3)])
 def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(method: Method) -> None:
     """A prompt that has all tokens: nothing could follow where it counted."""
     model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
-    prompts, limits = [Prompt(np.arange(12)), Prompt(np.array([1, 2]))], Limits(max_new=8, no_repeat=1)
+    prompts, limits = (
+        [Prompt(np.arange(12)), Prompt(np.array([1, 2]))],
+        Limits(max_new_tokens=8, no_repeat_ngram_size=1),
+    )
     rows = list(generate(model, prompts, replace(limits, no_repeat_in="new"), method=method))
     assert [len(set(row.ids.tolist())) for row in rows] == [8, 8]
     assert np.isfinite([row.score for row in rows]).all()
@@ -200,7 +214,7 @@ def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(
 
 
 def test_samples_do_not_depend_on_batch_or_cache() -> None:
-    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new=12, ends=(END,))
+    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new_tokens=12, ends=(END,))
     ways: list[dict[str, Any]] = [{"batch": 1}, {"batch": 3}, {"cached": False}]
     how: dict[str, Any] = {"method": Sampling(temperature=1.5, top_k=50, top_p=0.95), "key": key(0, "task")}
     first, *others = (list(generate(model, prompts, limits, **how, **way)) for way in ways)
@@ -212,15 +226,15 @@ def test_samples_do_not_depend_on_batch_or_cache() -> None:
 
 def test_rows_end_where_the_net_has_no_further_position() -> None:
     model, prompts = model_of("gpt-2"), prompts_of("gpt-2", (LONGEST - 3, LONGEST - 1, 2))
-    for method in (Greedy(), Beams(beams=2)):
-        rows = list(generate(model, prompts, Limits(max_new=6), method=method))
+    for method in (Greedy(), Beams(num_beams=2)):
+        rows = list(generate(model, prompts, Limits(max_new_tokens=6), method=method))
         assert [len(row.ids) for row in rows] == [3, 1, 6]
         assert not any(row.ended for row in rows)
 
 
 def test_one_beam_is_greedy() -> None:
-    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new=10)
-    beam = generate(model, prompts, limits, method=Beams(beams=1, length_penalty=0.0))
+    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new_tokens=10)
+    beam = generate(model, prompts, limits, method=Beams(num_beams=1, length_penalty=0.0))
     assert_alike(list(beam), list(generate(model, prompts, limits)))
 
 
@@ -228,7 +242,7 @@ def test_when_a_search_stops_changes_what_it_finds() -> None:
     """Else the comparisons with transformers here would not tell one way to stop from another."""
     model, prompts, found = model_of("gpt-2"), prompts_of("gpt-2", (5, 2, 9, 1) * 3), set[str]()
     for stop in ("hopeless", "never", "full"):
-        rows = generate(model, prompts, Limits(max_new=12, ends=MANY), method=Beams(beams=3, stop=stop))
+        rows = generate(model, prompts, Limits(max_new_tokens=12, ends=MANY), method=Beams(num_beams=3, stop=stop))
         found.add(str([row.ids.tolist() for row in rows]))
     assert len(found) == 3
 
@@ -236,7 +250,9 @@ def test_when_a_search_stops_changes_what_it_finds() -> None:
 def test_many_beams_find_the_best_of_all_rows() -> None:
     """Two tokens of a vocabulary of twelve: as many beams as tokens leave nothing out."""
     model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
-    (found,) = generate(model, [Prompt(np.array([1, 2]))], Limits(max_new=2), method=Beams(beams=12, length_penalty=0))
+    (found,) = generate(
+        model, [Prompt(np.array([1, 2]))], Limits(max_new_tokens=2), method=Beams(num_beams=12, length_penalty=0)
+    )
     pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12))
     ids = torch.cat([torch.tensor([[1, 2]]).expand(144, 2), pairs[:, :1]], dim=1)
     columns = {"ids": ids, "positions": torch.arange(3).expand(144, 3), "lengths": torch.full((144,), 3)}
@@ -267,14 +283,22 @@ def oracle_of(name: str, model: Model, pieces: Path, folder: Path) -> Any:
 
 def theirs(oracle: Any, prompts: list[Prompt], method: Method, limits: Limits) -> tuple[list[list[int]], list[float]]:
     """New tokens of transformers up to the first that ends a row, and the scores of beams."""
-    many: dict[str, Any] = {"max_new_tokens": limits.max_new, "min_new_tokens": limits.min_new, "do_sample": False}
-    many |= {"repetition_penalty": limits.repetition, "no_repeat_ngram_size": limits.no_repeat, "num_beams": 1}
+    many: dict[str, Any] = {
+        "max_new_tokens": limits.max_new_tokens,
+        "min_new_tokens": limits.min_new_tokens,
+        "do_sample": False,
+    }
+    many |= {
+        "repetition_penalty": limits.repetition_penalty,
+        "no_repeat_ngram_size": limits.no_repeat_ngram_size,
+        "num_beams": 1,
+    }
     many |= {"eos_token_id": list(limits.ends), "pad_token_id": 1, "return_dict_in_generate": True}
-    many |= {"forced_eos_token_id": limits.ends[0] if limits.force_end else None, "top_k": None}
+    many |= {"forced_eos_token_id": limits.ends[0] if limits.force_eos else None, "top_k": None}
     many |= {"suppress_tokens": list(limits.barred) or None}
     if isinstance(method, Beams):
         stop = {"hopeless": False, "never": "never", "full": True}[method.stop]
-        many |= {"num_beams": method.beams, "length_penalty": method.length_penalty, "early_stopping": stop}
+        many |= {"num_beams": method.num_beams, "length_penalty": method.length_penalty, "early_stopping": stop}
         many |= {"output_scores": True}
     if prompts[0].source_ids is not None:
         inputs = {"decoder_input_ids": torch.tensor(np.stack([prompt.ids for prompt in prompts]))}
@@ -304,7 +328,7 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
     model = model_of(name)
     oracle = oracle_of(name, model, one_pad if prompts_of(name)[0].source_ids is not None else zero_pad, tmp_path)
     for method, limits in METHODS.values():
-        prompts = prompts_of(name, (4,) * 12 if limits.no_repeat else (5, 2, 9, 1) * 3)
+        prompts = prompts_of(name, (4,) * 12 if limits.no_repeat_ngram_size else (5, 2, 9, 1) * 3)
         found = list(generate(model, prompts, limits, method=method))
         wanted, scores = theirs(oracle, prompts, method, limits)
         assert [row.ids.tolist() for row in found] == wanted, (method, limits)
@@ -354,7 +378,7 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
         attention_mask="per_sequence",
     )
     model, ids = built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=TABLE)), [7, 20, 9]
-    (found,) = generate(model, [Prompt(np.array(ids))], Limits(max_new=2), blank=Blank(mask=5))
+    (found,) = generate(model, [Prompt(np.array(ids))], Limits(max_new_tokens=2), blank=Blank(mask=5))
     for step in range(2):
         row = [*ids, *found.ids[:step].tolist(), 5]
         rank = np.array([0] * len(ids) + list(range(len(ids), len(row))))

@@ -118,10 +118,10 @@ def test_random_marks_are_cut_as_nltk_cuts_them() -> None:
 def test_a_task_of_spans_scores_characters() -> None:
     items = [Item("1", ("?", "北京的大学"), ("1", ["北京大学"], [0]))]
     chars, words = (
-        Span(units=unit).scores(items, [Answer("北京的大学", 0.0)])  # type: ignore[arg-type]
+        Span(f1_unit=unit).scores(items, [Answer("北京的大学", 0.0)])  # type: ignore[arg-type]
         for unit in ("characters", "words")
     )
     assert chars["f1"] == pytest.approx(4 / 9)
     assert words["f1"] == 0.0
-    with pytest.raises(ValueError, match="units is 'characters', allowed is words in version 2"):
-        Span(version=2, units="characters")
+    with pytest.raises(ValueError, match="f1_unit is 'characters', allowed is words in squad_version 2"):
+        Span(squad_version=2, f1_unit="characters")

@@ -81,11 +81,11 @@ def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"beams": 2, "top_k": 3}, "beams is 2, allowed is 1 where tokens are drawn"),
-        ({"min_new": 9, "max_new": 4}, "min_new is 9, allowed is from 0 up to max_new, 4"),
-        ({"smoothing": 1.0}, "smoothing is 1.0, allowed is a share, below 1"),
-        ({"mask": 0.0}, "mask is 0.0, allowed is a share above 0"),
-        ({"shots": -1}, "shots is -1, allowed is a whole number from 0 up"),
+        ({"num_beams": 2, "top_k": 3}, "num_beams is 2, allowed is 1 where tokens are drawn"),
+        ({"min_new_tokens": 9, "max_new_tokens": 4}, "min_new_tokens is 9, allowed is from 0 up to max_new_tokens, 4"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, allowed is a share, below 1"),
+        ({"target_mask_prob": 0.0}, "target_mask_prob is 0.0, allowed is a share above 0"),
+        ({"num_fewshot": -1}, "num_fewshot is -1, allowed is a whole number from 0 up"),
     ],
 )
 def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
@@ -95,19 +95,19 @@ def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
 
 def test_keys_of_writing_are_a_method_and_limits() -> None:
     assert Writing().method() == Greedy()
-    assert Writing(beams=4, length_penalty=2.0).method() == Beams(beams=4, length_penalty=2.0)
+    assert Writing(num_beams=4, length_penalty=2.0).method() == Beams(num_beams=4, length_penalty=2.0)
     assert Writing(top_k=2).method() == Sampling(top_k=2)
     assert Writing(top_p=0.9, temperature=0.7).method() == Sampling(top_p=0.9, temperature=0.7)
-    limits = Writing(max_new=60, min_new=10, no_repeat=3, force_end=True).limits([3], [0, 1])
-    assert (limits.no_repeat, limits.no_repeat_in) == (3, "new")  # what the question says may be said again
-    assert replace(limits, no_repeat=0, no_repeat_in="row") == Limits(
-        max_new=60, min_new=10, force_end=True, ends=(3,), barred=(0, 1)
+    limits = Writing(max_new_tokens=60, min_new_tokens=10, no_repeat_ngram_size=3, force_eos=True).limits([3], [0, 1])
+    assert (limits.no_repeat_ngram_size, limits.no_repeat_in) == (3, "new")  # what the question says may be said again
+    assert replace(limits, no_repeat_ngram_size=0, no_repeat_in="row") == Limits(
+        max_new_tokens=60, min_new_tokens=10, force_eos=True, ends=(3,), barred=(0, 1)
     )
-    assert not Writing(force_end=True).limits([], []).force_end
+    assert not Writing(force_eos=True).limits([], []).force_eos
 
 
 def test_a_net_is_fine_tuned_unless_examples_or_the_task_say_what_is_asked() -> None:
-    assert [Writing(**keys).tunes for keys in ({}, {"shots": 1}, {"as_it_is": True})] == [True, False, False]  # type: ignore[arg-type]
+    assert [Writing(**keys).tunes for keys in ({}, {"num_fewshot": 1}, {"zero_shot": True})] == [True, False, False]  # type: ignore[arg-type]
 
 
 def test_scores_are_those_of_the_libraries_as_shares() -> None:
@@ -183,7 +183,7 @@ def test_references_that_rouge_drops_all_are_refused_where_they_are_read() -> No
 
 def test_examples_stand_in_the_form_of_gpt2() -> None:
     """english sentence = french sentence (GPT-2 3.7)."""
-    task = Generate(prompt="{en} =", answer="{fr}", writing=Writing(shots=2, instruction="Translate."))
+    task = Generate(prompt="{en} =", answer="{fr}", generation=Writing(num_fewshot=2, instruction="Translate."))
     rows = [{"en": f"dog {n}", "fr": f"chien {n}"} for n in range(5)]
     train, (item,) = items_of(task, rows), items_of(task, [{"en": "cat", "fr": "chat"}])
     (question,) = asked(task, [item], train)
@@ -236,7 +236,7 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
     beside.mkdir()
     (beside / "train.en").write_text("dog\ncat\n")
     (beside / "train.de").write_text("Hund\nKatze\n")
-    split = Split(paths=("x/train.en", "../text/train.en"), format=Lines(), aligned={"de": (".en", ".de")})
+    split = Split(paths=("x/train.en", "../text/train.en"), format=Lines(), aligned_files={"de": (".en", ".de")})
     assert split.is_there(data)
     records = split.records(data)
     assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("cat", "Katze")]
@@ -253,7 +253,7 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
 def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_no_other(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("dog\n\ncat\nowl\n\n")
     (tmp_path / "a.de").write_text("Hund\nKatze\n \nEule\n")
-    records = Split(paths=("a.en",), format=Lines(), aligned={"de": (".en", ".de")}).records(tmp_path)
+    records = Split(paths=("a.en",), format=Lines(), aligned_files={"de": (".en", ".de")}).records(tmp_path)
     assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("owl", "Eule")]
     assert records.places == ["a.en:1", "a.en:4"]
     assert records.malformed == [
@@ -264,28 +264,28 @@ def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_
 
 # Text to text
 
-CLASSIFY = Classify(text="a", pair="b", label="c", labels=("no", "yes", "maybe"), metrics=("accuracy", "macro_f1"))
+CLASSIFY = Classify(text="a", text_pair="b", label="c", labels=("no", "yes", "maybe"), metrics=("accuracy", "macro_f1"))
 KINDS: dict[str, tuple[LabelledTask, list[dict[str, Any]], list[str], list[str]]] = {
-    "classify": (
+    "classification": (
         CLASSIFY,
         [{"a": "p", "b": "h", "c": "yes"}, {"a": "q", "b": "i", "c": "no"}],
         ["mine sentence1: p sentence2: h", "mine sentence1: q sentence2: i"],
         ["yes", "no"],
     ),
-    "regress": (
-        Regress(text="a", label="c", least=0, most=5),
+    "regression": (
+        Regress(text="a", label="c", min_value=0, max_value=5),
         [{"a": "p", "c": "2.57"}, {"a": "q", "c": "4"}, {"a": "r", "c": "0"}],
         ["mine sentence: p", "mine sentence: q", "mine sentence: r"],
         ["2.6", "4.0", "0.0"],
     ),
-    "choose": (
-        Choose(context="a", question="q", options=("x", "y"), label="c", labels=("0", "1")),
+    "multiple_choice": (
+        Choose(context="a", question="q", choices=("x", "y"), label="c", labels=("0", "1")),
         [{"a": "p", "q": "why", "x": "one", "y": "two", "c": 1}],
         ["mine context: p question: why choice1: one choice2: two"],
         ["choice2"],
     ),
-    "span": (
-        Span(version=2),
+    "extractive_qa": (
+        Span(squad_version=2),
         [
             {"id": "1", "question": "who", "context": "Ada wrote", "answers": ["Ada", "she"], "starts": [0, 0]},
             {"id": "2", "question": "why", "context": "Ada wrote", "answers": [], "starts": []},
@@ -308,36 +308,36 @@ def test_who_writes_the_target_gets_the_whole_score(kind: str) -> None:
     assert scores.keys() >= set(of.metrics)
     assert all(value == pytest.approx(1, abs=0.02) for value in scores.values()), scores
     wrong = task.scores(items, task.predictions(items, ["nonsense"] * len(items)))
-    if kind != "regress":
+    if kind != "regression":
         assert wrong[of.metrics[0]] == 0
     json.dumps(predictions)
 
 
 def test_what_is_no_label_is_wrong_and_counted() -> None:
-    task = TextToText(of=CLASSIFY, words={"no": "nein", "yes": "ja"})
+    task = TextToText(task=CLASSIFY, label_words={"no": "nein", "yes": "ja"})
     items = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "no")])
     predictions = task.predictions(items, ["ja", "no", "NEIN"])
     assert predictions == ["yes", "", "no"]
     assert task.scores(items, predictions)["accuracy"] == pytest.approx(2 / 3)
     assert task.notes(items, predictions) == ["1 of 3 texts are none of the labels"]
     f1 = Classify(text="a", label="c", labels=("0", "1"), metrics=("f1", "matthews"))
-    both = items_of(TextToText(of=f1), [{"a": "p", "c": label} for label in "1100"])
-    found = TextToText(of=f1).scores(both, ["1", "", "0", ""])
+    both = items_of(TextToText(task=f1), [{"a": "p", "c": label} for label in "1100"])
+    found = TextToText(task=f1).scores(both, ["1", "", "0", ""])
     assert found["f1"] == pytest.approx(0.5)  # one of two found, and one of two is what was not asked for
-    assert TextToText(of=f1).scores(both[1:], ["1", "", ""])["f1"] == pytest.approx(0.5)
+    assert TextToText(task=f1).scores(both[1:], ["1", "", ""])["f1"] == pytest.approx(0.5)
     three = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "maybe", "maybe")])
     macro = task.scores(three, ["yes", "no", "maybe", ""])["macro_f1"]
     assert macro == pytest.approx((1 + 1 + 2 / 3) / 3)  # of three classes, not four
-    numbers = KINDS["regress"][0]
+    numbers = KINDS["regression"][0]
     assert as_text(numbers, "x").predictions([], ["3 . 5", "many", "nan"]) == [3.5, -1, -1]  # type: ignore[arg-type]
 
 
 def test_words_that_mean_nothing_are_one_line() -> None:
-    with pytest.raises(ValueError, match="words is 'ja', allowed is labels of the task: no or yes or maybe"):
-        TextToText(of=CLASSIFY, words={"ja": "yes"})
+    with pytest.raises(ValueError, match="label_words is 'ja', allowed is labels of the task: no or yes or maybe"):
+        TextToText(task=CLASSIFY, label_words={"ja": "yes"})
     with pytest.raises(ValueError, match="allowed is another word for each label"):
-        TextToText(of=CLASSIFY, words={"no": "yes"})
-    task = TextToText(of=CLASSIFY, fields=("premise",))
+        TextToText(task=CLASSIFY, label_words={"no": "yes"})
+    task = TextToText(task=CLASSIFY, fields=("premise",))
     with pytest.raises(BadInput, match="as many as the 2 texts are needed"):
         task.question(items_of(task, [{"a": "p", "b": "h", "c": "yes"}])[0])
 

@@ -34,30 +34,30 @@ def split(path: str, format: Any, **keys: Any) -> Split:
     return Split(paths=(path,), format=format, **keys)
 
 
-CLASSIFY = Classify(text="a", pair="b", label="label", labels=("no", "yes", "maybe"))
-REGRESS = Regress(text="a", pair="b", label="score", least=0, most=5)
+CLASSIFY = Classify(text="a", text_pair="b", label="label", labels=("no", "yes", "maybe"))
+REGRESS = Regress(text="a", text_pair="b", label="score", min_value=0, max_value=5)
 TAG = Tag(labels=("O", "B-PER", "I-PER", "B-LOC"))
 CHOOSE = Choose(
     context="article",
     question="questions",
-    options=("options",),
+    choices=("options",),
     label="answers",
     labels=("A", "B", "C", "D"),
     groups={"middle": "middle"},
 )
-SPAN = Span(version=2, step=8)
+SPAN = Span(squad_version=2, doc_stride=8)
 DEV = {
-    "classify": split("dev.tsv", Tsv()),
-    "regress": split("dev.tsv", Tsv()),
-    "tag": split("dev.txt", Conll()),
-    "choose": split("*.json", Json(each=("questions", "answers", "options"))),
-    "span": split("dev.json", Squad()),
+    "classification": split("dev.tsv", Tsv()),
+    "regression": split("dev.tsv", Tsv()),
+    "token_classification": split("dev.txt", Conll()),
+    "multiple_choice": split("*.json", Json(each=("questions", "answers", "options"))),
+    "extractive_qa": split("dev.json", Squad()),
 }
 FILES: dict[str, dict[str, str]] = {
-    "classify": {"dev.tsv": "a\tb\tlabel\nAda wrote .\tIt computes .\tyes\nso\tLondon\tno\nlong\tago\tmaybe\n"},
-    "regress": {"dev.tsv": "a\tb\tscore\nAda\tAda\t5.000\nso\tLondon\t0\nlong\tago\t2.5\n"},
-    "tag": {"dev.txt": "Ada B-PER\nLovelace I-PER\nwrote O\n\nin O\nLondon B-LOC\n"},
-    "choose": {
+    "classification": {"dev.tsv": "a\tb\tlabel\nAda wrote .\tIt computes .\tyes\nso\tLondon\tno\nlong\tago\tmaybe\n"},
+    "regression": {"dev.tsv": "a\tb\tscore\nAda\tAda\t5.000\nso\tLondon\t0\nlong\tago\t2.5\n"},
+    "token_classification": {"dev.txt": "Ada B-PER\nLovelace I-PER\nwrote O\n\nin O\nLondon B-LOC\n"},
+    "multiple_choice": {
         f"{level}.json": json.dumps(
             {
                 "article": TEXT,
@@ -68,7 +68,7 @@ FILES: dict[str, dict[str, str]] = {
         )
         for level in ("high", "middle")
     },
-    "span": {
+    "extractive_qa": {
         "dev.json": json.dumps(
             {
                 "data": [
@@ -148,8 +148,8 @@ def test_its_target_counts_what_its_rows_have(kind: str, vocab: Vocab, tmp_path:
     encoded = task.encoded(items, vocab, 24, training=True)
     batch = unpadded([row for rows in encoded.examples for row in rows])
     (target,) = task.targets()
-    words = sum(len(item.texts[0]) for item in items) if kind == "tag" else 0
-    assert target.count(batch) == {"tag": words}.get(kind, len(encoded.examples))
+    words = sum(len(item.texts[0]) for item in items) if kind == "token_classification" else 0
+    assert target.count(batch) == {"token_classification": words}.get(kind, len(encoded.examples))
 
 
 def error(task: LabelledTask, folder: Path) -> str:
@@ -161,35 +161,45 @@ def error(task: LabelledTask, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("kind", "name", "content", "line"),
     [
-        ("classify", "dev.tsv", "a\tb\tlabel\nx\ty\tYES\n", "dev.tsv:2: label is 'YES', allowed is no or yes or maybe"),
         (
-            "classify",
+            "classification",
+            "dev.tsv",
+            "a\tb\tlabel\nx\ty\tYES\n",
+            "dev.tsv:2: label is 'YES', allowed is no or yes or maybe",
+        ),
+        (
+            "classification",
             "dev.tsv",
             "a\tb\tgold\nx\ty\tyes\n",
             "dev.tsv:2: has no column label; its columns are a, b, gold",
         ),
-        ("regress", "dev.tsv", "a\tb\tscore\nx\ty\t7\n", "dev.tsv:2: score is '7', allowed is a number from 0 to 5"),
+        ("regression", "dev.tsv", "a\tb\tscore\nx\ty\t7\n", "dev.tsv:2: score is '7', allowed is a number from 0 to 5"),
         (
-            "regress",
+            "regression",
             "dev.tsv",
             "a\tb\tscore\nx\ty\thigh\n",
             "dev.tsv:2: score is 'high', allowed is a number from 0 to 5",
         ),
-        ("tag", "dev.txt", "Ada B-ORG\n", "dev.txt:1: a tag is 'B-ORG', allowed is O or B-PER or I-PER or B-LOC"),
         (
-            "choose",
+            "token_classification",
+            "dev.txt",
+            "Ada B-ORG\n",
+            "dev.txt:1: a tag is 'B-ORG', allowed is O or B-PER or I-PER or B-LOC",
+        ),
+        (
+            "multiple_choice",
             "high.json",
             json.dumps({"article": "x", "questions": ["?"], "answers": ["D"], "options": [["a", "b"]]}),
             "high.json:1: answers is 'D', allowed is A or B",
         ),
         (
-            "choose",
+            "multiple_choice",
             "high.json",
             json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [["a"]]}),
             "high.json:1: the options are ['a'], allowed is two texts or more",
         ),
         (
-            "choose",
+            "multiple_choice",
             "high.json",
             json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [[*"abcde"]]}),
             "high.json:1: has 5 options, labels has 4: A, B, C, D",
@@ -218,11 +228,11 @@ def test_each_word_has_one_tag(record: dict[str, Any], said: str) -> None:
     assert str(caught.value) == f"dev.jsonl:1: {said}"
 
 
-@pytest.mark.parametrize("kind", ["choose", "tag"])
+@pytest.mark.parametrize("kind", ["multiple_choice", "token_classification"])
 def test_what_has_no_answer_teaches_nothing(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     task = TASKS[kind]
     records = DEV[kind].records(written(tmp_path, kind))
-    label = {"choose": "answers", "tag": "tags"}[kind]
+    label = {"multiple_choice": "answers", "token_classification": "tags"}[kind]
     first, *others = records.rows
     items = task.items(Records([{**first, label: None}, *others], records.places), {})
     assert [item.gold is None for item in items] == [True, *[False] * len(others)]
@@ -239,16 +249,18 @@ def test_what_has_no_answer_teaches_nothing(kind: str, vocab: Vocab, tmp_path: P
 
 
 def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    absent = Split(paths=("SST-2/dev.tsv",), format=Tsv(), or_else=(split("sst/*.tsv", Csv()),))
-    with pytest.raises(BadInput, match=r"has no SST-2/dev\.tsv and no sst/\*\.tsv; name the folder with --data-dir"):
+    absent = Split(paths=("SST-2/dev.tsv",), format=Tsv(), fallbacks=(split("sst/*.tsv", Csv()),))
+    with pytest.raises(
+        BadInput, match=r"has no SST-2/dev\.tsv and no sst/\*\.tsv; name the folder with --task-data-dir"
+    ):
         absent.records(tmp_path)
     assert not absent.is_there(tmp_path)
 
 
 def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
     """HANS: a model of three classes is scored on two."""
-    task = replace(CLASSIFY, merge={"maybe": "no"})
-    items = task.items(DEV[task.kind].records(written(tmp_path, "classify")), {})
+    task = replace(CLASSIFY, merge_labels={"maybe": "no"})
+    items = task.items(DEV[task.kind].records(written(tmp_path, "classification")), {})
     encoded = task.encoded(items, vocab, 24, training=False)
     outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
     assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
@@ -262,23 +274,31 @@ def labelled(*golds: Any) -> list[Item]:
 def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
     items, said = labelled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
     for labels, positive, share in ((("0", "1"), "", 2 / 3), (("0", "1"), "0", 0.8), (("1", "0"), "0", 2 / 3)):
-        task = Classify(text="a", label="b", labels=labels, positive=positive, metrics=("f1",))
+        task = Classify(text="a", label="b", labels=labels, positive_label=positive, metrics=("f1",))
         answers = [labels[int(one)] for one in said]
         assert task.scores(items, answers)["f1"] == pytest.approx(share)
         assert task.notes(items, answers) == [f"f1 is that of the label '{positive or labels[1]}'"]
-    three = Classify(text="a", label="b", labels=("0", "1", "2"), positive="2", metrics=("f1",))
+    three = Classify(text="a", label="b", labels=("0", "1", "2"), positive_label="2", metrics=("f1",))
     assert three.scores(labelled(2, 2, 0, 1), ["2", "0", "2", "1"])["f1"] == pytest.approx(0.5)
-    merged = Classify(text="a", label="b", labels=("e", "n", "c"), merge={"c": "n"}, positive="e", metrics=("f1",))
+    merged = Classify(
+        text="a", label="b", labels=("e", "n", "c"), merge_labels={"c": "n"}, positive_label="e", metrics=("f1",)
+    )
     assert merged.scores(labelled(0, 1, 2), ["e", "e", "n"])["f1"] == pytest.approx(2 / 3)
-    assert replace(merged, positive="").notes(labelled(0), ["e"])[0] == "f1 is that of the label 'n'"
+    assert replace(merged, positive_label="").notes(labelled(0), ["e"])[0] == "f1 is that of the label 'n'"
 
 
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"metrics": ("f1",)}, "metrics is 'f1', allowed is macro_f1, or f1 with `positive`, the label that it is of"),
-        ({"metrics": ("f1",), "positive": "yse"}, "positive is 'yse', allowed is no or yes or maybe"),
-        ({"positive": "maybe", "merge": {"maybe": "no"}}, "positive is 'maybe', allowed is no or yes"),
+        (
+            {"metrics": ("f1",)},
+            "metrics is 'f1', allowed is macro_f1, or f1 with `positive_label`, the label that it is of",
+        ),
+        ({"metrics": ("f1",), "positive_label": "yse"}, "positive_label is 'yse', allowed is no or yes or maybe"),
+        (
+            {"positive_label": "maybe", "merge_labels": {"maybe": "no"}},
+            "positive_label is 'maybe', allowed is no or yes",
+        ),
     ],
 )
 def test_a_positive_label_that_is_not_known_is_one_line(keys: dict[str, Any], line: str) -> None:
@@ -314,9 +334,9 @@ def test_a_metric_that_is_not_defined_says_so() -> None:
 def test_one_answer_to_all_questions_teaches_nothing_else(
     task: LabelledTask, golds: tuple[Any, ...], one: str, vocab: Vocab
 ) -> None:
-    texts: Any = (("Ada", "wrote"),) if task.kind == "tag" else ("Ada", "wrote")
+    texts: Any = (("Ada", "wrote"),) if task.kind == "token_classification" else ("Ada", "wrote")
     same, other = [Item(str(n), texts, golds[0]) for n in range(3)], [Item(str(n), texts, golds[n]) for n in range(3)]
-    of = "words" if task.kind == "tag" else "answers"
+    of = "words" if task.kind == "token_classification" else "answers"
     said = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: a net learns to say nothing else"
     assert task.encoded(same, vocab, 24, training=True).notes == [said]
     assert task.encoded(same, vocab, 24, training=False).notes == []
@@ -327,7 +347,7 @@ def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
     rows = [{"premise": f"p{number // 3}", "n": number} for number in range(300)]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     halves = [
-        split("dev.jsonl", Jsonl(), tenths=half, by="premise").records(tmp_path).rows
+        split("dev.jsonl", Jsonl(), folds=half, fold_by="premise").records(tmp_path).rows
         for half in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
     ]
     assert len(halves[0]) + len(halves[1]) == 300
@@ -337,7 +357,7 @@ def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
 
 def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path) -> None:
     (tmp_path / "dev.txt").write_text("Ada B-PER\nLovelace I-PER\nwrote O\nin O\nLondon B-LOC\n")
-    items = TAG.items(DEV["tag"].records(tmp_path), {})
+    items = TAG.items(DEV["token_classification"].records(tmp_path), {})
     encoded = TAG.encoded(items, vocab, 5, training=False)
     assert encoded.notes == ["2 words are behind the end of their row, or have no piece; they count as O"]
     assert TAG.predictions(items, encoded, gold_outputs(encoded)) == [["B-PER", "I-PER", "O", "O", "O"]]
@@ -347,7 +367,7 @@ def test_ends_and_single_words_of_entities_are_tags_of_their_own(vocab: Vocab, t
     """BIOES from a file to its score: the second entity is predicted to go on behind its last word."""
     task = Tag(labels=("O", "B-PER", "I-PER", "E-PER", "S-LOC"), scheme="IOBES")
     (tmp_path / "dev.txt").write_text("Ada B-PER\nso I-PER\nLovelace E-PER\nin O\nLondon S-LOC\n\nIt B-PER\nso E-PER\n")
-    items = task.items(DEV["tag"].records(tmp_path), {})
+    items = task.items(DEV["token_classification"].records(tmp_path), {})
     encoded = task.encoded(items, vocab, 24, training=False)
     labels = [[row["labels"][row["labels"] >= 0] for row in rows] for rows in encoded.examples]
     said = torch.eye(5)[torch.from_numpy(np.concatenate([row for rows in labels for row in rows])).long()]
@@ -430,14 +450,16 @@ def test_no_predicted_entity_is_said(scheme: Any, tags: list[str]) -> None:
 def test_no_answer_to_any_question_is_said() -> None:
     items = [Item(str(n), ("q", "text"), (str(n), ["text"], [0])) for n in range(2)]
     silent, some = [Answer("", 1.0, "text")] * 2, [Answer("", 1.0, "text"), Answer("text", 1.0, "text")]
-    assert Span(version=2).notes(items, silent) == ["none of 2 questions gets an answer: all are said to have none"]
-    assert Span(version=2).notes(items, some) == []
+    assert Span(squad_version=2).notes(items, silent) == [
+        "none of 2 questions gets an answer: all are said to have none"
+    ]
+    assert Span(squad_version=2).notes(items, some) == []
 
 
 def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
     """RACE: middle and high."""
     task = replace(CHOOSE, groups={"middle": "middle", "high": "high", "none": "college"})
-    items = task.items(DEV["choose"].records(written(tmp_path, "choose")), {})
+    items = task.items(DEV["multiple_choice"].records(written(tmp_path, "multiple_choice")), {})
     right = ["B", "A", "B", "A"]
     assert [(item.place.split(".")[0], item.gold) for item in items] == [
         *[("high", 1), ("high", 0)],
@@ -465,13 +487,13 @@ def test_first_pieces_of_words() -> None:
     assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
 
 
-@pytest.mark.parametrize("kind", ["classify", "regress", "choose"])
+@pytest.mark.parametrize("kind", ["classification", "regression", "multiple_choice"])
 def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     task = TASKS[kind]
     first, *others = task.items(DEV[kind].records(written(tmp_path, kind)), {})
     short = [replace(item, texts=("Ada", *item.texts[1:])) for item in others]
     items = [replace(first, texts=(TEXT * 2, *first.texts[1:])), *short]
-    rows = "3 of 12" if kind == "choose" else "1 of 3"  # of a question each option is a row
+    rows = "3 of 12" if kind == "multiple_choice" else "1 of 3"  # of a question each option is a row
     assert task.encoded(items, vocab, 24, training=True).notes == [f"{rows} rows are cut to 24 tokens"]
     assert task.encoded(items, vocab, 200, training=True).notes == []
 
@@ -480,7 +502,7 @@ def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) 
 
 
 def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp_path: Path) -> None:
-    items = SPAN.items(DEV["span"].records(written(tmp_path, "span")), {})
+    items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})
     encoded = SPAN.encoded(items, vocab, 20, training=True)
     of_first = [rows[0] for rows, item in zip(encoded.examples, encoded.item_of, strict=True) if item == 0]
     assert len(of_first) > 2
@@ -492,10 +514,10 @@ def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp
 
 
 def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vocab: Vocab, tmp_path: Path) -> None:
-    content = json.loads(FILES["span"]["dev.json"])
+    content = json.loads(FILES["extractive_qa"]["dev.json"])
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 7
     (tmp_path / "dev.json").write_text(json.dumps(content))
-    items = SPAN.items(DEV["span"].records(tmp_path), {})
+    items = SPAN.items(DEV["extractive_qa"].records(tmp_path), {})
     encoded = SPAN.encoded(items, vocab, 40, training=True)
     assert 0 not in encoded.item_of
     assert encoded.notes == [
@@ -517,15 +539,15 @@ def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
 
 
 def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
-    items = SPAN.items(DEV["span"].records(written(tmp_path, "span")), {})[:1]
+    items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})[:1]
     encoded = SPAN.encoded(items, vocab, 100, training=False)
     (outputs,) = gold_outputs(encoded)
     outputs[1]["answer_span"][0, 0] = 10.0
     (answer,) = SPAN.predictions(items, encoded, [outputs])
     assert answer == ("", 2.0, "Babbage")
-    (answer,) = replace(SPAN, threshold=2.0).predictions(items, encoded, [outputs])
+    (answer,) = replace(SPAN, null_score_diff_threshold=2.0).predictions(items, encoded, [outputs])
     assert answer.text == "Babbage"
-    (answer,) = replace(SPAN, version=1).predictions(items, encoded, [outputs])
+    (answer,) = replace(SPAN, squad_version=1).predictions(items, encoded, [outputs])
     assert answer.text == "Babbage"
 
 
@@ -533,10 +555,10 @@ def asked(*golds: list[str]) -> list[Item]:
     return [Item(str(n), ("Who ?", TEXT), (str(n), gold, [0] * len(gold))) for n, gold in enumerate(golds)]
 
 
-@pytest.mark.parametrize("keys", [{}, {"version": 1}, {"version": 1, "languages": {"dev": "en"}}], ids=str)
+@pytest.mark.parametrize("keys", [{}, {"squad_version": 1}, {"squad_version": 1, "languages": {"dev": "en"}}], ids=str)
 def test_each_question_counts_though_all_have_the_same_id(keys: dict[str, Any]) -> None:
     """Merged files have such: three of four answers are right, and the last one is not."""
-    task = Span(**({"version": 2} | keys))
+    task = Span(**({"squad_version": 2} | keys))
     golds = ["Ada", "Ada", "program", "London"]
     items = [Item(f"dev.json:{n}", (f"Who {n} ?", TEXT), ("x", [gold], [0])) for n, gold in enumerate(golds, 1)]
     said = [Answer(text, -5.0, text) for text in ("Ada", "Ada", "program", "Babbage")]
@@ -554,7 +576,7 @@ def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
     said = [Answer("" if none > 0 else best, none, best) for best, none in odds]
     assert SPAN.scores(items, said)["f1"] == 0.75
     task, note = SPAN.fitted("dev", items, said)
-    assert task.threshold == -1.0
+    assert task.null_score_diff_threshold == -1.0
     assert note.startswith(
         "no answer where it is better by more than -1 logits: of all thresholds the best one for f1 on dev"
     )
@@ -570,25 +592,28 @@ def test_where_no_answer_is_the_best_answer_no_question_is_answered() -> None:
     task, _ = SPAN.fitted("dev", items, said)
     assert task.scores(items, said)["f1"] == 0.5
     assert task.scores(items, said)["best_f1_thresh"] == 0.0
-    assert task.threshold == -4.0
+    assert task.null_score_diff_threshold == -4.0
 
 
 def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> None:
-    fixed, items, said = replace(SPAN, threshold=-2.75), asked(["Ada"]), [Answer("Ada", -1.0, "Ada")]
+    fixed, items, said = replace(SPAN, null_score_diff_threshold=-2.75), asked(["Ada"]), [Answer("Ada", -1.0, "Ada")]
     assert fixed.fitted("dev", items, said) == (fixed, "")
     assert fixed.scores(items, said)["f1"] == 0
-    assert replace(SPAN, version=1).fitted("dev", items, said) == (replace(SPAN, version=1), "")
+    assert replace(SPAN, squad_version=1).fitted("dev", items, said) == (replace(SPAN, squad_version=1), "")
     task, note = SPAN.fitted("", [], [])
-    assert (task.threshold, note) == (0.0, "the threshold for no answer is 0: no labelled dev split to choose it on")
+    assert (task.null_score_diff_threshold, note) == (
+        0.0,
+        "the threshold for no answer is 0: no labelled dev split to choose it on",
+    )
 
 
 def unlabelled(folder: Path, number: int) -> list[Item]:
     """The questions of the file, the first of them without the answers."""
-    content = json.loads(FILES["span"]["dev.json"])
+    content = json.loads(FILES["extractive_qa"]["dev.json"])
     for question in content["data"][0]["paragraphs"][0]["qas"][:number]:
         question |= {"answers": [], "is_impossible": False}
     (folder / "dev.json").write_text(json.dumps(content))
-    return SPAN.items(DEV["span"].records(folder), {})
+    return SPAN.items(DEV["extractive_qa"].records(folder), {})
 
 
 def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) -> None:
@@ -608,8 +633,10 @@ def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) 
 
 
 def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab, tmp_path: Path) -> None:
-    task = replace(SPAN, version=1)
-    items = task.items(DEV["span"].records(written(tmp_path, "span")), {})  # the second one is impossible
+    task = replace(SPAN, squad_version=1)
+    items = task.items(
+        DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {}
+    )  # the second one is impossible
     assert [item.gold is None for item in items] == [False, True, False]
     assert set(task.encoded(items, vocab, 40, training=True).item_of) == {0, 2}
     assert task.scores(items, [Answer("Babbage"), Answer("x"), Answer("London")])["f1"] == 1.0

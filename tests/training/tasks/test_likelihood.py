@@ -33,10 +33,10 @@ def by_length(requests: Sequence[Request]) -> list[LogP]:
 
 BOOLQ = Likelihood(
     context="{passage}\nQuestion: {question}?\nAnswer:",
-    options=("no", "yes"),
+    choices=("no", "yes"),
     label="answer",
     labels=("False", "True"),
-    alone="Answer:",
+    unconditional_context="Answer:",
     metrics=("accuracy", "accuracy_unconditional"),
 )
 RAIN = {"passage": "It rains.", "question": "is it dry", "answer": False}
@@ -63,7 +63,7 @@ def test_answers_are_right_beside_what_majority_and_chance_would_be(tmp_path: Pa
 
 
 def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items(tmp_path: Path) -> None:
-    task = Likelihood(context="{q}", options=("{a}",), shots=2, between="; ", seed=3)
+    task = Likelihood(context="{q}", choices=("{a}",), num_fewshot=2, fewshot_delimiter="; ", fewshot_seed=3)
     train = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(9)), split="train")
     found = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(5, 12)))
     asked = task.asked(found, train)
@@ -78,14 +78,14 @@ def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items
 
 
 def test_too_few_examples_are_named_in_one_line(tmp_path: Path) -> None:
-    task = Likelihood(context="{q}", options=("{a}",), shots=2)
+    task = Likelihood(context="{q}", choices=("{a}",), num_fewshot=2)
     train = items(task, tmp_path, {"q": "1", "a": "2"}, split="train")
     with pytest.raises(BadInput, match=r"dev.jsonl:1: 2 examples are asked for, and 1 differ"):
         task.asked(items(task, tmp_path, {"q": "5", "a": "2"}), train)
 
 
 BLIMP = Likelihood(
-    options=("{good}", "{bad}"),
+    choices=("{good}", "{bad}"),
     subset="{UID}",
     metrics=("accuracy", "macro_accuracy", "accuracy_token", "accuracy_character", "accuracy_byte"),
 )
@@ -123,7 +123,7 @@ def test_the_mean_over_subsets_has_an_interval_over_them(tmp_path: Path) -> None
 
 
 def test_areas_have_the_accuracy_of_their_items_and_a_mean(tmp_path: Path) -> None:
-    task = replace(BLIMP, metrics=("macro_accuracy",), area="{term}")
+    task = replace(BLIMP, metrics=("macro_accuracy",), category="{term}")
     right, wrong = {"good": "a", "bad": "a b"}, {"good": "a b", "bad": "a"}
     records = [right | {"UID": "s0"}, right | {"UID": "s0"}, wrong | {"UID": "s1"}, wrong | {"UID": "s2"}]
     found = items(task, tmp_path, *(one | {"term": "b" if one["UID"] == "s2" else "a"} for one in records))
@@ -146,7 +146,7 @@ def test_normalisations_change_who_wins(tmp_path: Path) -> None:
 
 
 def test_the_last_word_is_right_where_all_of_its_tokens_are(tmp_path: Path) -> None:
-    task = Likelihood(context="{context}", options=("{continuation}",), metrics=("last_word", "perplexity"))
+    task = Likelihood(context="{context}", choices=("{continuation}",), metrics=("last_word", "perplexity"))
     found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
     chosen = [Chosen((LogP(-1.0, 2, True),)), Chosen((LogP(-3.0, 1, False, cut=4),))]
     assert task.asked(found).requests[0] == Request("I like", " signs")
@@ -157,7 +157,7 @@ def test_the_last_token_alone_is_another_score_than_the_last_word(tmp_path: Path
     """GPT-2's paper has it so: the other tokens of the word are given."""
     task = Likelihood(
         context="{context}",
-        options=("{continuation}",),
+        choices=("{continuation}",),
         metrics=("last_word", "perplexity", "last_token", "last_token_perplexity"),
     )
     found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
@@ -182,7 +182,7 @@ NGRAM = NGramReader(fit(np.array([1]), np.array([True]), 3), None)  # type: igno
 
 
 def test_options_of_which_the_first_is_never_right_may_be_counted_from_1(tmp_path: Path) -> None:
-    task = Likelihood(context="{q}", options=("{o}",), label="gold")
+    task = Likelihood(context="{q}", choices=("{o}",), label="gold")
     rows = [{"q": f"x{n}", "o": [*"abcd"], "gold": 1 + n % 3} for n in range(6)]
     said = (
         "option 0 is right in none of 6 questions: where the file counts options from 1, give `labels` that do so, as "
@@ -208,7 +208,7 @@ def test_a_task_without_labels_says_that_the_first_option_is_right(tmp_path: Pat
     first = "the task has no `label`: the first option of each question is the right one"
     found = items(BLIMP, tmp_path, pair("a", "a b"))
     assert first in BLIMP.notes(found, BLIMP.chosen(BLIMP.asked(found), by_length), NGRAM)
-    one = Likelihood(context="{q}", options=("{o}",), metrics=("last_word",))
+    one = Likelihood(context="{q}", choices=("{o}",), metrics=("last_word",))
     found = items(one, tmp_path, {"q": "x", "o": "y"})
     assert first not in one.notes(found, one.chosen(one.asked(found), by_length), NGRAM)
 
@@ -225,27 +225,27 @@ def test_an_accuracy_has_the_interval_of_its_binomial(tmp_path: Path) -> None:
 
 def test_a_split_has_texts_of_its_own_in_place_of_the_tasks(tmp_path: Path) -> None:
     """The same question in the columns of another distribution."""
-    task = Likelihood(context="{query}Answer:", options=("{choices}",), label="gold")
+    task = Likelihood(context="{query}Answer:", choices=("{choices}",), label="gold")
     (tmp_path / "dev.jsonl").write_text('{"goal": "open it", "sol1": "pull", "sol2": "push", "label": 1}\n')
-    columns = {"context": "Question: {goal}\nAnswer:", "options": "{sol1} || {sol2}", "label": "label"}
+    columns = {"context": "Question: {goal}\nAnswer:", "choices": "{sol1} || {sol2}", "label": "label"}
     (item,) = task.items(FILES["dev"].records(tmp_path), columns)
     assert task.asked([item]).requests == [
         Request("Question: open it\nAnswer:", " pull"),
         Request("Question: open it\nAnswer:", " push"),
     ]
     assert item.gold == 1
-    with pytest.raises(BadInput, match="columns of a split has text, allowed is context, options"):
+    with pytest.raises(BadInput, match="columns of a split has text, allowed is context, choices"):
         task.items(FILES["dev"].records(tmp_path), {"text": "goal"})
 
 
 def test_examples_without_a_split_to_draw_them_from_are_one_line(tmp_path: Path) -> None:
-    task = Likelihood(context="{q}", options=("{a}",), shots=2)
-    with pytest.raises(BadInput, match="shots is 2, and there is no split train"):
+    task = Likelihood(context="{q}", choices=("{a}",), num_fewshot=2)
+    with pytest.raises(BadInput, match="num_fewshot is 2, and there is no split train"):
         task.asked(items(task, tmp_path, {"q": "5", "a": "2"}))
 
 
 def test_one_continuation_behind_a_context_for_each_option(tmp_path: Path) -> None:
-    task = Likelihood(context="{context_options}", options=("{continuation}",), label="gold")
+    task = Likelihood(context="{context_options}", choices=("{continuation}",), label="gold")
     record = {"context_options": ["So Sarah", "So Maria"], "continuation": "won.", "gold": 1}
     (item,) = items(task, tmp_path, record)
     assert task.asked([item]).requests == [("So Sarah", " won."), ("So Maria", " won.")]
@@ -267,8 +267,8 @@ def test_candidates_take_the_place_of_the_blank(score: Any, wanted: list[Any], t
     blocks = Split(paths=("wsc.txt",), format=Blocks(names=("text", "pronoun", "candidates", "answer")))
     task = Likelihood(
         context="{text}",
-        options=("{candidates}",),
-        separator=",",
+        choices=("{candidates}",),
+        choice_delimiter=",",
         blank="[MASK]",
         label="answer",
         score=score,
@@ -286,11 +286,11 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
     gap = Split(paths=("gap.tsv",), format=Tsv())
     keys: dict[str, Any] = {
         "context": "{Text}",
-        "options": ("{A}", "{B}"),
+        "choices": ("{A}", "{B}"),
         "blank": "{Pronoun}",
         "label": "{Ac} {Bc}",
         "labels": ("TRUE FALSE", "FALSE TRUE"),
-        "skip": ("FALSE FALSE",),
+        "skip_labels": ("FALSE FALSE",),
     }
     task = Likelihood(**keys, blank_at="at")
     records = gap.records(tmp_path)
@@ -315,7 +315,7 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
     ],
 )
 def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
-    task = Likelihood(context="{q}", options=("{o}",), label="gold", **keys)
+    task = Likelihood(context="{q}", choices=("{o}",), label="gold", **keys)
     with pytest.raises(BadInput, match=said):
         items(task, tmp_path, record)
 
@@ -330,7 +330,7 @@ def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str,
     ],
 )
 def test_digits_are_numbers_of_options_or_their_texts_in_all_rows_of_a_split(labels: list[str], golds: Any) -> None:
-    task = Likelihood(options=("{o}",), label="gold")
+    task = Likelihood(choices=("{o}",), label="gold")
     rows = [{"o": ["1", "2", "3"], "gold": label} for label in labels]
     given = Records(rows=list(rows), places=[f"o:{n + 1}" for n in range(3)])
     if isinstance(golds, str):
@@ -341,14 +341,14 @@ def test_digits_are_numbers_of_options_or_their_texts_in_all_rows_of_a_split(lab
 
 
 def test_labels_that_are_named_are_not_taken_for_numbers() -> None:
-    task = Likelihood(options=("{o}",), label="gold", labels=("1", "2", "3"))
+    task = Likelihood(choices=("{o}",), label="gold", labels=("1", "2", "3"))
     records = Records([{"o": ["1", "2", "3"], "gold": "2"}], ["o:1"])
     assert [item.gold for item in task.items(records, {})] == [1]
 
 
 def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
     """A split without the column of the task, for a submission: its first options are not the right ones."""
-    task = Likelihood(context="{q}", options=("{o}",), label="gold", shots=1)
+    task = Likelihood(context="{q}", choices=("{o}",), label="gold", num_fewshot=1)
     rows = [{"q": str(n), "o": ["a", "b"], "gold": 1} for n in range(2)]
     records = Records(rows=list(rows), places=["x:1", "x:2"])
     known, unknown = task.items(records, {}), task.items(records, {"label": ""})
@@ -363,30 +363,30 @@ def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
 
 def test_a_label_that_is_a_list_is_one_line() -> None:
     with pytest.raises(BadInput, match=r"x:1: column gold is \['a', 'b'\], allowed is text"):
-        Likelihood(options=("{o}",), label="gold").items(Records([{"o": ["a", "b"], "gold": ["a", "b"]}], ["x:1"]), {})
+        Likelihood(choices=("{o}",), label="gold").items(Records([{"o": ["a", "b"], "gold": ["a", "b"]}], ["x:1"]), {})
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"options": ()}, "options is"),
+        ({"choices": ()}, "choices is"),
         ({"context": "{q"}, "context is '{q', allowed is a text with columns in braces"),
         ({"context": "{q!r}"}, "context is"),
-        ({"options": ("a", "}")}, "options 1 is"),
+        ({"choices": ("a", "}")}, "choices 1 is"),
         ({"metrics": ("f1",)}, "metrics is 'f1'"),
         ({"metrics": ("macro_accuracy",)}, "subset is ''"),
-        ({"shots": -1}, "shots is -1"),
+        ({"num_fewshot": -1}, "num_fewshot is -1"),
         ({"blank_at": "at"}, "blank_at is 'at'"),
     ],
 )
 def test_keys_that_do_not_fit_are_one_line(keys: Any, said: str) -> None:
-    given: dict[str, Any] = {"options": ("{o}",)}
+    given: dict[str, Any] = {"choices": ("{o}",)}
     with pytest.raises(ValueError, match=said):
         Likelihood(**given | keys)
 
 
 def test_all_metrics_have_a_score(tmp_path: Path) -> None:
-    task = Likelihood(options=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
+    task = Likelihood(choices=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
     found = items(task, tmp_path, pair("a", "a b"))
     assert set(METRICS) <= set(task.scores(found, task.chosen(task.asked(found), by_length)))
 
@@ -402,7 +402,7 @@ def test_all_metrics_have_a_score(tmp_path: Path) -> None:
 )
 def test_what_a_guess_gets_is_of_the_first_metric(metrics: tuple[str, ...], guesses: dict[str, float]) -> None:
     """Beside a perplexity stood the accuracy of the most frequent answer, as if it were its perplexity."""
-    task = Likelihood(options=("{o}",), label="y", subset="{s}", metrics=metrics)
+    task = Likelihood(choices=("{o}",), label="y", subset="{s}", metrics=metrics)
     rows = [{"o": ["a", "b"], "y": 0, "s": "one"}] * 3 + [{"o": ["a", "b"], "y": 1, "s": "two"}]
     items = task.items(Records(rows=list(rows), places=[f"o:{n}" for n in range(4)]), {})
     found = task.scores(items, [Chosen((LogP(-1.0, 1, True), LogP(-2.0, 1, False)))] * 4)

@@ -19,7 +19,7 @@ from training.specs import Encoder, Learned
 from training.tasks import Item, Rank, Split
 
 WORDS = ("ape", "bee", "cat", "dog", "elk", "fox")
-TASK = Rank(text="a", pair="b", label="c", labels=("0", "1"))
+TASK = Rank(text="a", text_pair="b", label="c", labels=("0", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_a_net_learns_which_sentence_is_right(vocab: Vocab) -> None:
         Net(spec, None, vocab),
         TASK,
         {"train": rows(64), "dev": rows(20)},
-        Tuning(peak=3e-3, batch=8, steps=60),
+        Tuning(learning_rate=3e-3, batch_size=8, max_steps=60),
         length=32,
     )
     assert found.scores["dev"]["accuracy"] == 1.0
@@ -93,11 +93,11 @@ def test_a_net_learns_which_sentence_is_right(vocab: Vocab) -> None:
 
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [({"labels": ("1", "1")}, "two, wrong and right"), ({"pair": ""}, "pair is '', allowed is a column")],
+    [({"labels": ("1", "1")}, "two, wrong and right"), ({"text_pair": ""}, "pair is '', allowed is a column")],
 )
 def test_keys_that_do_not_fit_are_one_line(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Rank(**{"text": "a", "pair": "b", "label": "c", "labels": ("0", "1")} | keys)
+        Rank(**{"text": "a", "text_pair": "b", "label": "c", "labels": ("0", "1")} | keys)
 
 
 def test_a_label_out_of_range_is_one_line(tmp_path: Path) -> None:

@@ -30,59 +30,59 @@ from training.tasks import (
 
 CLASSIFY = Classify(text="t", label="y", labels=("no", "yes"))
 KINDS: dict[str, Kinds] = {
-    "classify": CLASSIFY,
-    "regress": Regress(text="t", label="y", least=0, most=5),
-    "rank": Rank(text="t", pair="u", label="y", labels=("0", "1")),
-    "choose": Choose(context="t", options=("o",), label="y", labels=("0", "1")),
-    "tag": Tag(words="t", tags="y", labels=("O", "B-X")),
-    "likelihood": Likelihood(context="{t}", options=("{o}",), label="y"),
-    "likelihood_named": Likelihood(context="{t}", options=("{o}",), label="{y}", labels=("A", "B")),
-    "generate": Generate(prompt="{t}", answer="{y}"),
-    "as_text": as_text(CLASSIFY, "x"),
+    "classification": CLASSIFY,
+    "regression": Regress(text="t", label="y", min_value=0, max_value=5),
+    "ranking": Rank(text="t", text_pair="u", label="y", labels=("0", "1")),
+    "multiple_choice": Choose(context="t", choices=("o",), label="y", labels=("0", "1")),
+    "token_classification": Tag(words="t", tags="y", labels=("O", "B-X")),
+    "loglikelihood_choice": Likelihood(context="{t}", choices=("{o}",), label="y"),
+    "likelihood_named": Likelihood(context="{t}", choices=("{o}",), label="{y}", labels=("A", "B")),
+    "generation": Generate(prompt="{t}", answer="{y}"),
+    "text_to_text": as_text(CLASSIFY, "x"),
     "perplexity": LanguageModelling(text="t"),
 }
 PLAIN: dict[str, Any] = {"t": "it is", "u": "so", "o": ["a", "b"]}
 GOOD: dict[str, Any] = {  # a right row of each kind
-    "classify": PLAIN | {"y": "yes"},
-    "regress": PLAIN | {"y": 2.5},
-    "rank": PLAIN | {"y": 1},
-    "choose": PLAIN | {"y": 0},
-    "tag": PLAIN | {"t": ["it", "is"], "y": ["O", "B-X"]},
-    "likelihood": PLAIN | {"y": 0},
+    "classification": PLAIN | {"y": "yes"},
+    "regression": PLAIN | {"y": 2.5},
+    "ranking": PLAIN | {"y": 1},
+    "multiple_choice": PLAIN | {"y": 0},
+    "token_classification": PLAIN | {"t": ["it", "is"], "y": ["O", "B-X"]},
+    "loglikelihood_choice": PLAIN | {"y": 0},
     "likelihood_named": PLAIN | {"y": "B"},
-    "generate": PLAIN | {"y": "one"},
-    "as_text": PLAIN | {"y": "yes"},
+    "generation": PLAIN | {"y": "one"},
+    "text_to_text": PLAIN | {"y": "yes"},
     "perplexity": PLAIN,
 }
 BAD: list[tuple[str, dict[str, Any], str]] = [  # what makes a row none, and what is said of it
-    ("classify", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
-    ("classify", {"t": None}, "column t is None, allowed is text"),
-    ("classify", {"t": ...}, "has no column t; its columns are u, o, y"),
-    ("regress", {"y": 7}, "y is 7, allowed is a number from 0 to 5"),
-    ("regress", {"y": True}, "y is True, allowed is a number from 0 to 5"),
-    ("rank", {"y": "2"}, "y is '2', allowed is 0 or 1"),
-    ("choose", {"y": 4}, "y is 4, allowed is 0 or 1"),
-    ("choose", {"o": ["a"]}, "the options are ['a'], allowed is two texts or more"),
-    ("choose", {"o": ["a", "b", "c"]}, "has 3 options, labels has 2: 0, 1"),
-    ("tag", {"y": ["O", "B-Z"]}, "a tag is 'B-Z', allowed is O or B-X"),
-    ("tag", {"y": ["O"]}, "y are 1, the words are 2; give each word one tag"),
-    ("likelihood", {"y": 2}, "y is '2', allowed is 0 or 1 or a or b"),
-    ("likelihood", {"o": []}, "has 1 contexts and 0 options; give one of either, or equal"),
+    ("classification", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
+    ("classification", {"t": None}, "column t is None, allowed is text"),
+    ("classification", {"t": ...}, "has no column t; its columns are u, o, y"),
+    ("regression", {"y": 7}, "y is 7, allowed is a number from 0 to 5"),
+    ("regression", {"y": True}, "y is True, allowed is a number from 0 to 5"),
+    ("ranking", {"y": "2"}, "y is '2', allowed is 0 or 1"),
+    ("multiple_choice", {"y": 4}, "y is 4, allowed is 0 or 1"),
+    ("multiple_choice", {"o": ["a"]}, "the options are ['a'], allowed is two texts or more"),
+    ("multiple_choice", {"o": ["a", "b", "c"]}, "has 3 options, labels has 2: 0, 1"),
+    ("token_classification", {"y": ["O", "B-Z"]}, "a tag is 'B-Z', allowed is O or B-X"),
+    ("token_classification", {"y": ["O"]}, "y are 1, the words are 2; give each word one tag"),
+    ("loglikelihood_choice", {"y": 2}, "y is '2', allowed is 0 or 1 or a or b"),
+    ("loglikelihood_choice", {"o": []}, "has 1 contexts and 0 options; give one of either, or equal"),
     ("likelihood_named", {"y": "C"}, "{y} is 'C', allowed is A or B"),
-    ("generate", {"y": [{}]}, "column y is {}, allowed is text"),
-    ("as_text", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
+    ("generation", {"y": [{}]}, "column y is {}, allowed is text"),
+    ("text_to_text", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
     ("perplexity", {"t": 3}, "column t is 3, allowed is text"),
 ]
 HIDDEN: list[tuple[str, Any]] = [  # what stands in the place of an answer that is kept back; ...: nothing does
-    *[("classify", value) for value in (None, "", " ", -1, "-1", float("nan"), ...)],
-    *[("regress", value) for value in (None, "", -1, "-1.0", float("nan"), ...)],
-    *[("rank", value) for value in (None, "", -1, ...)],
-    *[("choose", value) for value in (None, "", -1, ...)],
-    *[("tag", value) for value in (None, ["_", "_"], ["", ""], [None, None], ...)],
-    *[("likelihood", value) for value in (None, "", -1, "-1", ...)],
+    *[("classification", value) for value in (None, "", " ", -1, "-1", float("nan"), ...)],
+    *[("regression", value) for value in (None, "", -1, "-1.0", float("nan"), ...)],
+    *[("ranking", value) for value in (None, "", -1, ...)],
+    *[("multiple_choice", value) for value in (None, "", -1, ...)],
+    *[("token_classification", value) for value in (None, ["_", "_"], ["", ""], [None, None], ...)],
+    *[("loglikelihood_choice", value) for value in (None, "", -1, "-1", ...)],
     *[("likelihood_named", value) for value in (None, "", "-1", ...)],
-    *[("generate", value) for value in (None, "", " ", [], [""], [None], ...)],
-    *[("as_text", value) for value in (None, "", -1, ...)],
+    *[("generation", value) for value in (None, "", " ", [], [""], [None], ...)],
+    *[("text_to_text", value) for value in (None, "", -1, ...)],
 ]
 
 
@@ -92,7 +92,7 @@ def row(kind: str, changes: dict[str, Any]) -> dict[str, Any]:
 
 def task_of(kind: Kinds, format: Any = None, path: str = "f.jsonl") -> TaskFile:
     one = Split(paths=(path,), format=format or Jsonl())
-    return TaskFile(name="x", title="x", source="x", files={"train": one, "dev": one}, task=kind)
+    return TaskFile(name="x", description="x", citation="x", files={"train": one, "dev": one}, task=kind)
 
 
 def written(folder: Path, rows: list[dict[str, Any]]) -> Path:
@@ -139,12 +139,12 @@ def test_an_answer_that_is_kept_back_is_none(kind: str, value: Any, tmp_path: Pa
 
 def test_minus_one_is_a_label_where_the_task_says_so(tmp_path: Path) -> None:
     rows = [PLAIN | {"y": value} for value in (-1, 0, "-1", 1.0)]
-    for task in (replace(CLASSIFY, labels=("-1", "0", "1")), Regress(text="t", label="y", least=-1, most=1)):
+    for task in (replace(CLASSIFY, labels=("-1", "0", "1")), Regress(text="t", label="y", min_value=-1, max_value=1)):
         items, _ = task_of(task).items("dev", written(tmp_path, rows))
-        assert [item.gold for item in items] == ([0, 1, 0, 2] if task.kind == "classify" else [-1, 0, -1, 1])
+        assert [item.gold for item in items] == ([0, 1, 0, 2] if task.kind == "classification" else [-1, 0, -1, 1])
 
 
-@pytest.mark.parametrize("kind", ["choose", "likelihood"])
+@pytest.mark.parametrize("kind", ["multiple_choice", "loglikelihood_choice"])
 @pytest.mark.parametrize("labels", [[1, 1, 2], ["1", "2", "1", "1"], [1, 1, 1, 2, "x"]])
 def test_options_that_are_counted_from_one_are_no_options_counted_from_zero(
     kind: str, labels: list[Any], tmp_path: Path
@@ -158,18 +158,20 @@ def test_options_that_are_counted_from_one_are_no_options_counted_from_zero(
 @pytest.mark.parametrize("odd", [0, 3])
 def test_a_text_among_numbers_of_options_costs_its_row_and_is_named(odd: int, tmp_path: Path) -> None:
     """It cost the whole split."""
-    rows = [row("likelihood", {"y": "b" if number == odd else number % 2}) for number in range(4)]
-    items, records = task_of(KINDS["likelihood"]).items("dev", written(tmp_path, rows))
+    rows = [row("loglikelihood_choice", {"y": "b" if number == odd else number % 2}) for number in range(4)]
+    items, records = task_of(KINDS["loglikelihood_choice"]).items("dev", written(tmp_path, rows))
     assert [item.gold for item in items] == [number % 2 for number in range(4) if number != odd]
     assert records.malformed == [f"f.jsonl:{odd + 1}: y is 'b', allowed is 0 or 1 or a or b"]
 
 
 @pytest.mark.parametrize("labels", [("false", "true"), ("False", "True")])
-@pytest.mark.parametrize("kind", ["classify", "rank", "choose", "likelihood", "as_text"])
+@pytest.mark.parametrize(
+    "kind", ["classification", "ranking", "multiple_choice", "loglikelihood_choice", "text_to_text"]
+)
 def test_booleans_of_json_are_labels(kind: str, labels: tuple[str, str], tmp_path: Path) -> None:
     """`["true", "false"]`, as the file has them, was refused for 'True' and 'False'."""
     task: Any = KINDS[kind]
-    task = as_text(replace(CLASSIFY, labels=labels), "x") if kind == "as_text" else replace(task, labels=labels)
+    task = as_text(replace(CLASSIFY, labels=labels), "x") if kind == "text_to_text" else replace(task, labels=labels)
     rows = [PLAIN | {"y": value} for value in (True, False, "true" if "true" in labels else "True")]
     assert [item.gold for item in task_of(task).items("dev", written(tmp_path, rows))[0]] == [1, 0, 1]
 
@@ -179,9 +181,9 @@ def test_booleans_of_json_are_values_of_a_split(name: str, tmp_path: Path) -> No
     rows = [{"t": str(n), "y": value} for n, value in enumerate((True, False, None))]
     split = Split(paths=("f.jsonl",), format=Jsonl())
     written(tmp_path, rows)
-    assert [one["t"] for one in replace(split, only={"y": (name,)}).records(tmp_path).rows] == ["0"]
-    assert [one["t"] for one in replace(split, without={"y": (name,)}).records(tmp_path).rows] == ["1", "2"]
-    renamed = replace(split, values={"y": {name: "yes"}}).records(tmp_path).rows
+    assert [one["t"] for one in replace(split, include={"y": (name,)}).records(tmp_path).rows] == ["0"]
+    assert [one["t"] for one in replace(split, exclude={"y": (name,)}).records(tmp_path).rows] == ["1", "2"]
+    renamed = replace(split, value_map={"y": {name: "yes"}}).records(tmp_path).rows
     assert [one["y"] for one in renamed] == ["yes", False, None]
 
 
@@ -199,7 +201,7 @@ def test_questions_with_an_empty_answer_are_unlabelled(version: Any, text: str |
     both = {"answers": [*hidden["answers"], {"text": "text", "answer_start": 2}]}
     none = {"answers": [], "is_impossible": True}
     (tmp_path / "f.json").write_text(squad(hidden, both, none))
-    items, _ = task_of(Span(version=version), Squad(), "f.json").items("dev", tmp_path)
+    items, _ = task_of(Span(squad_version=version), Squad(), "f.json").items("dev", tmp_path)
     nothing = None if version == 1 else ("2", [], [])
     assert [item.gold for item in items] == [None, ("1", ["text"], [2]), nothing]
 
@@ -210,7 +212,7 @@ def test_what_says_oddly_whether_a_question_has_an_answer_is_malformed(said: Any
     answers = [{"text": "is", "answer_start": 3}]
     asked = [{"id": "1", "question": "what", "is_impossible": is_none, "answers": answers} for is_none in (False, said)]
     (tmp_path / "f.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "it is so", "qas": [*asked]}]}]}))
-    items, records = task_of(Span(version=2), Squad(), "f.json").items("dev", tmp_path)
+    items, records = task_of(Span(squad_version=2), Squad(), "f.json").items("dev", tmp_path)
     assert [item.gold for item in items] == [("1", ["is"], [3])]
     assert records.malformed == [f"f.json:2: is_impossible is {said!r}, allowed is true or false"]
 
@@ -229,7 +231,7 @@ def test_sentences_of_a_file_without_tags_are_unlabelled(tmp_path: Path) -> None
 
 def test_a_blank_of_a_childrens_book_without_its_answer_is_unlabelled(tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text("1 He sat .\n21 She XXXXX .\t\t\tran|left\n")
-    task = Likelihood(context="{context}", options=("{endings}",), label="answer")
+    task = Likelihood(context="{context}", choices=("{endings}",), label="answer")
     (item,) = task_of(task, Cbt(), "f.txt").items("dev", tmp_path)[0]
     assert (item.texts[0].options, item.gold) == (("ran .", "left ."), None)
 
@@ -245,12 +247,12 @@ def test_a_column_that_a_table_lacks_is_an_error_and_so_is_that_of_train(tmp_pat
     assert item.gold is None
 
 
-@pytest.mark.parametrize("kind", ["classify", "regress", "rank", "as_text"])
+@pytest.mark.parametrize("kind", ["classification", "regression", "ranking", "text_to_text"])
 def test_rows_without_text_are_said(kind: str, tmp_path: Path) -> None:
     rows = [GOOD[kind], row(kind, {"t": " "}), GOOD[kind], row(kind, {"t": ""})]
     items, records = task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
     assert len(items) == 4
-    columns = "t or u" if kind == "rank" else "t"
+    columns = "t or u" if kind == "ranking" else "t"
     assert records.notes == [f"2 of 4 rows have no text in {columns}: f.jsonl:2"]
 
 
@@ -270,7 +272,7 @@ def test_classes_that_train_lacks_are_said() -> None:
     assert never_in_train(tag, *words) == [
         "1 of 2 right answers are never the answer in train, and cannot be learned: 'I-X' (1)"
     ]
-    assert never_learned(Regress(text="t", label="y", least=0, most=1), train) == []
+    assert never_learned(Regress(text="t", label="y", min_value=0, max_value=1), train) == []
 
 
 BLANKS = {

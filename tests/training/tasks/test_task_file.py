@@ -19,7 +19,7 @@ ROWS = [{"t": f"text {n // 2}", "y": "AB-"[n % 3], "lang": ("en", "de")[n % 2]} 
 
 
 def split(**keys: Any) -> Split:
-    return Split(paths=("dev.jsonl",), format=Jsonl(), **({"values": {"y": {"A": "a", "B": "b"}}} | keys))
+    return Split(paths=("dev.jsonl",), format=Jsonl(), **({"value_map": {"y": {"A": "a", "B": "b"}}} | keys))
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_rows_that_belong_to_a_split_and_what_their_values_stand_for(data: Path) -> None:
-    task = TaskFile(name="x", title="x", source="x", files={"dev": split(without={"y": ("-",)})}, task=KIND)
+    task = TaskFile(name="x", description="x", citation="x", files={"dev": split(exclude={"y": ("-",)})}, task=KIND)
     items, records = task.items("dev", data)
     assert (len(items), records.left_out, [item.gold for item in items[:2]]) == (80, 40, [0, 1])
-    found = split(only={"lang": ("de",)}).records(data)
+    found = split(include={"lang": ("de",)}).records(data)
     assert (len(found), found.left_out, found.others) == (60, 0, 60)
     assert {row["lang"] for row in found.rows} == {"de"}
     assert found.places[0] == "dev.jsonl:2"
@@ -40,7 +40,7 @@ def test_rows_that_belong_to_a_split_and_what_their_values_stand_for(data: Path)
 
 def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
     (data / "dev.jsonl").write_text((data / "dev.jsonl").read_text() + "{torn\n")
-    records = split(without={"y": ("-",)}, only={"lang": ("de",)}).records(data)
+    records = split(exclude={"y": ("-",)}, include={"lang": ("de",)}).records(data)
     assert [note.split(" (")[0] for note in records.notes] == [
         "malformed rows are left out: dev.jsonl:121: no JSON",
         "20 of 121 rows are left out, as the task file asks for their values",
@@ -48,7 +48,7 @@ def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("keys", [{}, {"values": {"3": {"A": "a"}}}, {"without": {"3": ("-",)}}])
+@pytest.mark.parametrize("keys", [{}, {"value_map": {"3": {"A": "a"}}}, {"exclude": {"3": ("-",)}}])
 @pytest.mark.parametrize("format", [Tsv(header=False), Csv(header=False)])
 def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
     keys: Any, format: Any, tmp_path: Path
@@ -57,7 +57,7 @@ def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
     rows = [["1", "x", "one", "a"], ["2", "x"], ["3", "x", "two", "b", "more"], ["4"], ["5", "x", "three"]]
     (tmp_path / "in.txt").write_text("".join(("\t" if format.kind == "tsv" else ",").join(row) + "\n" for row in rows))
     files = {"dev": Split(paths=("in.txt",), format=format, columns={"text": "2", "label": "3"}, **keys)}
-    task = TaskFile(name="x", title="x", source="x", files=files, task=KIND)
+    task = TaskFile(name="x", description="x", citation="x", files=files, task=KIND)
     items, records = task.items("dev", tmp_path)
     assert [(item.place, item.texts, item.gold) for item in items] == [
         ("in.txt:1", ("one",), 0),
@@ -74,19 +74,19 @@ def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
 
 
 def test_tenths_share_out_all_rows_and_keep_equal_values_together(data: Path) -> None:
-    parts = [split(tenths=(tenth,), by="t").records(data).rows for tenth in range(10)]
+    parts = [split(folds=(tenth,), fold_by="t").records(data).rows for tenth in range(10)]
     assert sum(map(len, parts)) == len(ROWS)
     texts = [{row["t"] for row in part} for part in parts]
     assert sum(map(len, texts)) == len({row["t"] for row in ROWS})
     assert len([part for part in parts if part]) > 6
-    alone = [len(split(tenths=(tenth,)).records(data)) for tenth in range(10)]
+    alone = [len(split(folds=(tenth,)).records(data)) for tenth in range(10)]
     assert sum(alone) == len(ROWS)
     assert max(alone) < 40
 
 
 def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> None:
     other = Split(paths=("a*.tsv", "b.tsv"), format=Tsv(header=False), columns={"text": "1", "label": "0"})
-    task = TaskFile(name="x", title="x", source="x", files={"dev": split(or_else=(other,))}, task=KIND)
+    task = TaskFile(name="x", description="x", citation="x", files={"dev": split(fallbacks=(other,))}, task=KIND)
     with pytest.raises(BadInput, match=r"task x, dev: .* has no dev\.jsonl and no a\*\.tsv and no b\.tsv"):
         task.items("dev", tmp_path)
     assert at_hand(task, tmp_path) == {"dev": AtHand(is_there=False)}
@@ -105,25 +105,37 @@ def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"steps": 10}, "epochs is '1 epochs and 10 steps', allowed is epochs or steps, one of the two"),
-        ({"epochs": ()}, "epochs is '0 epochs and 0 steps', allowed is epochs or steps, one of the two"),
-        ({"rates": ()}, "rates is [], allowed is one learning rate or more"),
-        ({"warmup": 100}, "warmup is 100, allowed is a share of the steps, or fewer steps than `steps`"),
-        ({"epochs": (), "steps": 10, "warmup": 10}, "warmup is 10, allowed is"),
-        ({"source": " "}, "source is ' ', allowed is where the grid stands"),
+        ({"max_steps": 10}, "epochs is '1 epochs and 10 steps', allowed is epochs or max_steps, one of the two"),
+        ({"epochs": ()}, "epochs is '0 epochs and 0 steps', allowed is epochs or max_steps, one of the two"),
+        ({"learning_rates": ()}, "learning_rates is [], allowed is one learning rate or more"),
+        (
+            {"warmup_steps": 100},
+            "warmup_steps is 100, allowed is a share of the steps, or fewer steps than `max_steps`",
+        ),
+        ({"epochs": (), "max_steps": 10, "warmup_steps": 10}, "warmup_steps is 10, allowed is"),
+        ({"citation": " "}, "citation is ' ', allowed is where the grid stands"),
     ],
 )
 def test_a_grid_that_cannot_be(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match="allowed is") as caught:
-        Grid(**({"rates": (1e-5,), "batches": (16,), "epochs": (3,), "source": "table 1"} | keys))
+        Grid(**({"learning_rates": (1e-5,), "batch_sizes": (16,), "epochs": (3,), "citation": "table 1"} | keys))
     assert said in str(caught.value)
 
 
 def test_cells_of_a_grid() -> None:
-    cells = Grid(rates=(1e-5, 2e-5), batches=(8, 16), epochs=(2, 3), runs=2, clip=0, source="x").cells()
-    assert len({(cell.peak, cell.batch, cell.epochs, cell.seed) for cell in cells}) == 16
-    (cell,) = Grid(rates=(1e-5,), batches=(8,), steps=1_000, warmup=250, schedule="constant", source="x").cells()
-    assert (cell.steps, cell.warmup, cell.schedule) == (1_000, 0.25, "constant")
+    cells = Grid(
+        learning_rates=(1e-5, 2e-5), batch_sizes=(8, 16), epochs=(2, 3), num_seeds=2, max_grad_norm=0, citation="x"
+    ).cells()
+    assert len({(cell.learning_rate, cell.batch_size, cell.epochs, cell.seed) for cell in cells}) == 16
+    (cell,) = Grid(
+        learning_rates=(1e-5,),
+        batch_sizes=(8,),
+        max_steps=1_000,
+        warmup_steps=250,
+        lr_schedule="constant",
+        citation="x",
+    ).cells()
+    assert (cell.max_steps, cell.warmup_ratio, cell.lr_schedule) == (1_000, 0.25, "constant")
 
 
 def test_each_kind_says_how_a_net_is_asked() -> None:
@@ -143,25 +155,27 @@ def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
     """`../../esc` was written outside of the folder of the run."""
     allowed = "allowed is letters, digits, _, - and ., 60 at most, the first one a letter or digit"
     with pytest.raises(ValueError, match=f"^name is {re.escape(repr(name))}, {allowed}$"):
-        TaskFile(name=name, title="x", source="x", files={"dev": split()}, task=KIND)
-    for given in ({"files": {f"dev_{name}/x": split()}}, {"submission": {"dev": f"{name}/x"}}):
-        with pytest.raises(ValueError, match=f"(files|submission.dev) is '.*', {allowed}$"):
-            TaskFile(**{"name": "x", "title": "x", "source": "x", "files": {"dev": split()}, "task": KIND} | given)
+        TaskFile(name=name, description="x", citation="x", files={"dev": split()}, task=KIND)
+    for given in ({"files": {f"dev_{name}/x": split()}}, {"leaderboard_files": {"dev": f"{name}/x"}}):
+        with pytest.raises(ValueError, match=f"(files|leaderboard_files.dev) is '.*', {allowed}$"):
+            TaskFile(
+                **{"name": "x", "description": "x", "citation": "x", "files": {"dev": split()}, "task": KIND} | given
+            )
 
 
-@pytest.mark.parametrize("keys", [{"only": {"lang": ("de",)}}, {"without": {"y": ("-",)}}, {"tenths": (0,)}])
+@pytest.mark.parametrize("keys", [{"include": {"lang": ("de",)}}, {"exclude": {"y": ("-",)}}, {"folds": (0,)}])
 def test_a_submission_is_of_all_rows(keys: Any) -> None:
     """Rows that are left out shifted the answers behind them."""
-    about = {"name": "x", "title": "x", "source": "x", "task": KIND, "submission": {"dev": "x.tsv"}}
-    for one in (split(**keys), split(or_else=(split(**keys),))):
-        with pytest.raises(ValueError, match=r"submission is 'dev', allowed is a split of all rows"):
+    about = {"name": "x", "description": "x", "citation": "x", "task": KIND, "leaderboard_files": {"dev": "x.tsv"}}
+    for one in (split(**keys), split(fallbacks=(split(**keys),))):
+        with pytest.raises(ValueError, match=r"leaderboard_files is 'dev', allowed is a split of all rows"):
             TaskFile(**about, files={"dev": one})
-    assert TaskFile(**about, files={"dev": split()}).submission
+    assert TaskFile(**about, files={"dev": split()}).leaderboard_files
 
 
 def test_a_name_has_letters_of_any_script() -> None:
-    names = {"dev_zh-Hans.2": split(), "test_{each}": split()}
-    assert TaskFile(name="отзывы_1.0-a", title="x", source="x", each=("de",), files=names, task=KIND).name
+    names = {"dev_zh-Hans.2": split(), "test_{variant}": split()}
+    assert TaskFile(name="отзывы_1.0-a", description="x", citation="x", variants=("de",), files=names, task=KIND).name
 
 
 TABLE = Split(paths=("dev.tsv",), format=Tsv())
@@ -172,22 +186,22 @@ TABLE = Split(paths=("dev.tsv",), format=Tsv())
     [
         ("", {}, "dev.tsv has no rows"),
         ("t\ty\n\n", {}, "dev.tsv has no rows"),
-        ("t\ty\n\n", {"tenths": (0,), "only": {"y": ("c",)}}, "dev.tsv has no rows"),
-        ("t\ty\nx\ta\nx\tb\n", {"only": {"y": ("c",)}}, "none of the 2 rows of dev.tsv has the values of `only`"),
-        ("t\ty\nx\ta\n", {"without": {"y": ("a",)}}, "`without` leaves out all 1 rows of dev.tsv"),
+        ("t\ty\n\n", {"folds": (0,), "include": {"y": ("c",)}}, "dev.tsv has no rows"),
+        ("t\ty\nx\ta\nx\tb\n", {"include": {"y": ("c",)}}, "none of the 2 rows of dev.tsv has the values of `include`"),
+        ("t\ty\nx\ta\n", {"exclude": {"y": ("a",)}}, "`exclude` leaves out all 1 rows of dev.tsv"),
     ],
 )
 def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, Any], said: str, tmp_path: Path) -> None:
     """It was said not to be there."""
     (tmp_path / "dev.tsv").write_text(content)
     one = replace(TABLE, **given)
-    task = TaskFile(name="x", title="x", source="x", files={"dev": one}, task=KIND)
+    task = TaskFile(name="x", description="x", citation="x", files={"dev": one}, task=KIND)
     line = f"task x, dev: {said.replace('dev.tsv', str(tmp_path / 'dev.tsv'))}"
     with pytest.raises(BadInput, match=f"^{re.escape(line)}$"):
         task.items("dev", tmp_path)
     assert at_hand(task, tmp_path)["dev"].wrong == line
-    if "only" in given:  # the file of all languages lacks one of them, and the others count
-        task = replace(task, each=("de",), files={"dev_de": replace(one, tenths=())})
+    if "include" in given:  # the file of all languages lacks one of them, and the others count
+        task = replace(task, variants=("de",), files={"dev_de": replace(one, folds=())})
         assert (at_hand(task, tmp_path)["dev_de"].wrong == "") == bool(content.strip("ty\t\n"))
 
 
@@ -195,24 +209,28 @@ def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("t\ty\nx\ta\n")
     found = [
         len(
-            TaskFile(name="x", title="x", source="x", files={"dev": replace(TABLE, tenths=(n,))}, task=KIND).items(
-                "dev", tmp_path
-            )[0]
+            TaskFile(
+                name="x", description="x", citation="x", files={"dev": replace(TABLE, folds=(n,))}, task=KIND
+            ).items("dev", tmp_path)[0]
         )
         for n in range(10)
     ]
     assert sorted(found) == [0] * 9 + [1]
 
 
-@pytest.mark.parametrize("kind", [replace(KIND, text="0", label="1"), Regress(text="0", label="-1", least=0, most=5)])
+@pytest.mark.parametrize(
+    "kind", [replace(KIND, text="0", label="1"), Regress(text="0", label="-1", min_value=0, max_value=5)]
+)
 @pytest.mark.parametrize("format", [Tsv(), Csv()])
 def test_a_first_row_that_is_taken_for_a_header_is_refused(kind: Kinds, format: Tsv | Csv, tmp_path: Path) -> None:
     """Where columns are given by number, nothing said that the first row was lost."""
-    mark, label = ("\t" if format.kind == "tsv" else ","), "a" if kind.kind == "classify" else "3.5"
+    mark, label = ("\t" if format.kind == "tsv" else ","), "a" if kind.kind == "classification" else "3.5"
     (tmp_path / "dev.tsv").write_text(f"good{mark}{label}\nbad{mark}{label}\n")
 
     def items(one: Split, of: Kinds = kind) -> int:
-        return len(TaskFile(name="x", title="x", source="x", files={"dev": one}, task=of).items("dev", tmp_path)[0])
+        return len(
+            TaskFile(name="x", description="x", citation="x", files={"dev": one}, task=of).items("dev", tmp_path)[0]
+        )
 
     one = replace(TABLE, format=format)
     said = (
@@ -224,8 +242,8 @@ def test_a_first_row_that_is_taken_for_a_header_is_refused(kind: Kinds, format: 
     assert items(replace(one, format=replace(format, header=False))) == 2
     (tmp_path / "dev.tsv").write_text(f"t{mark}y\ngood{mark}{label}\nbad{mark}{label}\n")
     assert items(one) == 2
-    assert items(replace(one, values={"1": {"c": "a"}})) == 2
-    if kind.kind == "classify":  # what the labels are called in the file
+    assert items(replace(one, value_map={"1": {"c": "a"}})) == 2
+    if kind.kind == "classification":  # what the labels are called in the file
         (tmp_path / "dev.tsv").write_text(f"good{mark}c\nbad{mark}c\n")
         with pytest.raises(BadInput, match="line 1 is read as a header, and has the label 'c' in column 1"):
-            items(replace(one, values={"1": {"c": "a"}}))
+            items(replace(one, value_map={"1": {"c": "a"}}))

@@ -77,22 +77,22 @@ def test_rows_that_are_cut_are_told(corpus: Path) -> None:
     room = int(np.median(shard.num_tokens_N))
     long = int((shard.num_tokens_N > room).sum())
     assert 0 < long < len(shard)
-    assert TASKS["source"].make(store, Vocab.load(store.vocab_dir), room + 2).notes == (
+    assert TASKS["source_classification"].make(store, Vocab.load(store.vocab_dir), room + 2).notes == (
         f"{long} of {len(shard)} documents are longer than {room} tokens and cut behind these",
     )
-    assert made("follows", corpus).notes == ()
-    (note,) = TASKS["follows"].make(store, Vocab.load(store.vocab_dir), 14).notes
+    assert made("next_sentence", corpus).notes == ()
+    (note,) = TASKS["next_sentence"].make(store, Vocab.load(store.vocab_dir), 14).notes
     assert note.endswith(" pairs have a sentence of more than 5 tokens, cut to those at the seam")
 
 
 def test_source_names_the_sources(corpus: Path) -> None:
-    task = made("source", corpus)
+    task = made("source_classification", corpus)
     assert set(task.classes) == {"topic0", "topic1", "topic2", "topic3"}
     assert task.chance == 0.25
 
 
 def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(corpus: Path) -> None:
-    task, vocab = made("follows", corpus), Vocab.load(corpus / "vocab")
+    task, vocab = made("next_sentence", corpus), Vocab.load(corpus / "vocab")
     store = Store.open(corpus, "test")
     (shard,) = store.shards
     text = [shard.document(i)["ids"].tolist() for i in range(len(shard))]
@@ -107,7 +107,7 @@ def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(cor
 
 def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
     """Second sentences of negative pairs are second sentences of positive ones too."""
-    task = made("follows", corpus)
+    task = made("next_sentence", corpus)
     seconds: dict[int, set[bytes]] = {0: set(), 1: set()}
     for row, label in zip(task.pool.rows + task.test.rows, np.r_[task.pool.label_N, task.test.label_N], strict=True):
         seconds[int(label)].add(row["ids"][row["segments"] == 1].tobytes())
@@ -116,7 +116,7 @@ def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
 
 def test_a_corpus_of_one_source_has_no_source_task_and_says_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"one source, and the task tells two or more apart; leave it out"):
-        made("source", with_test_split(tmp_path / "mini", topics=1))
+        made("source_classification", with_test_split(tmp_path / "mini", topics=1))
 
 
 def test_a_source_of_few_documents_does_not_cost_the_others_their_rows(tmp_path: Path) -> None:
@@ -129,10 +129,10 @@ def test_a_source_of_few_documents_does_not_cost_the_others_their_rows(tmp_path:
     shutil.copy(tmp_path / shard.name, corpus / shard.name)
     manifest = Manifest.load(corpus)
     replace(manifest, shards=(*manifest.shards[:-1], shard)).save(corpus)
-    task = made("source", corpus)
+    task = made("source_classification", corpus)
     assert task.classes == ("many", "some")
     assert len(task.pool) + len(task.test) == 100
 
 
 def test_a_corpus_of_one_source_still_has_pairs(tmp_path: Path) -> None:
-    assert len(made("follows", with_test_split(tmp_path / "mini", topics=1)).test) > 50
+    assert len(made("next_sentence", with_test_split(tmp_path / "mini", topics=1)).test) > 50

@@ -95,7 +95,7 @@ def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, in
     """Window and stride as they are used."""
     trunk = model.spec.model
     if carry and not trunk.mem_len:
-        raise BadInput("this net has no memory to carry along; leave `carry` out")
+        raise BadInput("this net has no memory to carry along; leave `carry_memory` out")
     if carry and stride not in (0, window):
         raise BadInput(f"stride is {stride}, allowed is {window}, the window, where a memory is carried along")
     window = window or min(trunk.longest, MOST_WINDOW, (trunk.reuse_len or MOST_WINDOW) if carry else MOST_WINDOW)

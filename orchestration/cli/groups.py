@@ -1,0 +1,130 @@
+"""Options that several verbs share, as dataclasses: a verb has one parameter for a group, the command line an option
+for each of its fields."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from orchestration.cli import options
+
+WORK = Path("work")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Which text a recipe is made from, and where results are written."""
+
+    scale: options.Scale = ""
+    data: options.Data = None
+    holdout_ratio: options.HoldoutRatio = None
+    output_dir: options.OutputDir = WORK
+
+
+@dataclass(frozen=True)
+class RunOptions(TextOptions):
+    """Which run: its text, its output directory and its seed."""
+
+    seed: options.Seed = None
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a pretraining logs, evaluates, checkpoints and profiles."""
+
+    resume: options.Resume = "allow"
+    log_every: options.LogEvery = None
+    eval_every: options.EvalEvery = None
+    save_every: options.SaveEvery = None
+    profile_steps: options.ProfileSteps = None
+    ray_dashboard: options.RayDashboard = False
+
+    def overrides(self) -> list[str]:
+        """The options as keys of the cluster.
+
+        >>> TrainingOptions(log_every=5, ray_dashboard=True).overrides()
+        ['cluster.log_every=5', 'cluster.ray_dashboard=true']
+        """
+        given = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "resume"}
+        shown = {name: "true" if value is True else value for name, value in given.items()}
+        return [f"cluster.{name}={value}" for name, value in shown.items() if value not in (None, False)]
+
+
+@dataclass(frozen=True)
+class FinetuningOptions:
+    """Values that replace those of the grid of a task; numbers of an option are separated by commas."""
+
+    grid: options.Grid = ""
+    learning_rates: options.LearningRates = ""
+    batch_sizes: options.BatchSizes = ""
+    epochs: options.Epochs = ""
+    max_steps: options.MaxSteps = 0
+    max_seq_length: options.MaxSeqLength = 0
+    frozen_features: options.FrozenFeatures = None
+    num_seeds: options.GridSeeds = None
+    max_train_samples: options.MaxTrainSamples = ""
+
+    def values(self) -> dict[str, Any]:
+        """The options as an evaluation request takes them. BadInput if a number is invalid."""
+        return {
+            "grid": self.grid,
+            "learning_rates": options.numbers("--learning-rates", self.learning_rates, float),
+            "batch_sizes": options.numbers("--batch-sizes", self.batch_sizes, int),
+            "epochs": options.numbers("--epochs", self.epochs, float),
+            "max_steps": self.max_steps,
+            "max_seq_length": self.max_seq_length,
+            "frozen_features": self.frozen_features,
+            "num_seeds": self.num_seeds or 0,
+            "max_train_samples": options.numbers("--max-train-samples", self.max_train_samples, int, least=2),
+        }
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How the answer and the progress are printed."""
+
+    as_json: options.Json = False
+    progress: options.Progress = "auto"
+
+
+@dataclass(frozen=True)
+class JobOptions(OutputOptions):
+    """The same for a verb that can say what it would do."""
+
+    dry_run: options.DryRun = field(default=False)
+
+
+def flattened(verb: Callable[..., int]) -> Callable[..., int]:
+    """The verb as typer reads it: a parameter for each field of its groups.
+
+    >>> def verb(recipe: str, given: TextOptions) -> int: ...
+    >>> list(inspect.signature(flattened(verb)).parameters)
+    ['recipe', 'scale', 'data', 'holdout_ratio', 'output_dir']
+    """
+    parameters = inspect.signature(verb).parameters
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in parameters.items() if dataclasses.is_dataclass(one.annotation)
+    }
+    flat: list[inspect.Parameter] = []
+    for name, one in parameters.items():
+        fields = dataclasses.fields(groups[name]) if name in groups else ()
+        flat += [
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+            for each in fields
+        ]
+        flat += [] if name in groups else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+    @wraps(verb)
+    def called(**given: Any) -> int:
+        made = {
+            name: group(**{each.name: given.pop(each.name) for each in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        return verb(**given, **made)
+
+    called.__signature__ = inspect.Signature(flat, return_annotation=int)  # type: ignore[attr-defined]
+    called.__annotations__ = {one.name: one.annotation for one in flat} | {"return": int}
+    return called

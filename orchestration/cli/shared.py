@@ -1,0 +1,130 @@
+"""What verbs have in common: opening a job, what to check and say first, and the command lines to print next."""
+
+import dataclasses
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestration import environment
+from orchestration.cli.groups import TextOptions
+from orchestration.terminal import waiting
+from preprocessing.credentials import without_credentials
+
+if TYPE_CHECKING:
+    from orchestration.jobs import Flags, Job, Plan
+    from orchestration.launch import JobServer
+
+TYPED = ContextVar[tuple[str, ...]]("TYPED", default=())
+"""The words that `main` was given."""
+
+
+def flags_of(recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any) -> "Flags":
+    """The options that verbs share, as jobs take them."""
+    with waiting("importing"):
+        from orchestration.jobs import Flags
+
+    typed = shlex.join(without_credentials(typed_words()))
+    values: dict[str, Any] = {one.name: getattr(given, one.name) for one in dataclasses.fields(given)}
+    values |= {"data": values["data"] or (), "command_line": typed}
+    return Flags(recipe=recipe, overrides=overrides or (), **values, **more)
+
+
+def open_flags(recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any) -> tuple["Flags", "Job"]:
+    """The shared options, and the job that they describe. BadInput if its parts do not fit together."""
+    flags = flags_of(recipe, overrides, given, **more)
+    from orchestration.jobs import open_job
+
+    with waiting("reading the recipe"):
+        return flags, open_job(flags)
+
+
+def stages_of(job: "Job") -> "Plan":
+    """The stages of a job; looking at a directory of many files takes time."""
+    with waiting("looking at the text"):
+        return job.plan
+
+
+def recognized(job: "Job") -> list[str]:
+    """How a job reads its text, what it ignores in its cluster file, and which tasks will lack text; in lines."""
+    from orchestration.config import without_effect
+
+    with waiting("looking at the text"):
+        few = job.foreseen
+    return [*job.recognised, *few, *without_effect(job.cluster)]
+
+
+def refuse_impossible(job: "Job", resume: str) -> list[str]:
+    """Assumptions about the devices, in lines; checked before anything is made, unless the run is done.
+
+    BadInput if a variable of `env` is unset, ResourceError if GPUs are missing or the run does not fit into memory.
+    """
+    from orchestration import planning
+
+    if job.plan.run.state == "done" and resume != "never":
+        return []
+    environment.resolved(job.cluster.env, os.environ)
+    return planning.refuse_what_cannot_be(job.recipe, job.cluster)
+
+
+def check_beam(job: "Job", given: Sequence[str]) -> None:
+    """Let Beam check the options of a cluster and those after `--`; it is not imported if there are none."""
+    if words := [*job.cluster.beam.arguments, *given]:
+        with waiting("importing Beam"):
+            from pipeline.runners import check_here
+
+        check_here(words)
+
+
+def warn_of_few_rows(job: "Job") -> None:
+    """Log which tasks have too little held-out text."""
+    from orchestration.jobs import hold_out
+
+    with waiting(hold_out.STAGE):
+        hold_out.tasks_without_text(job.plan.corpus, job.recipe.eval_tasks)
+
+
+def job_server(address: str) -> "JobServer":
+    """The jobs of the Ray cluster that --address or the environment names."""
+    with waiting("asking the cluster"):
+        from orchestration.launch import JobServer, server_url
+
+        return JobServer(server_url(address))
+
+
+def typed_command() -> str:
+    """The command line as it was typed, without `--dry-run`."""
+    return shlex.join(typed_words())
+
+
+def typed_words() -> list[str]:
+    """The same as words."""
+    return ["sesame", *(word for word in TYPED.get() if word != "--dry-run")]
+
+
+def command(*words: str) -> str:
+    """A command line of `sesame`; words may contain blanks."""
+    return shlex.join(["sesame", *words])
+
+
+def job_command(verb: str, job: str, address: str, *more: str) -> str:
+    """The command line that applies `verb` to a job of a cluster."""
+    return command(verb, job, *more, *(["--address", address] if address else []))
+
+
+def python_command(code: str) -> str:
+    """The command line that runs a line of Python."""
+    return f"python -c {shlex.quote(code)}"
+
+
+def python_literal(text: str) -> str:
+    """A Python string in double quotes, as the command line has single ones around it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def ui_command(output_dir: Path) -> str:
+    """The command line that shows the runs of a directory."""
+    return command("ui", "--output-dir", str(output_dir))

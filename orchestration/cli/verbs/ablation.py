@@ -1,0 +1,54 @@
+"""sesame ablation"""
+
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.cli import options
+from orchestration.cli.groups import WORK, JobOptions, TextOptions
+from orchestration.cli.shared import flags_of, refuse_impossible, typed_command, ui_command
+from orchestration.terminal import Answer, announce, print_answer, waiting
+
+
+def ablation(
+    name: options.AnyTable = "",
+    overrides: options.Overrides = None,
+    *,
+    cluster: options.ClusterName = "local",
+    scale: options.Scale = "tiny",
+    data: options.Data = None,
+    holdout_ratio: options.HoldoutRatio = None,
+    output_dir: options.OutputDir = WORK,
+    num_seeds: Annotated[
+        int, typer.Option("--num-seeds", metavar="N", min=1, help="Pretrain each row with N seeds.")
+    ] = 3,
+    output: JobOptions,
+) -> int:
+    """Reproduce an ablation table at small scale: pretrain its rows side by side and test the paper's claims."""
+    with waiting("importing"):
+        from orchestration.reports.ablations import tables
+        from orchestration.terminal import views
+
+    if not name:
+        known = tables.TABLES.values()
+        values: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in known}
+        return print_answer(Answer((views.tables(known),), values, ("sesame ablation albert-sp",)), output.as_json)
+    from orchestration.terminal import shown
+
+    compared = tables.named(name)
+    flags = flags_of(name, overrides, TextOptions(scale, data, holdout_ratio, output_dir), cluster=cluster)
+    with waiting("importing Beam"):
+        from orchestration.jobs import ablation as ablation_job
+    with waiting("looking at what there is of its runs"):
+        plan = ablation_job.plan(compared, flags, num_seeds)
+        notes = [note for cell in plan.cells for note in refuse_impossible(cell.job, "allow")]
+    announce((), dict.fromkeys(notes))
+    next_ = ui_command(output_dir)
+    if output.dry_run:
+        lines = [cell.said() for cell in plan.cells]
+        return print_answer(Answer((views.lines(lines),), {"cells": lines}, (typed_command(),)), output.as_json)
+    with shown(output.progress) as report:
+        values = ablation_job.make(plan, report)
+    if not output.as_json:
+        print((plan.stage.folder / ablation_job.PAGE).read_text(encoding="utf-8"))
+    return print_answer(Answer((), values | {"folder": str(plan.stage.folder)}, (next_,)), output.as_json)

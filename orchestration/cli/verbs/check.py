@@ -1,0 +1,33 @@
+"""sesame check"""
+
+import os
+
+from orchestration import environment
+from orchestration.cli import options
+from orchestration.cli.groups import TextOptions
+from orchestration.cli.shared import open_flags
+from orchestration.terminal import Answer, announce, print_answer
+
+
+def check(
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    cluster: options.ClusterName = "local",
+    scale: options.Scale = "",
+    data: options.Data = None,
+    holdout_ratio: options.HoldoutRatio = None,
+    as_json: options.Json = False,
+) -> int:
+    """Validate a recipe on a cluster in under a second, without text and without a GPU."""
+    from orchestration import planning
+    from orchestration.config import remarks, without_effect
+    from orchestration.terminal import views
+
+    flags, job = open_flags(recipe, overrides, TextOptions(scale, data, holdout_ratio), cluster=cluster)
+    workers = job.cluster.count_workers(job.recipe)
+    environment.resolved(job.cluster.env, os.environ)
+    notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
+    announce((), [*without_effect(job.cluster), *remarks(job.recipe, job.cluster)])
+    values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}
+    shown = views.checked(job.recipe, workers, job.cluster.name)
+    return print_answer(Answer((shown, *notes), values, (flags.command("run"),)), as_json)

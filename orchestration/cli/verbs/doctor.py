@@ -1,0 +1,38 @@
+"""sesame doctor"""
+
+import dataclasses
+import os
+
+from orchestration.cli import options
+from orchestration.cli.groups import WORK
+from orchestration.terminal import Answer, print_answer, waiting
+
+
+def doctor(
+    output_dir: options.OutputDir = WORK,
+    cluster: options.ClusterName = "local",
+    port: options.Port = 5000,
+    as_json: options.Json = False,
+) -> int:
+    """Check the environment and suggest fixes: versions, compiler, /dev/shm, disk, ports, Ray, MLflow."""
+    from orchestration.config import load_cluster
+    from orchestration.terminal import doctor as checkup
+    from orchestration.terminal import views
+
+    def ask(address: str) -> str:
+        from orchestration.launch import reachable
+
+        return reachable(address)
+
+    def ask_store(uri: str) -> tuple[str, str]:
+        from orchestration.tracking import examined
+
+        return examined(uri)
+
+    with waiting("looking at this machine"):
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        found = checkup.examine(output_dir, load_cluster(cluster).ray_address, uri, port, ask, ask_store)
+    values = {"findings": [dataclasses.asdict(finding) for finding in found]}
+    exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
+    next_ = ("sesame run bert_base --scale tiny",)
+    return print_answer(Answer((views.findings(found),), values, next_, exit_code), as_json)

@@ -1,0 +1,63 @@
+"""sesame eval"""
+
+from orchestration.cli import options
+from orchestration.cli.groups import FinetuningOptions, JobOptions, RunOptions
+from orchestration.cli.shared import flags_of, typed_command, ui_command
+from orchestration.terminal import Answer, announce, planned, print_answer, waiting
+from preprocessing.errors import SesameError
+
+
+def evaluate(
+    run: options.Run,
+    overrides: options.Overrides = None,
+    *,
+    tasks: options.Tasks = "",
+    csv: options.Csv = None,
+    task_data_dir: options.TaskDataDir = None,
+    baseline: options.Baseline = "none",
+    leaderboard_dir: options.LeaderboardDir = None,
+    checkpoints_every: options.CheckpointsEvery = 0,
+    finetuning: FinetuningOptions,
+    cluster: options.ClusterName = "local",
+    where: RunOptions,
+    output: JobOptions,
+) -> int:
+    """Evaluate a finished run on downstream tasks, each with the grid of its paper; finished trials are kept."""
+    with waiting("importing"):
+        from orchestration.jobs import cluster_of, request, score_plan, stages, subject
+        from orchestration.reports import score_rows, score_values
+        from orchestration.terminal import views
+
+    flags = flags_of(run, overrides, where, cluster=cluster)
+    hardware, net = cluster_of(flags), subject.subject_of(flags)
+    wanted = request.Wanted(
+        tasks=request.asked_for(tasks or ("" if csv else subject.evals_of(flags)), csv or ()),
+        task_data_dir=task_data_dir,
+        for_leaderboard=leaderboard_dir is not None,
+        with_baseline=baseline == "random_init",
+        machine=hardware.engine,
+        **finetuning.values(),
+    )
+    with waiting("reading the files of the tasks"):
+        nets = subject.at_steps(net, checkpoints_every) if checkpoints_every else [net]
+        plan = score_plan.planned if tasks or csv else score_plan.fitting
+        plans = [one for each in nets for one in plan(each, wanted)]
+        score_plan.check_flags(plans, wanted)
+    due = [plan.stage for plan in plans]
+    announce(due, filter(None, dict.fromkeys([*(plan.said for plan in plans), stages.other_values(due)])))
+    if output.dry_run:
+        return print_answer(planned(due, typed_command()), output.as_json)
+    from orchestration.terminal import shown
+
+    with shown(output.progress) as report:
+        report({"stage": "importing PyTorch"})
+        from orchestration.jobs import evaluate as evaluate_stage
+
+        left_out: list[SesameError] = []
+        scores = evaluate_stage.evaluate(net.folder, plans, hardware, report, where.output_dir, left_out)
+        files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
+    values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
+    next_ = (ui_command(where.output_dir), *((flags.command("export"),) if net.corpus else ()))  # of ours
+    code = left_out[0].exit_code if left_out else 0  # of tasks that were begun and have no score
+    shown_ = views.scores(score_rows(scores)), views.examples(scores)
+    return print_answer(Answer(shown_, values, next_, code), output.as_json)

@@ -1,0 +1,46 @@
+"""sesame export"""
+
+from typing import Annotated, Literal
+
+import typer
+
+from orchestration.cli import options
+from orchestration.cli.groups import RunOptions
+from orchestration.cli.shared import flags_of, python_command, python_literal
+from orchestration.terminal import Answer, print_answer, waiting
+
+
+def export(
+    run: options.Run,
+    folder: options.NewFolder,
+    overrides: options.Overrides = None,
+    *,
+    to: Annotated[Literal["hf"], typer.Option(help="Format: that of `from_pretrained` of transformers.")] = "hf",
+    heads: Annotated[bool, typer.Option(help="Export the heads too; without them, AutoModel loads all.")] = True,
+    license: Annotated[str, typer.Option(metavar="ID", help="License of the weights, for the model card.")] = "unknown",
+    push_to_hub: Annotated[
+        str, typer.Option("--push-to-hub", metavar="REPO", help="Also push to this repository of the hub.")
+    ] = "",
+    step: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Export the checkpoint of this step (0: the last one).")
+    ] = 0,
+    where: RunOptions,
+    as_json: options.Json = False,
+) -> int:
+    """Export weights, configuration and tokenizer of a run for `transformers`."""
+    with waiting("importing PyTorch"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import views
+        from training.formats import auto_class
+
+    run_folder = pretrain_stage.run_folder(flags_of(run, overrides, where))
+    with waiting(f"writing {folder}" + (f", then pushing it to {push_to_hub}" if push_to_hub else "")):
+        files, becomes, address = pretrain_stage.export(
+            run_folder, folder, heads=heads, license=license, repo=push_to_hub, step=step
+        )
+    lines = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
+    lines += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
+    auto = auto_class(becomes.split(",")[0])
+    loads = python_command(f"from transformers import {auto}; {auto}.from_pretrained({python_literal(str(folder))})")
+    values = {"folder": str(folder), "files": files, "is": becomes, "auto_class": auto, "pushed": address}
+    return print_answer(Answer((views.lines(lines),), values, (loads,)), as_json)

@@ -1,0 +1,72 @@
+"""sesame generate"""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from orchestration.cli import options
+from orchestration.cli.groups import RunOptions
+from orchestration.cli.shared import flags_of
+from orchestration.terminal import Answer, print_answer, waiting
+
+
+def generate(
+    run: options.Run,
+    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="Prompt text.")],
+    *,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Generate at most N tokens.")
+    ] = 64,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most probable token at each step.")] = False,
+    num_beams: Annotated[int | None, typer.Option("--num-beams", metavar="N", min=1, help="Beam width.")] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="X", help="Divide the logits by X.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="Sample from the N most probable tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(metavar="P", help="Sample from the fewest tokens with total probability P.")
+    ] = None,
+    masked_decoding: Annotated[
+        Literal["", "gibbs", "mask_predict"],
+        typer.Option(metavar="gibbs|mask_predict", help="Fill --max-new-tokens masks, at ___ or after the prompt."),
+    ] = "",
+    novelty: Annotated[
+        bool, typer.Option("--novelty", help="Report which passages stand in the corpus, and where.")
+    ] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override of the trained recipe; repeatable."),
+    ] = None,
+    sample_index: Annotated[
+        int,
+        typer.Option(
+            "--sample-index", metavar="N", min=0, help="Random sample index; equal values reproduce the text."
+        ),
+    ] = 0,
+    where: RunOptions,
+    as_json: options.Json = False,
+) -> int:
+    """Continue each PROMPT with a trained model; an encoder-decoder reads it as source."""
+    with waiting("importing PyTorch"):
+        from orchestration.jobs import sample as sample_stage
+        from orchestration.jobs.subject import folder_of
+        from orchestration.terminal import views
+
+    flags = flags_of(run, overrides, where)
+    folder = folder_of(flags)
+    given = {
+        "greedy": greedy or None,
+        "num_beams": num_beams,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+    }
+    values = {name: value for name, value in given.items() if value is not None}
+    with waiting("generating"):
+        ways: dict[str, Any] = {"masked": masked_decoding, "novelty": novelty}
+        found = sample_stage.sample(
+            folder, prompts, values=values, max_new_tokens=max_new_tokens, seed=sample_index, **ways
+        )
+    lines = [sample_stage.said(one, masked_decoding) for one in found]
+    lines += [sample_stage.novelty_said(one["novelty"]) for one in found if novelty]
+    lines += sample_stage.begins_said(found)
+    next_ = (flags.command("inspect"),) if sample_stage.of_ours(folder) else ()
+    return print_answer(Answer((views.lines(lines),), {"folder": str(folder), "samples": found}, next_), as_json)

@@ -1,0 +1,32 @@
+"""sesame inspect"""
+
+from typing import Annotated
+
+import typer
+
+from orchestration.cli import options
+from orchestration.cli.groups import RunOptions
+from orchestration.cli.shared import flags_of
+from orchestration.terminal import Answer, print_answer, waiting
+
+
+def inspect(
+    run: options.RunOrRecipe,
+    overrides: options.Overrides = None,
+    *,
+    step: Annotated[int, typer.Option(metavar="N", min=0, help="Show the batch of this step.")] = 0,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Show N sequences.")] = 4,
+    where: RunOptions,
+    as_json: options.Json = False,
+) -> int:
+    """Show the decoded training sequences of a step; masked tokens are marked, with their labels."""
+    with waiting("importing"):
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.terminal import inspect as inspection
+
+    flags = flags_of(run, overrides, where)
+    with waiting("making the sequences"):
+        found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
+    values = {"samples": [sample.plain() for sample in found]}
+    next_ = (flags.command("inspect", "--step", str(step + 1)),)
+    return print_answer(Answer((inspection.shown(found),), values, next_), as_json)

@@ -1,0 +1,45 @@
+"""sesame plan"""
+
+from typing import Annotated
+
+import typer
+
+from orchestration.cli import options
+from orchestration.cli.groups import TextOptions
+from orchestration.cli.shared import open_flags
+from orchestration.terminal import Answer, print_answer, refuse
+
+
+def plan(
+    recipe: options.AnyRecipe = "",
+    overrides: options.Overrides = None,
+    cluster: options.ClusterName = "local",
+    budget: Annotated[str, typer.Option(metavar="USD", help="Spend at most this much, e.g. 500usd.")] = "",
+    deadline: Annotated[str, typer.Option(metavar="TIME", help="Finish within this time, e.g. 3d, 12h.")] = "",
+    published: Annotated[
+        bool, typer.Option("--published", help="Compare the planner with published and measured runs.")
+    ] = False,
+    scale: options.Scale = "",
+    as_json: options.Json = False,
+) -> int:
+    """Predict memory per device, time and cost of a run, and suggest faster parallel layouts."""
+    from orchestration import planning
+    from orchestration.terminal import plans
+
+    if budget and deadline:
+        return refuse("plan: --budget and --deadline are both given; give one of them", 2)
+    if published:
+        if recipe or budget or deadline or scale or cluster != "local":
+            return refuse("plan: --published takes no recipe and no other option except --json", 2)
+        runs = list(planning.compared())
+        measured = list(planning.retold())
+        values = {"runs": [run.values() for run in runs], "measured": [run.values() for run in measured]}
+        tables = plans.measured(measured), plans.published(runs)
+        return print_answer(Answer(tables, values, ("sesame plan gpt3_175b --cluster 1024xh100",)), as_json)
+    if not recipe:
+        return refuse("plan: name a recipe (`sesame recipes`), or give --published", 2)
+    flags, job = open_flags(recipe, overrides, TextOptions(scale), cluster=cluster)
+    money = options.amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
+    within = options.amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
+    found = planning.plan(job.recipe, job.cluster, budget=money, deadline_s=within)
+    return print_answer(Answer((plans.shown(found),), found.values(), (flags.command("check"),)), as_json)

@@ -1,0 +1,42 @@
+"""sesame recipes"""
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.cli import options
+from orchestration.cli.shared import command
+from orchestration.terminal import Answer, print_answer
+
+
+def recipes(
+    recipe: options.AnyRecipe = "",
+    overrides: options.Overrides = None,
+    diff: options.OtherRecipe = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the family as a Markdown table.")] = False,
+    scale: options.Scale = "",
+    as_json: options.Json = False,
+) -> int:
+    """List all recipes, show one with its parameter count, or compare two."""
+    from orchestration.config import load, names
+    from orchestration.reports import abstract, family
+    from orchestration.terminal import views
+
+    values: dict[str, Any]
+    if not recipe:
+        found = family.ordered(load(name, scale=scale) for name in names("recipes"))
+        if markdown and not as_json:
+            print(family.markdown(found))
+            return 0
+        more = {one.name: {"oracle": family.oracle(one)} if markdown else {} for one in found}
+        values = {one.name: {**family.row(one), **more[one.name], "hash": one.hash} for one in found}
+        return print_answer(Answer((views.recipes(found),), values, (command("recipes", found[0].name),)), as_json)
+    one = load(recipe, overrides or (), scale)
+    if not diff:
+        values = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.parameters(one)}
+        return print_answer(Answer((views.recipe(one),), values, (command("check", recipe),)), as_json)
+    other = load(diff, scale=scale)
+    lines = abstract(one, other)
+    values = {"from": one.name, "to": other.name, "differences": lines}
+    return print_answer(Answer((views.difference(one, other, lines),), values, (command("check", diff),)), as_json)

@@ -1,0 +1,85 @@
+"""sesame run"""
+
+import typer
+
+from orchestration.cli import options
+from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
+from orchestration.cli.shared import (
+    check_beam,
+    open_flags,
+    recognized,
+    refuse_impossible,
+    stages_of,
+    typed_command,
+    ui_command,
+)
+from orchestration.terminal import Answer, announce, planned, print_answer
+from preprocessing.errors import SesameError
+
+
+def run(
+    context: typer.Context,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    *,
+    cluster: options.ClusterName = "local",
+    where: RunOptions,
+    training: TrainingOptions,
+    task_data_dir: options.TaskDataDir = None,
+    num_seeds: options.NumSeeds = 3,
+    max_train_samples: options.MaxTrainSamples = "",
+    output: JobOptions,
+) -> int:
+    """Run all stages: corpus, training, evaluation. Finished stages are skipped; what has other values is named."""
+    samples = options.numbers("--max-train-samples", max_train_samples, int, least=2)
+    flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster)
+    due = stages_of(job)
+    notes = refuse_impossible(job, training.resume)
+    announce(due, [*recognized(job), *notes])
+    if output.dry_run:
+        check_beam(job, context.obj)
+        return print_answer(planned(due, typed_command()), output.as_json)
+    from orchestration.terminal import shown, views
+
+    with shown(output.progress) as report:
+        report({"stage": "importing Beam"})
+        from orchestration.jobs import corpus as corpus_stage
+
+        manifest = corpus_stage.corpus(job, context.obj, report)
+        report({"stage": "importing PyTorch"})
+        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import ray_stages, request
+        from orchestration.reports import score_rows, score_values
+
+        wanted = request.Wanted(
+            tasks=request.asked_for(job.recipe.eval_tasks),
+            task_data_dir=task_data_dir,
+            num_seeds=num_seeds,
+            max_train_samples=samples,
+            with_baseline=True,
+            machine=job.cluster.engine,
+        )
+        left_out: list[SesameError] = []
+        result, scores = ray_stages.pretrain_and_evaluate(job, training.resume, report, wanted, left_out)
+    written = pretrain_stage.samples_of(job.plan.run.folder)
+    values = {
+        "folder": str(job.plan.run.folder),
+        "corpus": manifest.digest,
+        "result": result,
+        "samples": written,
+        "scores": score_values(scores),
+    }
+    shown_ = (
+        views.card(manifest),
+        views.trained(job.plan.run.folder, result),
+        views.scores(score_rows(scores)),
+        views.samples(written) if written else views.examples(scores),
+    )
+    next_ = (
+        ui_command(where.output_dir),
+        flags.command("inspect"),
+        flags.command("register", "--name", "NAME"),
+        flags.command("export"),
+    )
+    code = left_out[0].exit_code if left_out else 0
+    return print_answer(Answer(shown_, values, next_, code), output.as_json)

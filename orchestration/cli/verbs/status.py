@@ -1,0 +1,20 @@
+"""sesame status"""
+
+import dataclasses
+
+from orchestration.cli import options
+from orchestration.cli.shared import command, job_command, job_server
+from orchestration.terminal import Answer, print_answer
+
+
+def status(job: options.AnyJob = "", address: options.Address = "", as_json: options.Json = False) -> int:
+    """Show the jobs of a cluster, or one of them: its state, when it started, how it ended."""
+    from orchestration.terminal import views
+
+    server = job_server(address)
+    found = [server.job(job)] if job else server.jobs()
+    values = {"address": server.url, "jobs": [dataclasses.asdict(one) for one in found]}
+    next_ = (
+        job_command("logs", found[-1].id, address) if found else command("submit", "bert_base", "--address", server.url)
+    )
+    return print_answer(Answer((views.submitted(found),), values, (next_,)), as_json)

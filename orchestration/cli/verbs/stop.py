@@ -1,0 +1,22 @@
+"""sesame stop"""
+
+from orchestration import environment
+from orchestration.cli import options
+from orchestration.cli.shared import job_command, job_server
+from orchestration.terminal import Answer, print_answer, waiting
+
+
+def stop(job: options.JobId, address: options.Address = "", as_json: options.Json = False) -> int:
+    """Stop a job as SIGTERM does: training writes a checkpoint first, and resumes there when submitted again."""
+    from orchestration.jobs import submission
+    from orchestration.terminal import views
+
+    server = job_server(address)
+    left = server.variable(job, environment.FILE)
+    was_running = server.stop(job)
+    with waiting(f"waiting for {job} to write a checkpoint and end"):
+        ended = server.ended(job)
+    submission.remove_left_for(job, left)
+    line = f"{job}: {ended.status}" + ("" if was_running else ", it had ended before")
+    values = {"job": job, "status": ended.status, "stopped": was_running}
+    return print_answer(Answer((views.lines([line]),), values, (job_command("logs", job, address),)), as_json)

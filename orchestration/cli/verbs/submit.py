@@ -1,0 +1,59 @@
+"""sesame submit"""
+
+import os
+from typing import Annotated, Literal
+
+import typer
+
+from orchestration import environment
+from orchestration.cli import options
+from orchestration.cli.groups import RunOptions
+from orchestration.cli.shared import job_command, open_flags, typed_command
+from orchestration.terminal import Answer, print_answer, waiting
+
+
+def submit(
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    *,
+    address: options.Address = "",
+    stages: Annotated[
+        Literal["run", "train"], typer.Option(help="All stages, or pretraining on a corpus that exists.")
+    ] = "run",
+    cluster: options.ClusterName = "local",
+    where: RunOptions,
+    force: Annotated[bool, typer.Option("--force", help="Submit even if an identical job finished.")] = False,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> int:
+    """Submit a recipe to a running Ray cluster that sees the same --output-dir and --data; once, not twice."""
+    flags, job = open_flags(recipe, overrides, where, cluster=cluster)
+    environment.resolved(job.cluster.env, os.environ)  # what is lacking is said before anything is asked
+    from orchestration.jobs import open_job, submission
+    from orchestration.terminal import views
+
+    with waiting("importing Ray"):
+        from orchestration.launch import JobServer, server_url
+
+        url = server_url(address)
+        with waiting(f"asking {url}"):
+            server = JobServer(url)
+            known = server.jobs()
+            name, done = submission.next_attempt(submission.identity(job, flags, stages), known, force)
+            sent = flags if done else submission.sized(flags, job, server)
+    notes = [] if done else submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
+    if not dry_run:
+        submission.remove_left(job.out, known)
+    command = submission.command(sent, stages)
+    values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run), "notes": notes}
+    logs = job_command("logs", name, address)
+    if done:
+        line = f"{name} finished before, nothing is sent; --force sends it again"
+        return print_answer(Answer((views.lines([line]),), values, (logs,)), as_json)
+    if dry_run:
+        line = f"would send {name}: {command}"
+        return print_answer(Answer((views.lines([line, *notes]),), values, (typed_command(),)), as_json)
+    with waiting(f"sending {name}"), submission.sent_environment(job, name) as variables:
+        server.submit(name, command, variables)
+    next_ = (f"{logs} --follow", *(job_command(verb, name, address) for verb in ("status", "stop")))
+    return print_answer(Answer((views.lines([f"{name}: sent to {url}", *notes]),), values, next_), as_json)

@@ -1,0 +1,43 @@
+"""sesame train"""
+
+from orchestration.cli import options
+from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
+from orchestration.cli.shared import (
+    open_flags,
+    recognized,
+    refuse_impossible,
+    stages_of,
+    typed_command,
+    ui_command,
+    warn_of_few_rows,
+)
+from orchestration.terminal import Answer, announce, planned, print_answer
+
+
+def train(
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    *,
+    cluster: options.ClusterName = "local",
+    run: RunOptions,
+    training: TrainingOptions,
+    output: JobOptions,
+) -> int:
+    """Pretrain with Ray and DeepSpeed on a corpus that exists; resume by itself from the latest checkpoint."""
+    flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], run, cluster=cluster)
+    due = stages_of(job)[2:]
+    notes = refuse_impossible(job, training.resume)
+    announce(due, [*recognized(job), *notes])
+    if output.dry_run:
+        return print_answer(planned(due, typed_command()), output.as_json)
+    from orchestration.terminal import shown, views
+
+    warn_of_few_rows(job)
+    with shown(output.progress) as report:
+        report({"stage": "importing"})
+        from orchestration.jobs import pretrain as pretrain_stage
+
+        result = pretrain_stage.train(job, training.resume, report)
+    values = {"folder": str(job.plan.run.folder)} | result
+    next_ = (flags.command("eval"), flags.command("inspect"), ui_command(run.output_dir))
+    return print_answer(Answer((views.trained(job.plan.run.folder, result),), values, next_), output.as_json)
