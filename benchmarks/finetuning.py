@@ -70,7 +70,11 @@ def theirs(folder: Path, examples: Sequence[Example]) -> Times:
     net = hf.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
     tokenizer = hf.AutoTokenizer.from_pretrained(folder)
     rows = [
-        {"input_ids": row["ids"].tolist(), "token_type_ids": row["segments"].tolist(), "labels": int(row["label"])}
+        {
+            "input_ids": row["input_ids"].tolist(),
+            "token_type_ids": row["token_type_ids"].tolist(),
+            "labels": int(row["label"]),
+        }
         for (row,) in examples
     ]
     about = hf.TrainingArguments(
@@ -130,7 +134,7 @@ def compare(size: str, data: Path, rows: int, rounds: int) -> dict[str, Any]:
         }
         for name, at in kinds.items()
     }
-    return {"size": size, "rows": len(examples), "tokens": sum(len(row["ids"]) for (row,) in examples), **times}
+    return {"size": size, "rows": len(examples), "tokens": sum(len(row["input_ids"]) for (row,) in examples), **times}
 
 
 def main() -> None:

@@ -125,12 +125,12 @@ def examples_of(name: str, batch: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of a padded batch as transformers' nets take them; a decoder's shift is its own."""
     from benchmarks.step import inside, labels_of
 
-    columns = {"input_ids": batch["ids"], "attention_mask": inside(batch), "labels": labels_of(batch)}
+    columns = {"input_ids": batch["input_ids"], "attention_mask": inside(batch), "labels": labels_of(batch)}
     if name.startswith("gpt2"):
-        columns = {"input_ids": batch["ids"], "labels": batch["ids"]}
-    if "pair_label" in batch:
-        columns |= {"token_type_ids": batch["segments"], "next_sentence_label": batch["pair_label"]}
-    return [{key: values[row] for key, values in columns.items()} for row in range(len(batch["ids"]))]
+        columns = {"input_ids": batch["input_ids"], "labels": batch["input_ids"]}
+    if "next_sentence_label" in batch:
+        columns |= {"token_type_ids": batch["token_type_ids"], "next_sentence_label": batch["next_sentence_label"]}
+    return [{key: values[row] for key, values in columns.items()} for row in range(len(batch["input_ids"]))]
 
 
 def their_seconds(net: Any, examples: Sequence[dict[str, Any]], sizes: Sizes) -> tuple[str, float]:

@@ -125,14 +125,14 @@ def measure() -> list[dict[str, Any]]:
     plain = Sampling(packing=SEGMENTS["packed sentences"], masking=Nothing(), objective=Shift())
     packed = Rows(small, vocab, plain, LENGTH)
     rows = [packed.row(0, sample) for sample in range(BATCH)]
-    num_tokens = sum(len(row["ids"]) for row in rows)
+    num_tokens = sum(len(row["input_ids"]) for row in rows)
     for name, (choose, rewrite) in OBJECTIVES.items():
         note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, choose, rewrite, rows, vocab))
     for name, segment in SEGMENTS.items():
         made = Rows(small, vocab, Sampling(packing=segment, masking=Words(), objective=Cloze()), LENGTH)
         made.count(0)
         note(f"whole rows 256 x 512, words: {name}", BATCH * LENGTH, partial(make_rows, made))
-    labelled = [row | {"labels": row["ids"]} for row in rows]
+    labelled = [row | {"labels": row["input_ids"]} for row in rows]
     note("collate 256 x 512: unpadded", num_tokens, lambda: unpadded(labelled))
     note("collate 256 x 512: padded", num_tokens, lambda: padded(labelled, LENGTH, pad=0))
     for name, segment in SEGMENTS.items():

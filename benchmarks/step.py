@@ -62,9 +62,9 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
         special_S = np.zeros(raw_length, dtype=bool)
         special_S[[0, raw_length // 2, -1]] = recipe.model.kind in ("encoder", "twin")
         row: Row = {
-            "ids": ids_S,
-            "segments": (np.arange(raw_length) > raw_length // 2).astype(np.int8),
-            "special": special_S,
+            "input_ids": ids_S,
+            "token_type_ids": (np.arange(raw_length) > raw_length // 2).astype(np.int8),
+            "special_tokens_mask": special_S,
             "word_starts": np.ones(raw_length, dtype=bool),
         }
         wanted = recipe.masking.needs | objective.needs  # of what rows have on demand
@@ -72,7 +72,7 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
         made = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
         row |= {name: column for name, column in made.items() if name in wanted}
         if any(isinstance(loss, PairLabel) for loss in recipe.losses):
-            row["pair_label"] = rng.integers(2)
+            row["next_sentence_label"] = rng.integers(2)
         rows.append(objective(row | {"hits": recipe.masking(row, rng)}, vocab, rng))
     return rows
 
@@ -108,7 +108,7 @@ def their_step(nets: Sequence[Any], loss: Callable[[], Tensor]) -> Step:
 
 def labels_of(batch: dict[str, Tensor]) -> Tensor:
     """The answers [B, S] of a padded batch, IGNORE where nothing is asked."""
-    label_BS = torch.full_like(batch["ids"], IGNORE)
+    label_BS = torch.full_like(batch["input_ids"], IGNORE)
     label_BS.view(-1)[batch["targets_at"]] = batch["targets"]
     return label_BS
 
@@ -123,16 +123,18 @@ def their_loss(name: str, nets: Sequence[Any], batch: dict[str, Tensor]) -> Call
     mask = {"attention_mask": inside(batch)}
     if name.startswith(("bert", "albert")):
         label = "next_sentence_label" if name.startswith("bert") else "sentence_order_label"
-        pair = {label: batch["pair_label"]} if "pair_label" in batch else {}
+        pair = {label: batch["next_sentence_label"]} if "next_sentence_label" in batch else {}
         return lambda: (
-            net(input_ids=batch["ids"], token_type_ids=batch["segments"], labels=label_BS, **mask, **pair).loss
+            net(
+                input_ids=batch["input_ids"], token_type_ids=batch["token_type_ids"], labels=label_BS, **mask, **pair
+            ).loss
         )
     if name.startswith("gpt2"):
-        ids_BS = torch.cat([batch["ids"], label_BS[:, -1:]], dim=1)  # it shifts by itself
+        ids_BS = torch.cat([batch["input_ids"], label_BS[:, -1:]], dim=1)  # it shifts by itself
         return lambda: net(input_ids=ids_BS, labels=ids_BS).loss
     if name.startswith("t5"):
-        source = {"input_ids": batch["source_ids"], "attention_mask": inside(batch, "source_")}
-        return lambda: net(**source, decoder_input_ids=batch["ids"], labels=label_BS).loss
+        source = {"input_ids": batch["source_input_ids"], "attention_mask": inside(batch, "source_")}
+        return lambda: net(**source, decoder_input_ids=batch["input_ids"], labels=label_BS).loss
     if name.startswith("xlnet"):
         return _xlnet_loss(net, batch)
     return _electra_loss(nets, batch, label_BS, mask)
@@ -140,7 +142,7 @@ def their_loss(name: str, nets: Sequence[Any], batch: dict[str, Tensor]) -> Call
 
 def _xlnet_loss(net: Any, batch: dict[str, Tensor]) -> Callable[[], Tensor]:
     rank_BS, reach_BS = batch["rank"], batch["reach"]
-    rows, length = batch["ids"].shape
+    rows, length = batch["input_ids"].shape
     hidden_BSS = (rank_BS[:, None, :] > reach_BS[:, :, None]).float()
     num = len(batch["targets"]) // rows
     at_BM = batch["targets_at"].view(rows, num) % length
@@ -148,7 +150,11 @@ def _xlnet_loss(net: Any, batch: dict[str, Tensor]) -> Callable[[], Tensor]:
     target_BM = batch["targets"].view(rows, num)
     return lambda: (
         net(
-            input_ids=batch["ids"], perm_mask=hidden_BSS, target_mapping=mapping_BMS, labels=target_BM, use_mems=False
+            input_ids=batch["input_ids"],
+            perm_mask=hidden_BSS,
+            target_mapping=mapping_BMS,
+            labels=target_BM,
+            use_mems=False,
         ).loss
     )
 
@@ -161,12 +167,12 @@ def _electra_loss(
     asked_BS = label_BS != IGNORE
 
     def loss() -> Tensor:
-        common = mask | {"token_type_ids": batch["segments"]}
-        output = generator(input_ids=batch["ids"], labels=label_BS, **common)
+        common = mask | {"token_type_ids": batch["token_type_ids"]}
+        output = generator(input_ids=batch["input_ids"], labels=label_BS, **common)
         with torch.no_grad():
             noise = torch.rand_like(output.logits[asked_BS]).log_().neg_().log_().neg_()
             sample_M = (output.logits[asked_BS] + noise).argmax(-1)
-        original_BS = torch.where(asked_BS, label_BS, batch["ids"])
+        original_BS = torch.where(asked_BS, label_BS, batch["input_ids"])
         seen_BS = original_BS.masked_scatter(asked_BS, sample_M)
         replaced_BS = (seen_BS != original_BS).long()
         return output.loss + 50 * discriminator(input_ids=seen_BS, labels=replaced_BS, **common).loss
@@ -226,7 +232,7 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
     weights = {loss.kind: loss.weight for loss in recipe.losses}
     ours, other = our_step(model, flat, weights), their_step(nets, their_loss(name, nets, dense))
     mine, its, ratio = turns(ours, other, rounds)
-    tokens = sum(len(row["ids"]) + len(row.get("source_ids", ())) for row in rows)
+    tokens = sum(len(row["input_ids"]) + len(row.get("source_input_ids", ())) for row in rows)
     return {
         "recipe": name,
         "rows": num_rows,

@@ -8,14 +8,14 @@ from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints
 
 
 def unpadded(rows: Sequence[Row]) -> Batch:
-    """Rows end to end: ids, positions and segments are [T]; not one position is spent on padding.
+    """Rows end to end: input_ids, positions and token_type_ids are [T]; not one position is spent on padding.
 
-    >>> row = {"ids": np.array([5, 6, 7]), "segments": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
+    >>> row = {"input_ids": np.array([5, 6, 7]), "token_type_ids": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
     >>> batch = unpadded([row, row])
     >>> batch["positions"].tolist(), batch["targets_at"].tolist(), batch["targets"].tolist()
     ([0, 1, 2, 0, 1, 2], [1, 4], [9, 9])
     """
-    lengths_B, first_at_B = _rows_of(rows, "ids")
+    lengths_B, first_at_B = _rows_of(rows, "input_ids")
     labels_T = np.concatenate([row["labels"] for row in rows])
     targets_at_M = np.flatnonzero(labels_T != IGNORE)
     batch = _end_to_end(rows, "") | {
@@ -24,8 +24,8 @@ def unpadded(rows: Sequence[Row]) -> Batch:
         "targets_at": targets_at_M,
         "targets": labels_T[targets_at_M].astype(np.int64),
     }
-    if "source_ids" in rows[0]:
-        batch |= _end_to_end(rows, "source_") | {"source_lengths": _rows_of(rows, "source_ids")[0]}
+    if "source_input_ids" in rows[0]:
+        batch |= _end_to_end(rows, "source_") | {"source_lengths": _rows_of(rows, "source_input_ids")[0]}
     for name in PER_ROW:
         if name in rows[0]:
             batch[name] = np.array([row[name] for row in rows], np.float32 if name == "value" else np.int64)
@@ -60,16 +60,16 @@ def padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
 
     Where rows have a source, both sides are only as wide as their longest row: answers are often much shorter.
 
-    >>> row = {"ids": np.array([5, 6]), "segments": np.zeros(2), "labels": np.array([9, IGNORE])}
+    >>> row = {"input_ids": np.array([5, 6]), "token_type_ids": np.zeros(2), "labels": np.array([9, IGNORE])}
     >>> batch = padded([row, row], length=3, pad=0)
-    >>> batch["ids"].tolist(), batch["targets_at"].tolist()
+    >>> batch["input_ids"].tolist(), batch["targets_at"].tolist()
     ([[5, 6, 0], [5, 6, 0]], [0, 3])
     """
     flat = unpadded(rows)
-    longest = max(len(row[side]) for row in rows for side in ("ids", "source_ids") if side in row)
+    longest = max(len(row[side]) for row in rows for side in ("input_ids", "source_input_ids") if side in row)
     if longest > length:
         raise ValueError(f"a row of {longest} tokens does not fit a batch of length {length}")
-    if "source_ids" not in flat:
+    if "source_input_ids" not in flat:
         return flat | _rectangles(flat, "", length, pad)
     width, source_width = int(flat["lengths"].max()), int(flat["source_lengths"].max())
     return flat | _rectangles(flat, "", width, pad) | _rectangles(flat, "source_", source_width, pad)
@@ -101,4 +101,4 @@ def _filling(name: str, length: int, pad: int) -> np.ndarray | np.generic:
     """What stands at the places of a padded row, one for each place or one for all, that no token has."""
     if name == "positions":
         return np.arange(length)
-    return np.int64({"ids": pad, "rank": UNSEEN, "reach": -1}.get(name, 0))
+    return np.int64({"input_ids": pad, "rank": UNSEEN, "reach": -1}.get(name, 0))

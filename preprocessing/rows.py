@@ -112,7 +112,7 @@ class Rows:
         i = number - int(copy.end_K[k]) + len(plan)
         row = self.sampling.packing.row(plan, i, shard, self.vocab, self._wanted)
         if "counts" in self._wanted:
-            row["counts"] = self._counts_V[row["ids"]]
+            row["counts"] = self._counts_V[row["input_ids"]]
         if "stream" in self._wanted:
             row["stream"] = self._stream_T
         draws = self._masking.at(self._turn(epoch), sample)

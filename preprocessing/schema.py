@@ -13,33 +13,33 @@ Document, one row of a shard (Arrow):
   key               fixed_size_binary(16)   xxh3-128 of the cleaned text, big-endian; a shard is sorted by it
 
 Row, one training sample, a dict of arrays over S (special tokens are in):
-  ids               int32 [S]
-  segments          int8  [S]   token types, from 0 up: two in pairs of texts, more where a rewrite numbers them anew
-  special           bool  [S]   True at [CLS], [SEP], <s>, </s>, end-of-text
+  input_ids         int32 [S]
+  token_type_ids    int8  [S]   from 0 up: two in pairs of texts, more where an objective numbers them anew
+  special_tokens_mask  bool [S]   True at [CLS], [SEP], <s>, </s>, end-of-text
   word_starts       bool  [S]   True at each special token and at the first token after one: no word crosses [SEP]
-  sentence_starts   bool  [S]   the same for sentences; only where the rewrite needs them
+  sentence_starts   bool  [S]   the same for sentences; only where the objective needs them
   unit_starts       bool  [S]   the same for phrases and the words outside of them; only where the corpus has units
-  counts            int64 [S]   how often the corpus has this token; only where the choice needs it
-  stream            uint  [T]   the tokens of a shard: an input of the rewrite, not kept in the row
-  pair_label        int8  []    1 = the second segment is not the next one (random, or swapped), IGNORE = not predicted
-  hits              int32 [S]   0 = not chosen, k = part of the k-th chosen unit (token, word or span); from choose
-  labels            int32 [S]   the token to predict at this position, or IGNORE; from rewrite
+  counts            int64 [S]   how often the corpus has this token; only where the masking needs it
+  stream            uint  [T]   the tokens of a shard: an input of the objective, not kept in the row
+  next_sentence_label  int8 []  1 = the second segment is not the next one (random, or swapped), IGNORE = not predicted
+  hits              int32 [S]   0 = not chosen, k = part of the k-th chosen unit (token, word or span); from the masking
+  labels            int32 [S]   the token to predict at this position, or IGNORE; from the objective
   positions         int32 [S]   optional: where each token stands, when that is not its place in the row
   languages         int8  [S]   optional: number of its language
   rank, reach       int32 [S]   optional: attention mask. i attends to j where rank[j] <= reach[i], and to itself
-  source_ids        int32 [U]   optional: what an encoder reads while ids, labels and so on are those of a decoder
+  source_input_ids  int32 [U]   optional: what an encoder reads while input_ids, labels and so on are those of a decoder
   source_positions, source_languages   the same for these
   source_seen       bool  [U]   optional: False where the decoder may not attend
 
-Batch, arrays for the model. Padded: ids, positions, segments are [B, S]. Unpadded: [T], rows end to end.
-  ids, positions, segments   int64
+Batch, arrays for the model. Padded: input_ids, positions, token_type_ids are [B, S]. Unpadded: [T], rows end to end.
+  input_ids, positions, token_type_ids   int64
   languages, rank, reach     int64, only where the rows have them; rank is UNSEEN at padding
   lengths           int32 [B]   tokens of each row
   first_at          int64 [B]   flat index of each row's first token
   targets_at        int64 [M]   flat index of each position that has a label
   targets           int64 [M]   its label
-  pair_label        int64 [B]   only where the rows have one
-  source_ids, source_positions, source_languages, source_seen   like ids, [B, U] or the rows end to end
+  next_sentence_label  int64 [B]   only where the rows have one
+  source_input_ids, source_positions, source_languages, source_seen   like input_ids, [B, U] or the rows end to end
   source_lengths    int32 [B]   only where there is a source
   label, value, start, stop, option, right   [B]   only where the rows have them: of a task (training/finetuning)
   slot              int64 []    only for trunks with a memory: which of the memories this micro-batch goes on with
@@ -57,10 +57,10 @@ IGNORE: Final = -100
 UNSEEN: Final = np.iinfo(np.int32).max
 """The rank of a position that no token attends to."""
 
-PER_TOKEN: Final = ("ids", "segments", "positions", "languages", "rank", "reach")
+PER_TOKEN: Final = ("input_ids", "token_type_ids", "positions", "languages", "rank", "reach")
 """Columns of a row with a number for each token that the model reads."""
 
-PER_ROW: Final = ("pair_label", "label", "value", "start", "stop", "option", "right")
+PER_ROW: Final = ("next_sentence_label", "label", "value", "start", "stop", "option", "right")
 """Columns of a row with one number; `value` is float32 in a batch, the others are int64."""
 
 SPLITS: Final = ("train", "validation", "test")

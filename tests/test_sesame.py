@@ -266,7 +266,7 @@ def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Sessio
 def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Session) -> None:
     batch = bert.batch(step=3)
     assert len(batch["lengths"]) == 32
-    assert int(batch["lengths"].sum()) == len(batch["ids"])
+    assert int(batch["lengths"].sum()) == len(batch["input_ids"])
     first = bert.examples(step=3, count=1)[0]
     assert len(first.tokens) == int(batch["lengths"][0])
     scores = bert.model()(batch)

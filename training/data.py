@@ -127,7 +127,7 @@ class Loader:
 
     def _micro(self, samples: Sequence[Row], length: int, num_rows: int) -> list[Batch]:
         """This worker's rows, of `num_rows` in all, as micro-batches."""
-        tokens = 2 * length if "source_ids" in samples[0] else length  # neither side is longer than `length`
+        tokens = 2 * length if "source_input_ids" in samples[0] else length  # neither side is longer than `length`
         count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_batch_tokens // tokens), self.world)
         parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
         if self.machine.padding == "padded":

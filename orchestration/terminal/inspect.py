@@ -40,7 +40,11 @@ class Sample:
     def plain(self) -> dict[str, Any]:
         """As JSON tells it."""
         kept = {"step": self.step, "row": self.number, "tokens": self.tokens, "labels": self.labels}
-        more = {"pair_label": self.pair_label, "source": self.source, "attention_mask": self.attention_mask or None}
+        more = {
+            "next_sentence_label": self.pair_label,
+            "source": self.source,
+            "attention_mask": self.attention_mask or None,
+        }
         return kept | {name: value for name, value in more.items() if value is not None}
 
 
@@ -60,22 +64,22 @@ def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
 
 def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
     """The rows of an unpadded batch: ids [S], targets [S] (-1 where nothing is predicted), and what else they have."""
-    target_T = np.full(len(batch["ids"]), -1)
+    target_T = np.full(len(batch["input_ids"]), -1)
     target_T[batch["targets_at"]] = batch["targets"]
     source_end_B = np.cumsum(batch.get("source_lengths", ()), dtype=np.int64)
     for number, (first, length) in enumerate(zip(batch["first_at"], batch["lengths"], strict=True)):
         here = slice(int(first), int(first) + int(length))
-        row: dict[str, Any] = {name: batch[name][here] for name in ("ids", "rank", "reach") if name in batch}
-        if "pair_label" in batch:
-            row["pair_label"] = batch["pair_label"][number]
-        if "source_ids" in batch:
+        row: dict[str, Any] = {name: batch[name][here] for name in ("input_ids", "rank", "reach") if name in batch}
+        if "next_sentence_label" in batch:
+            row["next_sentence_label"] = batch["next_sentence_label"][number]
+        if "source_input_ids" in batch:
             end = int(source_end_B[number])
-            row["source_ids"] = batch["source_ids"][end - int(batch["source_lengths"][number]) : end]
+            row["source_input_ids"] = batch["source_input_ids"][end - int(batch["source_lengths"][number]) : end]
         yield row | {"targets": target_T[here]}
 
 
 def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> Sample:
-    ids, targets = row["ids"].tolist(), row["targets"].tolist()
+    ids, targets = row["input_ids"].tolist(), row["targets"].tolist()
     return Sample(
         step=step,
         number=number,
@@ -86,15 +90,17 @@ def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
         special=[token in vocab.special_ids for token in ids],
         is_causal=is_causal,
         pair_label=_label(row),
-        source=[vocab.piece(token) for token in row["source_ids"].tolist()] if "source_ids" in row else None,
-        source_texts=tuple(text_of(vocab, token) for token in row.get("source_ids", np.array(())).tolist()),
+        source=[vocab.piece(token) for token in row["source_input_ids"].tolist()]
+        if "source_input_ids" in row
+        else None,
+        source_texts=tuple(text_of(vocab, token) for token in row.get("source_input_ids", np.array(())).tolist()),
         attention_mask=attention_mask(row),
     )
 
 
 def _label(row: dict[str, Any]) -> int | None:
     """Of a pair, None where it has none or none is predicted."""
-    label = int(row.get("pair_label", IGNORE))
+    label = int(row.get("next_sentence_label", IGNORE))
     return None if label == IGNORE else label
 
 

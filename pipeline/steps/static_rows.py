@@ -30,17 +30,17 @@ _ROWS_BYTES: Final = 64 << 20  # of a file, about
 _BYTES_A_TOKEN: Final = 10  # ids, labels, segments and flags
 _AT_ONCE: Final = 1024  # rows of a record batch
 _TYPES: Final = {  # columns of a row in schema.py, without those of how it was made, `hits` and the like
-    "ids": pa.list_(pa.int32()),
-    "segments": pa.list_(pa.int8()),
-    "special": pa.list_(pa.bool_()),
+    "input_ids": pa.list_(pa.int32()),
+    "token_type_ids": pa.list_(pa.int8()),
+    "special_tokens_mask": pa.list_(pa.bool_()),
     "word_starts": pa.list_(pa.bool_()),
     "labels": pa.list_(pa.int32()),
-    "pair_label": pa.int8(),
+    "next_sentence_label": pa.int8(),
     "positions": pa.list_(pa.int32()),
     "languages": pa.list_(pa.int8()),
     "rank": pa.list_(pa.int32()),
     "reach": pa.list_(pa.int32()),
-    "source_ids": pa.list_(pa.int32()),
+    "source_input_ids": pa.list_(pa.int32()),
     "source_positions": pa.list_(pa.int32()),
     "source_languages": pa.list_(pa.int8()),
     "source_seen": pa.list_(pa.bool_()),
@@ -125,7 +125,7 @@ def _write(part: Part, static: Static, out: str, identity: dict[str, Any]) -> No
         writer = None
         for start in range(part.start, part.stop, _AT_ONCE):
             batch_rows = [rows.row(part.copy, sample) for sample in range(start, min(start + _AT_ONCE, part.stop))]
-            tokens += sum(len(row["ids"]) for row in batch_rows)
+            tokens += sum(len(row["input_ids"]) for row in batch_rows)
             batch = _batch(batch_rows)
             writer = writer or pa.ipc.new_file(file, batch.schema)
             writer.write_batch(batch)

@@ -15,8 +15,8 @@ HITS: Final = frozenset({"hits"})
 
 def budget(row: Row, rate: float, rounding: Rounding, most: int, rng: np.random.Generator) -> int:
     """Tokens to choose: a share of the row, rounded as Tokens says, never more than it has ordinary ones."""
-    num_tokens = len(row["special"])
-    num_ordinary = num_tokens - int(np.count_nonzero(row["special"]))
+    num_tokens = len(row["special_tokens_mask"])
+    num_ordinary = num_tokens - int(np.count_nonzero(row["special_tokens_mask"]))
     if rounding == "nearest":
         wanted = max(1, round(rate * num_tokens))
     elif rounding == "stochastic":

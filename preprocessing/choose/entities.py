@@ -26,7 +26,7 @@ class Entities:
     max_predictions_per_seq: int = 0
     token_level_prob: float = 0.0
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special", "unit_starts"})
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "unit_starts"})
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
@@ -66,8 +66,8 @@ class Entities:
             )
         if self.rounding == "independent":
             begin_W = np.flatnonzero(row["unit_starts"])
-            is_chosen_W = (rng.random(len(begin_W)) < self.rate) & ~row["special"][begin_W]
-            long_W = np.diff(begin_W, append=len(row["ids"]))
+            is_chosen_W = (rng.random(len(begin_W)) < self.rate) & ~row["special_tokens_mask"][begin_W]
+            long_W = np.diff(begin_W, append=len(row["input_ids"]))
             return np.repeat(np.where(is_chosen_W, np.cumsum(is_chosen_W), 0), long_W).astype(np.int32)
         words = Words(rate=self.rate, rounding=self.rounding, max_predictions_per_seq=self.max_predictions_per_seq)
         return words(row | {"word_starts": row["unit_starts"]}, rng)

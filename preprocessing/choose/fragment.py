@@ -26,7 +26,7 @@ class Fragment:
     rate: float = 0.5
     block_size: int = 0  # tokens; 0: the whole row
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special"})
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask"})
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
@@ -55,10 +55,12 @@ class Fragment:
         )
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        if self.block_size and np.any(is_chosen_S := self._of_blocks(len(row["special"]), rng) & ~row["special"]):
+        if self.block_size and np.any(
+            is_chosen_S := self._of_blocks(len(row["special_tokens_mask"]), rng) & ~row["special_tokens_mask"]
+        ):
             return number_runs(is_chosen_S)
-        ordinary = np.flatnonzero(~row["special"])
-        is_chosen_S = np.zeros(len(row["special"]), dtype=bool)
+        ordinary = np.flatnonzero(~row["special_tokens_mask"])
+        is_chosen_S = np.zeros(len(row["special_tokens_mask"]), dtype=bool)
         if len(ordinary):
             first, stop = int(ordinary[0]), int(ordinary[-1]) + 1
             wanted = min(max(1, round(self.rate * len(is_chosen_S))), stop - first)
@@ -66,7 +68,7 @@ class Fragment:
             free = stop - first - wanted
             first += 0 if where < 0.2 else free if where < 0.4 else int(place * (free + 1))
             is_chosen_S[first : first + wanted] = True
-        return number_runs(is_chosen_S & ~row["special"])
+        return number_runs(is_chosen_S & ~row["special_tokens_mask"])
 
     def _of_blocks(self, num_tokens: int, rng: np.random.Generator) -> Bools:
         """Which tokens are in the run of their block."""

@@ -60,7 +60,9 @@ class Ngrams:
     @property
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
-        return frozenset({"special", "word_starts"} if self.ngram_unit == "word" else {"special"})
+        return frozenset(
+            {"special_tokens_mask", "word_starts"} if self.ngram_unit == "word" else {"special_tokens_mask"}
+        )
 
     @property
     def predicted(self) -> float:
@@ -74,7 +76,8 @@ class Ngrams:
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         words = OrdinaryWords(
-            row["special"], row["word_starts"] if self.ngram_unit == "word" else np.ones(len(row["ids"]), bool)
+            row["special_tokens_mask"],
+            row["word_starts"] if self.ngram_unit == "word" else np.ones(len(row["input_ids"]), bool),
         )
         long, count = words.long_O.tolist(), len(words.long_O)
         # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time

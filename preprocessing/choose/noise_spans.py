@@ -23,7 +23,7 @@ class NoiseSpans:
     rate: float = 0.15
     mean_noise_span_length: float = 3.0  # tokens
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS
     shrinks: ClassVar[Shrinks] = {}
@@ -47,13 +47,15 @@ class NoiseSpans:
         return self.mean_noise_span_length
 
     def most_runs(self, num_tokens: int) -> int:
-        return int(self({"ids": np.zeros(num_tokens)}, np.random.default_rng(0)).max(initial=0))  # any draw has as many
+        return int(
+            self({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0)).max(initial=0)
+        )  # any draw has as many
 
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in spans of {self.mean_noise_span_length:g} on average"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        num_tokens = len(row["ids"])
+        num_tokens = len(row["input_ids"])
         num_chosen = min(max(round(self.rate * num_tokens), 1), num_tokens - 1)
         num_spans = min(max(1, round(num_chosen / self.mean_noise_span_length)), num_chosen, num_tokens - num_chosen)
         if num_spans == 0:

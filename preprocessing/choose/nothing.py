@@ -29,4 +29,4 @@ class Nothing:
         return "nothing"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        return np.zeros(len(row["ids"]), dtype=np.int32)
+        return np.zeros(len(row["input_ids"]), dtype=np.int32)

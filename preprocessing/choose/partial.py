@@ -34,7 +34,7 @@ class Partial:
     group_size: int = 6
     max_ngram: int = 5
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
@@ -56,7 +56,7 @@ class Partial:
         return f"one token in {self.group_size}, in n-grams of up to {self.max_ngram}"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        special_S, starts_S = row["special"], row["word_starts"]
+        special_S, starts_S = row["special_tokens_mask"], row["word_starts"]
         num_tokens = len(special_S)
         middle, wanted = num_tokens // 2, num_tokens // self.group_size
         first_half_S = self._half(special_S[:middle], starts_S[:middle], wanted - wanted // 2, rng)

@@ -48,7 +48,7 @@ class Spans:
     @property
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
-        return frozenset({"special", "word_starts"} | ({"unit_starts"} if self.phrase_prob else set()))
+        return frozenset({"special_tokens_mask", "word_starts"} | ({"unit_starts"} if self.phrase_prob else set()))
 
     @property
     def predicted(self) -> float:
@@ -66,7 +66,7 @@ class Spans:
         return f"{self.rate:.0%} of the tokens{named}, in spans of up to {self.max_span_length} words"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        special_S, num_tokens = row["special"], len(row["ids"])
+        special_S, num_tokens = row["special_tokens_mask"], len(row["input_ids"])
         begin_W = np.flatnonzero(row["word_starts"])
         word_S = np.cumsum(row["word_starts"]) - 1
         special_word_W = np.append(np.flatnonzero(special_S[begin_W]), len(begin_W))
@@ -99,7 +99,7 @@ class Spans:
 def _phrases(row: Row, rng: np.random.Generator) -> list[slice]:
     """Units of two words or more, in random order."""
     begin_U = np.flatnonzero(row["unit_starts"])
-    end_U = np.append(begin_U[1:], len(row["ids"]))
+    end_U = np.append(begin_U[1:], len(row["input_ids"]))
     words_S1 = np.append(0, np.cumsum(row["word_starts"]))
     many = np.flatnonzero(words_S1[end_U] - words_S1[begin_U] >= 2)
     return [slice(begin_U[unit], end_U[unit]) for unit in rng.permutation(many).tolist()]

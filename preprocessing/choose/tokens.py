@@ -61,7 +61,7 @@ class Tokens:
     @property
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
-        return frozenset({"special", "counts"} if self.sample_alpha else {"special"})
+        return frozenset({"special_tokens_mask", "counts"} if self.sample_alpha else {"special_tokens_mask"})
 
     @property
     def predicted(self) -> float:
@@ -78,13 +78,13 @@ class Tokens:
         return f"{self.rate:.0%} of the tokens" + (", rare ones more often" if self.sample_alpha else "")
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        num_tokens = len(row["ids"])
+        num_tokens = len(row["input_ids"])
         if self.mask_special_tokens:
-            row = row | {"special": np.zeros(num_tokens, dtype=bool)}
+            row = row | {"special_tokens_mask": np.zeros(num_tokens, dtype=bool)}
         if self.rounding == "independent":
-            is_chosen_S = (rng.random(num_tokens) < self.rate) & ~row["special"]
+            is_chosen_S = (rng.random(num_tokens) < self.rate) & ~row["special_tokens_mask"]
             return np.where(is_chosen_S, np.cumsum(is_chosen_S), 0).astype(np.int32)
-        ordinary = np.flatnonzero(~row["special"])
+        ordinary = np.flatnonzero(~row["special_tokens_mask"])
         wanted = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
         if self.sample_alpha:
             # An exponential race: the first to arrive are a draw without replacement by rate of arrival

@@ -22,7 +22,7 @@ class Words:
     rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
     max_predictions_per_seq: int = 0
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special", "word_starts"})
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
@@ -44,9 +44,9 @@ class Words:
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         begin_W = np.flatnonzero(row["word_starts"])
-        long_W = np.diff(begin_W, append=len(row["ids"]))
+        long_W = np.diff(begin_W, append=len(row["input_ids"]))
         left = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
-        order = rng.permutation(np.flatnonzero(~row["special"][begin_W]))
+        order = rng.permutation(np.flatnonzero(~row["special_tokens_mask"][begin_W]))
         is_chosen_W = np.zeros(len(begin_W), dtype=bool)
         while True:
             order = order[long_W[order] <= left]  # the budget only shrinks: what does not fit now never will

@@ -56,7 +56,10 @@ class Cloze:
     @property
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
-        return frozenset({"ids", "special", "hits"} | ({"stream"} if self.random_token_source == "corpus" else set()))
+        return frozenset(
+            {"input_ids", "special_tokens_mask", "hits"}
+            | ({"stream"} if self.random_token_source == "corpus" else set())
+        )
 
     def describe(self) -> str:
         return f"{self.describe_shares()}, drawn per {self.replace_unit}"
@@ -82,7 +85,7 @@ class Cloze:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        hit_S, ids_S = row["hits"], row["ids"].copy()
+        hit_S, ids_S = row["hits"], row["input_ids"].copy()
         at_M = np.flatnonzero(hit_S)
         labels_S = np.full(len(ids_S), IGNORE, dtype=np.int32)
         labels_S[at_M] = ids_S[at_M]
@@ -94,7 +97,7 @@ class Cloze:
         ]
         ids_S[at_M[draw_M < self.mask_replace_prob]] = vocab.mask
         ids_S[swap_at] = self._random_ids(len(swap_at), row, vocab, rng)
-        made = row | {"ids": ids_S, "labels": labels_S}
+        made = row | {"input_ids": ids_S, "labels": labels_S}
         made.pop("stream", None)  # not of the row
         return made
 
@@ -105,7 +108,7 @@ class Cloze:
             case "vocabulary":
                 return rng.integers(vocab.size, size=count)
             case "row":
-                own = row["ids"][~row["special"]]
+                own = row["input_ids"][~row["special_tokens_mask"]]
                 return own[rng.integers(len(own), size=count)] if count else own[:0]
             case "corpus":
                 return row["stream"][rng.integers(len(row["stream"]), size=count)]

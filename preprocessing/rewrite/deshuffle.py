@@ -19,18 +19,18 @@ class Deshuffle:
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, pad, sep = 100, 0, 3
-    >>> made = Deshuffle()({"ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_ids"].tolist(), made["labels"].tolist()
+    >>> made = Deshuffle()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_input_ids"].tolist(), made["labels"].tolist()
     ([11, 14, 13, 12, 3], [11, 12, 13, 14, 3])
     """
 
     kind: Literal["deshuffling"] = "deshuffling"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
@@ -58,5 +58,5 @@ class Deshuffle:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        source_U = ended(rng.permutation(row["ids"]), vocab.sep)
-        return two_sides(row, source_U, ended(row["ids"], vocab.sep), vocab.pad)
+        source_U = ended(rng.permutation(row["input_ids"]), vocab.sep)
+        return two_sides(row, source_U, ended(row["input_ids"], vocab.sep), vocab.pad)

@@ -25,11 +25,11 @@ class Fragment:
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
-    >>> row = {"ids": np.array([2, 11, 12, 13, 14, 3]), "hits": np.array([0, 0, 1, 1, 0, 0])}
+    >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 3]), "hits": np.array([0, 0, 1, 1, 0, 0])}
     >>> made = Fragment(mask_replace_prob=1.0, random_replace_prob=0.0)(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_ids"].tolist(), made["source_seen"].astype(int).tolist()
+    >>> made["source_input_ids"].tolist(), made["source_seen"].astype(int).tolist()
     ([2, 11, 4, 4, 14, 3], [1, 1, 0, 0, 1, 1])
-    >>> made["ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
+    >>> made["input_ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
     ([11, 12], [1, 2], [12, 13])
     """
 
@@ -38,10 +38,10 @@ class Fragment:
     random_replace_prob: float = 0.1
     hide_masked_from_decoder: bool = True
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "positions", "source_ids", "source_seen"})
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "positions", "source_input_ids", "source_seen"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
@@ -61,7 +61,7 @@ class Fragment:
     def emits(self) -> frozenset[str]:
         """Columns of a row that are made."""
         return frozenset(
-            {"labels", "positions", "source_ids"} | ({"source_seen"} if self.hide_masked_from_decoder else set())
+            {"labels", "positions", "source_input_ids"} | ({"source_seen"} if self.hide_masked_from_decoder else set())
         )
 
     def describe(self) -> str:
@@ -89,19 +89,19 @@ class Fragment:
         masked = Cloze(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
             row, vocab, rng
         )
-        ids_S, at_M = row["ids"], np.flatnonzero(row["hits"])
+        ids_S, at_M = row["input_ids"], np.flatnonzero(row["hits"])
         before_M = np.maximum(at_M - 1, 0)
         ids_M = np.full(len(at_M), vocab.sep, dtype=np.int32)
         ids_M[at_M > 0] = ids_S[before_M[at_M > 0]]
         made = {name: column for name, column in row.items() if not np.ndim(column)} | {
-            "ids": ids_M,
-            "segments": np.zeros(len(at_M), dtype=np.int8),
+            "input_ids": ids_M,
+            "token_type_ids": np.zeros(len(at_M), dtype=np.int8),
             "positions": before_M.astype(np.int32),
             "labels": ids_S[at_M].astype(np.int32),
-            "source_ids": masked["ids"],
+            "source_input_ids": masked["input_ids"],
         }
         if self.hide_masked_from_decoder:
-            made["source_seen"] = masked["ids"] != vocab.mask
+            made["source_seen"] = masked["input_ids"] != vocab.mask
         if "languages" in row:
             made |= {"languages": row["languages"][at_M], "source_languages": row["languages"]}
         return made
@@ -109,7 +109,7 @@ class Fragment:
 
 def _one(row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
     """The column `hits` with one token chosen, an ordinary one where there is one: a decoder predicts one at least."""
-    ordinary = np.flatnonzero(~np.isin(row["ids"], vocab.special_ids))
-    hit_S = np.zeros(len(row["ids"]), dtype=np.int32)
+    ordinary = np.flatnonzero(~np.isin(row["input_ids"], vocab.special_ids))
+    hit_S = np.zeros(len(row["input_ids"]), dtype=np.int32)
     hit_S[rng.choice(ordinary if len(ordinary) else len(hit_S))] = 1
     return hit_S

@@ -24,10 +24,10 @@ class GapSentences:
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, pad, sep, mask = 100, 0, 3, 4
-    >>> row = {"ids": np.array([11, 12, 21, 22, 11, 12, 21]), "special": np.zeros(7, bool)}
+    >>> row = {"input_ids": np.array([11, 12, 21, 22, 11, 12, 21]), "special_tokens_mask": np.zeros(7, bool)}
     >>> row["sentence_starts"] = np.array([1, 0, 1, 0, 1, 0, 0], bool)
     >>> made = GapSentences(gap_sentences_ratio=0.3)(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_ids"].tolist(), made["labels"].tolist()
+    >>> made["source_input_ids"].tolist(), made["labels"].tolist()
     ([11, 12, 21, 22, 4, 3], [11, 12, 21, 3])
     """
 
@@ -36,9 +36,9 @@ class GapSentences:
     selection: Literal["principal", "random", "lead"] = "principal"  # those that say most of the rest, any, the first
     keep_ratio: float = 0.0  # of the gap sentences, which the source has too: the large net learns to copy (6.2)
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "sentence_starts"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "sentence_starts"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("pad", "sep", "mask")
     lookahead: ClassVar[int] = 0
     segments: ClassVar[int] = 1
@@ -88,8 +88,8 @@ class GapSentences:
         return ENDED
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        ordinary_S = ~row["special"]
-        ids_S, begins_S = row["ids"][ordinary_S], row["sentence_starts"][ordinary_S]
+        ordinary_S = ~row["special_tokens_mask"]
+        ids_S, begins_S = row["input_ids"][ordinary_S], row["sentence_starts"][ordinary_S]
         sentence_S = np.cumsum(begins_S) - begins_S[:1].sum()  # a row may begin inside of a sentence
         num_sentences = int(sentence_S[-1]) + 1 if len(ids_S) else 0
         is_gap_N = np.zeros(num_sentences, dtype=bool)

@@ -44,11 +44,12 @@ class Noise:
     >>> class Tiny:
     ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
     >>> special_S = np.array([True, False, False, False, False, False, False, True])
-    >>> row = {"ids": np.array([2, 11, 12, 13, 14, 15, 16, 3]), "special": special_S, "word_starts": np.ones(8, bool)}
+    >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 15, 16, 3]), "word_starts": np.ones(8, bool)}
+    >>> row |= {"special_tokens_mask": special_S}
     >>> made = Noise(noise_types=("text_infilling",), mask_ratio=0.5)(row, Tiny, key(0, "masking").at(0, 2))
-    >>> made["source_ids"].tolist()
+    >>> made["source_input_ids"].tolist()
     [2, 4, 12, 4, 15, 16, 3]
-    >>> made["ids"].tolist(), made["labels"].tolist()
+    >>> made["input_ids"].tolist(), made["labels"].tolist()
     ([3, 2, 11, 12, 13, 14, 15, 16], [2, 11, 12, 13, 14, 15, 16, 3])
     """
 
@@ -62,10 +63,10 @@ class Noise:
     random_replace_prob: float = 0.0
     permute_sentence_ratio: float = 1.0
 
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
@@ -97,7 +98,9 @@ class Noise:
     def needs(self) -> frozenset[str]:
         """Columns of a row that are read."""
         extra = {"sentence_permutation": "sentence_starts", "text_infilling": "word_starts"}
-        return frozenset({"ids", "special"} | {extra[edit] for edit in self.noise_types if edit in extra})
+        return frozenset(
+            {"input_ids", "special_tokens_mask"} | {extra[edit] for edit in self.noise_types if edit in extra}
+        )
 
     def describe(self) -> str:
         noise = ", ".join(
@@ -119,7 +122,7 @@ class Noise:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        ids_U, special_S = row["ids"], row["special"]
+        ids_U, special_S = row["input_ids"], row["special_tokens_mask"]
         starts_S = row["word_starts"] if "text_infilling" in self.noise_types else None
         if "sentence_permutation" in self.noise_types:
             order_S = _sentence_order(special_S, row["sentence_starts"], self.permute_sentence_ratio, rng)
@@ -142,7 +145,7 @@ class Noise:
             if stop > first:
                 ids_U = ids_U.copy()
                 ids_U[first:stop] = np.roll(ids_U[first:stop], -int(rng.integers(stop - first)))
-        return two_sides(row, ids_U, row["ids"], vocab.sep)
+        return two_sides(row, ids_U, row["input_ids"], vocab.sep)
 
     def _infill(self, ids_S: Ints, special_S: Bools, starts_S: Bools, vocab: Vocab, rng: np.random.Generator) -> Ints:
         """The row with runs of words, and places between two tokens, turned into masks."""

@@ -33,7 +33,7 @@ class Permute:
 
     >>> from preprocessing.rng import key
     >>> special_S = np.array([False, False, False, False, False, True])
-    >>> row = {"ids": np.arange(11, 17), "special": special_S, "hits": np.array([0, 1, 0, 2, 0, 0])}
+    >>> row = {"input_ids": np.arange(11, 17), "special_tokens_mask": special_S, "hits": np.array([0, 1, 0, 2, 0, 0])}
     >>> made = Permute(perm_size=3)(row, None, key(0, "masking").at(0, 0))
     >>> made["rank"].tolist(), made["reach"].tolist()
     ([0, 1, 0, 5, 4, 7], [0, 0, 0, 4, 4, 7])
@@ -44,7 +44,7 @@ class Permute:
     kind: Literal["permutation_lm"] = "permutation_lm"
     perm_size: int = 256
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids", "special", "hits"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     specials: ClassVar[tuple[str, ...]] = ()
     lookahead: ClassVar[int] = 0
@@ -83,10 +83,10 @@ class Permute:
         block_S = place_S // self.perm_size
         drawn_S = np.empty_like(place_S)  # a permutation of the row that keeps blocks together
         drawn_S[np.argsort(block_S + rng.random(len(place_S)))] = place_S
-        is_ordered_S = is_target_S | row["special"]
+        is_ordered_S = is_target_S | row["special_tokens_mask"]
         rank_S = block_S + np.where(is_ordered_S, drawn_S + 1, block_S * self.perm_size)
         return row | {
-            "labels": np.where(is_target_S, row["ids"], IGNORE).astype(np.int32),
+            "labels": np.where(is_target_S, row["input_ids"], IGNORE).astype(np.int32),
             "rank": rank_S.astype(np.int32),
             "reach": (rank_S - is_target_S).astype(np.int32),
         }

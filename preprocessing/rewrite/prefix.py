@@ -19,18 +19,18 @@ class Prefix:
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, pad, sep = 100, 0, 3
-    >>> made = Prefix()({"ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_ids"].tolist(), made["ids"].tolist(), made["labels"].tolist()
+    >>> made = Prefix()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_input_ids"].tolist(), made["input_ids"].tolist(), made["labels"].tolist()
     ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
     """
 
     kind: Literal["prefix_lm"] = "prefix_lm"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
@@ -58,5 +58,5 @@ class Prefix:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        source_U, answer_S = np.split(row["ids"], [rng.integers(1, max(2, len(row["ids"])))])
+        source_U, answer_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
         return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)

@@ -34,9 +34,9 @@ class Sentinel:
     >>> from preprocessing.rng import key
     >>> class Tiny:
     ...     size, pad, sep, sentinels = 100, 0, 3, 10
-    >>> row = {"ids": np.array([11, 12, 13, 14, 15, 16]), "hits": np.array([0, 1, 1, 0, 0, 2])}
+    >>> row = {"input_ids": np.array([11, 12, 13, 14, 15, 16]), "hits": np.array([0, 1, 1, 0, 0, 2])}
     >>> made = Sentinel()(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_ids"].tolist(), made["labels"].tolist(), made["ids"].tolist()
+    >>> made["source_input_ids"].tolist(), made["labels"].tolist(), made["input_ids"].tolist()
     ([11, 99, 14, 15, 98, 3], [99, 12, 13, 98, 16, 3], [0, 99, 12, 13, 98, 16])
     """
 
@@ -45,10 +45,10 @@ class Sentinel:
     collapse_spans: bool = True
     random_replace_prob: float = 0.0
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids", "hits"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_ids"})
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
@@ -116,7 +116,7 @@ class Sentinel:
 
     def _lengths(self, num_tokens: int, choose: Choose) -> tuple[int, int]:
         """Lengths of source and answer of a row, their ends included."""
-        hit_S = choose({"ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
+        hit_S = choose({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
         noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse_spans else 0
         return num_tokens - noise + sentinels + 1, noise + sentinels + 1
 
@@ -129,7 +129,7 @@ class Sentinel:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        ids_S, is_hit_S = row["ids"], row["hits"] > 0
+        ids_S, is_hit_S = row["input_ids"], row["hits"] > 0
         first_S = is_hit_S.copy()  # of its run
         first_S[1:] &= ~is_hit_S[:-1]
         if self.targets == "spans" and not self.collapse_spans:

@@ -11,17 +11,17 @@ def two_sides(row: Row, source_U: Ints, answer_S: Ints, start: int | None) -> Ro
     What the decoder reads is the answer shifted right (teacher forcing). Columns with a value for each token of the old
     row are left behind, for there are other tokens now; a label of the whole row stays.
 
-    >>> made = two_sides({"ids": np.arange(9)}, np.array([5, 6]), np.array([7, 8, 3]), start=0)
-    >>> made["source_ids"].tolist(), made["ids"].tolist(), made["labels"].tolist()
+    >>> made = two_sides({"input_ids": np.arange(9)}, np.array([5, 6]), np.array([7, 8, 3]), start=0)
+    >>> made["source_input_ids"].tolist(), made["input_ids"].tolist(), made["labels"].tolist()
     ([5, 6], [0, 7, 8], [7, 8, 3])
     """
     ids_S = np.full(len(answer_S), start, dtype=np.int32)
     ids_S[1:] = answer_S[:-1]
     return {name: column for name, column in row.items() if not np.ndim(column)} | {
-        "ids": ids_S,
-        "segments": np.zeros(len(ids_S), dtype=np.int8),
+        "input_ids": ids_S,
+        "token_type_ids": np.zeros(len(ids_S), dtype=np.int8),
         "labels": answer_S.astype(np.int32),
-        "source_ids": source_U.astype(np.int32),
+        "source_input_ids": source_U.astype(np.int32),
     }
 
 

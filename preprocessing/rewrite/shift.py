@@ -17,7 +17,7 @@ class Shift:
 
     kind: Literal["causal_lm"] = "causal_lm"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ()
     lookahead: ClassVar[int] = 1
@@ -50,4 +50,4 @@ class Shift:
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         shortened = {name: column[:-1] if np.ndim(column) else column for name, column in row.items()}
-        return shortened | {"labels": row["ids"][1:]}
+        return shortened | {"labels": row["input_ids"][1:]}

@@ -38,11 +38,11 @@ class Unified:
     >>> class Tiny:
     ...     size, mask, special_ids = 100, 4, (0, 1, 2, 3, 4)
     >>> special_S = np.array([True, False, True, False, True])
-    >>> row = {"ids": np.array([2, 11, 3, 12, 3]), "special": special_S, "hits": np.array([0, 0, 0, 1, 0])}
-    >>> row |= {"segments": np.array([0, 0, 0, 1, 1])}
+    >>> row = {"input_ids": np.array([2, 11, 3, 12, 3]), "hits": np.array([0, 0, 0, 1, 0])}
+    >>> row |= {"special_tokens_mask": special_S, "token_type_ids": np.array([0, 0, 0, 1, 1])}
     >>> forward = Unified(bidirectional_prob=0, seq2seq_prob=1, left_to_right_prob=0, right_to_left_prob=0)
     >>> made = forward(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["rank"].tolist(), made["reach"].tolist(), made["segments"].tolist()
+    >>> made["rank"].tolist(), made["reach"].tolist(), made["token_type_ids"].tolist()
     ([0, 0, 0, 3, 4], [0, 0, 0, 3, 4], [4, 4, 4, 5, 5])
     """
 
@@ -54,7 +54,7 @@ class Unified:
     mask_replace_prob: float = 0.8
     random_replace_prob: float = 0.1
 
-    needs: ClassVar[frozenset[str]] = frozenset({"ids", "segments", "special", "hits"})
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "token_type_ids", "special_tokens_mask", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)
     lookahead: ClassVar[int] = 0
@@ -106,14 +106,14 @@ class Unified:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        mode = self._mode(rng.random(), row.get("pair_label"))
+        mode = self._mode(rng.random(), row.get("next_sentence_label"))
         if mode == "seq2seq":
             row = row | {"hits": _with_end(row, rng)}
-        rank_S = _rank(mode, row["segments"])
-        segment_S = np.array(_SEGMENTS[mode], dtype=np.int8)[row["segments"]]
-        masks: Row = {"rank": rank_S, "reach": rank_S, "segments": segment_S}
-        if "pair_label" in row and mode != "bidirectional":
-            masks["pair_label"] = np.array(IGNORE, dtype=np.int8)
+        rank_S = _rank(mode, row["token_type_ids"])
+        segment_S = np.array(_SEGMENTS[mode], dtype=np.int8)[row["token_type_ids"]]
+        masks: Row = {"rank": rank_S, "reach": rank_S, "token_type_ids": segment_S}
+        if "next_sentence_label" in row and mode != "bidirectional":
+            masks["next_sentence_label"] = np.array(IGNORE, dtype=np.int8)
         return (
             Cloze(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
                 row, vocab, rng
@@ -150,8 +150,8 @@ def _rank(mode: Mode, segment_S: Ints) -> Ints:
 
 def _with_end(row: Row, rng: np.random.Generator) -> Ints:
     """The hits, and with the probability of an ordinary token one more: the end token of the second segment."""
-    hit_S, ends = row["hits"], bool(row["special"][-1] and row["segments"][-1])
-    rate = int(np.count_nonzero(hit_S)) / max(1, int(np.count_nonzero(~row["special"])))
+    hit_S, ends = row["hits"], bool(row["special_tokens_mask"][-1] and row["token_type_ids"][-1])
+    rate = int(np.count_nonzero(hit_S)) / max(1, int(np.count_nonzero(~row["special_tokens_mask"])))
     if not ends or rng.random() >= rate:
         return hit_S
     hit_S = hit_S.copy()

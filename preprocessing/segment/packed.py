@@ -120,13 +120,15 @@ class Packed:
         return begin_M[first_R], end_M[next_M[first_R] - 1], num_dropped
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan."""
+        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
+        row of the plan.
+        """
         special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
         if self.unit == "sentence":
             special_S = np.pad(special_S, 1, constant_values=True)  # <s> in front, </s> behind
         row = row_of(special_S, [part], shard, vocab, wanted)
         if self.unit == "sentence":
-            row["ids"][0] = vocab.cls
+            row["input_ids"][0] = vocab.cls
         return row
 
 

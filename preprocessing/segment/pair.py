@@ -56,7 +56,7 @@ class Pair:
     num_separators: Literal[1, 2] = 1  # between A and B: RoBERTa has two
     single_segment_prob: float = 0.0  # share of the rows without B; of negative `none`
 
-    can_emit: ClassVar[Columns] = EMITTED | {"pair_label"}
+    can_emit: ClassVar[Columns] = EMITTED | {"next_sentence_label"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
     fresh: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class Pair:
 
     @property
     def emits(self) -> Columns:
-        return EMITTED if self.negatives == "none" else EMITTED | {"pair_label"}
+        return EMITTED if self.negatives == "none" else EMITTED | {"next_sentence_label"}
 
     @property
     def partners(self) -> bool:
@@ -244,7 +244,9 @@ class Pair:
         )
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns ids, segments, special, word_starts and, but for `none`, pair_label of the i-th row of the plan."""
+        """Columns input_ids, token_type_ids, special_tokens_mask, word_starts and, but for `none`, next_sentence_label
+        of the i-th row of the plan.
+        """
         (start_a, start_b), (stop_a, stop_b) = plan.start_RP[i].tolist(), plan.stop_RP[i].tolist()
         middle, long_b = stop_a - start_a + 1, stop_b - start_b
         between = self.num_separators if long_b else 0
@@ -252,9 +254,9 @@ class Pair:
         special_S[[0, -1]] = True
         special_S[middle : middle + between] = True
         row = row_of(special_S, [(start_a, stop_a), (start_b, stop_b)], shard, vocab, wanted)
-        row["ids"][0] = vocab.cls
-        row["segments"][middle + max(between, 1) :] = 1  # the separators behind A belong to A
-        return row if self.negatives == "none" else row | {"pair_label": plan.pair_label_R[i]}
+        row["input_ids"][0] = vocab.cls
+        row["token_type_ids"][middle + max(between, 1) :] = 1  # the separators behind A belong to A
+        return row if self.negatives == "none" else row | {"next_sentence_label": plan.pair_label_R[i]}
 
 
 def _partners(document: Ints, bounds_N1: Ints, other: Floats, where: Floats) -> tuple[Ints, Ints]:

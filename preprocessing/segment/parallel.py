@@ -238,7 +238,9 @@ class Parallel:
         return list(range(num_sides)) if num_sides <= (len(self.languages) or _MOST) else None
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns ids, segments, special, word_starts, languages and, where they restart, positions of the i-th row."""
+        """Columns input_ids, token_type_ids, special_tokens_mask, word_starts, languages and, where they restart,
+        positions of the i-th row.
+        """
         bounds = list(zip(plan.start_RP[i].tolist(), plan.stop_RP[i].tolist(), strict=True))
         language, other = plan.language_RP[i].tolist()
         if other < 0:

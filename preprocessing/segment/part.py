@@ -47,11 +47,13 @@ class Segmentation(Protocol):
 
     @property
     def label_says(self) -> str:
-        """The task of `pair_label` in words ("next sentence prediction"); "" where rows have no such label."""
+        """The task of `next_sentence_label` in words ("next sentence prediction"); "" where rows have no such label."""
 
     @property
     def label_means(self) -> tuple[str, str]:
-        """What the values 0 and 1 of `pair_label` say of a row, each a sentence; "" where rows have no such label."""
+        """What the values 0 and 1 of `next_sentence_label` say of a row, each a sentence; "" where rows have no such
+        label.
+        """
 
     @property
     def wants(self) -> frozenset[str]:

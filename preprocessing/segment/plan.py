@@ -14,7 +14,7 @@ from preprocessing.schema import Bools, Ints, Row
 from preprocessing.shards import Shard
 from preprocessing.vocab import Vocab
 
-EMITTED: Final = frozenset({"ids", "segments", "special", "word_starts"})
+EMITTED: Final = frozenset({"input_ids", "token_type_ids", "special_tokens_mask", "word_starts"})
 """The columns that every segment makes; `sentence_starts` and `unit_starts` come on top where they are needed."""
 
 Columns = frozenset[str]
@@ -71,9 +71,9 @@ def row_of(
     ids_S = np.full(len(special_S), vocab.sep, dtype=np.int32)
     ids_S[~special_S] = np.concatenate([shard.ids_T[start:stop] for start, stop in parts])
     row: Row = {
-        "ids": ids_S,
-        "segments": np.zeros(len(ids_S), dtype=np.int8),
-        "special": special_S,
+        "input_ids": ids_S,
+        "token_type_ids": np.zeros(len(ids_S), dtype=np.int8),
+        "special_tokens_mask": special_S,
         "word_starts": _starts(special_S, [shard.word_starts(*part) for part in parts]),
     }
     if shard.has_units:

@@ -76,7 +76,9 @@ class Sentence:
         return Plan(start_RP=start_RP, stop_RP=stop_RP, language_RP=language_RP, counts=counts)
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns ids, segments, special, word_starts and, where they are named, languages of the i-th row."""
+        """Columns input_ids, token_type_ids, special_tokens_mask, word_starts and, where they are named, languages of
+        the i-th row.
+        """
         start, stop = int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0])
         special_S = np.zeros(stop - start + 2, dtype=bool)
         special_S[[0, -1]] = True

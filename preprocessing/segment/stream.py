@@ -76,7 +76,9 @@ class Stream:
         )
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan."""
+        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
+        row of the plan.
+        """
         special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
         return row_of(special_S, [part], shard, vocab, wanted)
 
@@ -168,7 +170,8 @@ class StreamPair:
         )
 
     def row(self, plan: Plan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns ids, segments, special and word_starts (unit_starts, with units) of the i-th row of the plan.
+        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
+        row of the plan.
 
         And positions, where rows are read both ways.
         """
@@ -185,9 +188,9 @@ class StreamPair:
         if self.both_ways:
             place_S = np.arange(len(special_S), dtype=np.int32)
             row["positions"] = place_S[::-1].copy() if is_backward else place_S
-        row["ids"][-1] = vocab.cls
-        row["segments"][len(reused_S) + len(a_S) + 1 : -1] = 1  # the separator behind A belongs to A
-        row["segments"][-1] = 2
+        row["input_ids"][-1] = vocab.cls
+        row["token_type_ids"][len(reused_S) + len(a_S) + 1 : -1] = 1  # the separator behind A belongs to A
+        row["token_type_ids"][-1] = 2
         return row
 
 

@@ -45,7 +45,11 @@ class Templated:
 
     def columns(self) -> Row:
         """The columns of preprocessing/schema.py, without labels."""
-        return {"ids": self.ids, "segments": self.segments, "labels": np.full(len(self.ids), IGNORE, np.int32)}
+        return {
+            "input_ids": self.ids,
+            "token_type_ids": self.segments,
+            "labels": np.full(len(self.ids), IGNORE, np.int32),
+        }
 
 
 class Template:

@@ -68,7 +68,7 @@ def first_batch(job: Job) -> dict[str, Any]:
         name: {"shape": list(array.shape), "sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
         for name, array in sorted(batch.items())
     }
-    return {"arrays": arrays, "first_row_ids": batch["ids"].reshape(-1)[: int(batch["lengths"][0])].tolist()}
+    return {"arrays": arrays, "first_row_ids": batch["input_ids"].reshape(-1)[: int(batch["lengths"][0])].tolist()}
 
 
 def batch_of(name: str) -> str:

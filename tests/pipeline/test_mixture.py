@@ -254,7 +254,7 @@ def test_training_reads_the_groups_by_their_weights(mixture: Corpus, tmp_path: P
     rows = Rows(store, Vocab.load(store.vocab_dir), Sampling(**GPT), length=32)
     addresses = rows.addresses(0, 2_000)
     for number, group in enumerate(store.groups):
-        tokens = [len(rows.row(*at)["ids"]) for at in addresses if at[1] % 3 == number]
+        tokens = [len(rows.row(*at)["input_ids"]) for at in addresses if at[1] % 3 == number]
         assert sum(tokens) / 32 / 2_000 == pytest.approx(group.share, abs=0.01)
     assert Store.open(tmp_path / "corpus", "validation").groups == ()
 

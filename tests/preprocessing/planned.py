@@ -23,13 +23,13 @@ def rows_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0, c
 
 
 def ids_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0) -> list[list[int]]:
-    return [row["ids"].tolist() for row in rows_of(segment, text, length, lookahead)]
+    return [row["input_ids"].tolist() for row in rows_of(segment, text, length, lookahead)]
 
 
 def halves(row) -> tuple[np.ndarray, np.ndarray]:
     """The ids of A and of B, special tokens left out."""
-    first, middle, last = np.flatnonzero(row["special"])
-    return row["ids"][first + 1 : middle], row["ids"][middle + 1 : last]
+    first, middle, last = np.flatnonzero(row["special_tokens_mask"])
+    return row["input_ids"][first + 1 : middle], row["input_ids"][middle + 1 : last]
 
 
 def document_of(text: ToyShard, ids) -> int:

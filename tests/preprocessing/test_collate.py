@@ -5,46 +5,52 @@ from preprocessing.collate import padded, unpadded
 from preprocessing.schema import IGNORE, UNSEEN, Row
 
 SHORT = {
-    "ids": np.array([2, 10, 3], np.int32),
-    "segments": np.array([0, 0, 0], np.int8),
+    "input_ids": np.array([2, 10, 3], np.int32),
+    "token_type_ids": np.array([0, 0, 0], np.int8),
     "labels": np.array([IGNORE, 77, IGNORE], np.int32),
-    "pair_label": np.int8(1),
+    "next_sentence_label": np.int8(1),
 }
 LONG = {
-    "ids": np.array([2, 11, 3, 12, 3], np.int32),
-    "segments": np.array([0, 0, 0, 1, 1], np.int8),
+    "input_ids": np.array([2, 11, 3, 12, 3], np.int32),
+    "token_type_ids": np.array([0, 0, 0, 1, 1], np.int8),
     "labels": np.array([IGNORE, IGNORE, IGNORE, 88, 99], np.int32),
-    "pair_label": np.int8(0),
+    "next_sentence_label": np.int8(0),
 }
-DTYPES = {"ids": "int64", "positions": "int64", "segments": "int64", "lengths": "int32", "first_at": "int64"}
-DTYPES |= {"targets_at": "int64", "targets": "int64", "pair_label": "int64"}
+DTYPES = {
+    "input_ids": "int64",
+    "positions": "int64",
+    "token_type_ids": "int64",
+    "lengths": "int32",
+    "first_at": "int64",
+}
+DTYPES |= {"targets_at": "int64", "targets": "int64", "next_sentence_label": "int64"}
 
 
 def test_unpadded_lays_rows_end_to_end():
     batch = unpadded([SHORT, LONG])
     assert {name: column.tolist() for name, column in batch.items()} == {
-        "ids": [2, 10, 3, 2, 11, 3, 12, 3],
+        "input_ids": [2, 10, 3, 2, 11, 3, 12, 3],
         "positions": [0, 1, 2, 0, 1, 2, 3, 4],
-        "segments": [0, 0, 0, 0, 0, 0, 1, 1],
+        "token_type_ids": [0, 0, 0, 0, 0, 0, 1, 1],
         "lengths": [3, 5],
         "first_at": [0, 3],
         "targets_at": [1, 6, 7],
         "targets": [77, 88, 99],
-        "pair_label": [1, 0],
+        "next_sentence_label": [1, 0],
     }
 
 
 def test_padded_fills_up_on_the_right():
     batch = padded([SHORT, LONG], length=6, pad=9)
     assert {name: column.tolist() for name, column in batch.items()} == {
-        "ids": [[2, 10, 3, 9, 9, 9], [2, 11, 3, 12, 3, 9]],
+        "input_ids": [[2, 10, 3, 9, 9, 9], [2, 11, 3, 12, 3, 9]],
         "positions": [[0, 1, 2, 3, 4, 5]] * 2,
-        "segments": [[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0]],
+        "token_type_ids": [[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0]],
         "lengths": [3, 5],
         "first_at": [0, 6],
         "targets_at": [1, 9, 10],
         "targets": [77, 88, 99],
-        "pair_label": [1, 0],
+        "next_sentence_label": [1, 0],
     }
 
 
@@ -54,32 +60,32 @@ def test_batches_have_the_types_of_the_schema(batch):
 
 
 def test_a_row_of_exactly_the_length_fits_and_a_longer_one_is_an_error():
-    assert padded([LONG], length=5, pad=0)["ids"].tolist() == [[2, 11, 3, 12, 3]]
+    assert padded([LONG], length=5, pad=0)["input_ids"].tolist() == [[2, 11, 3, 12, 3]]
     with pytest.raises(ValueError, match="a row of 5 tokens does not fit a batch of length 4"):
         padded([SHORT, LONG], length=4, pad=0)
 
 
 def test_rows_without_pair_labels_give_a_batch_without():
-    plain = {name: column for name, column in LONG.items() if name != "pair_label"}
-    assert "pair_label" not in unpadded([plain])
+    plain = {name: column for name, column in LONG.items() if name != "next_sentence_label"}
+    assert "next_sentence_label" not in unpadded([plain])
 
 
 FROM_LONG: Row = {
-    "ids": np.array([3, 7], np.int32),
-    "segments": np.zeros(2, np.int8),
+    "input_ids": np.array([3, 7], np.int32),
+    "token_type_ids": np.zeros(2, np.int8),
     "labels": np.array([7, 3], np.int32),
     "positions": np.array([4, 5], np.int32),
-    "source_ids": np.array([2, 10, 4, 3], np.int32),
+    "source_input_ids": np.array([2, 10, 4, 3], np.int32),
     "source_seen": np.array([True, True, False, True]),
     "languages": np.array([1, 1], np.int8),
     "source_languages": np.array([1, 1, 1, 0], np.int8),
 }
 FROM_SHORT = {
-    "ids": np.array([3, 8, 9], np.int32),
-    "segments": np.zeros(3, np.int8),
+    "input_ids": np.array([3, 8, 9], np.int32),
+    "token_type_ids": np.zeros(3, np.int8),
     "labels": np.array([8, 9, 3], np.int32),
     "positions": np.array([0, 1, 2], np.int32),
-    "source_ids": np.array([2, 3], np.int32),
+    "source_input_ids": np.array([2, 3], np.int32),
     "source_seen": np.array([True, True]),
     "languages": np.zeros(3, np.int8),
     "source_languages": np.zeros(2, np.int8),
@@ -89,15 +95,15 @@ FROM_SHORT = {
 def test_both_sides_of_rows_with_a_source_lie_end_to_end():
     batch = unpadded([FROM_LONG, FROM_SHORT])
     assert {name: column.tolist() for name, column in batch.items()} == {
-        "ids": [3, 7, 3, 8, 9],
-        "segments": [0, 0, 0, 0, 0],
+        "input_ids": [3, 7, 3, 8, 9],
+        "token_type_ids": [0, 0, 0, 0, 0],
         "positions": [4, 5, 0, 1, 2],
         "languages": [1, 1, 0, 0, 0],
         "lengths": [2, 3],
         "first_at": [0, 2],
         "targets_at": [0, 1, 2, 3, 4],
         "targets": [7, 3, 8, 9, 3],
-        "source_ids": [2, 10, 4, 3, 2, 3],
+        "source_input_ids": [2, 10, 4, 3, 2, 3],
         "source_positions": [0, 1, 2, 3, 0, 1],
         "source_languages": [1, 1, 1, 0, 0, 0],
         "source_seen": [True, True, False, True, True, True],
@@ -108,15 +114,15 @@ def test_both_sides_of_rows_with_a_source_lie_end_to_end():
 def test_each_side_of_rows_with_a_source_is_as_wide_as_its_longest_row():
     batch = padded([FROM_LONG, FROM_SHORT], length=9, pad=0)
     assert {name: column.tolist() for name, column in batch.items()} == {
-        "ids": [[3, 7, 0], [3, 8, 9]],
-        "segments": [[0, 0, 0], [0, 0, 0]],
+        "input_ids": [[3, 7, 0], [3, 8, 9]],
+        "token_type_ids": [[0, 0, 0], [0, 0, 0]],
         "positions": [[4, 5, 2], [0, 1, 2]],
         "languages": [[1, 1, 0], [0, 0, 0]],
         "lengths": [2, 3],
         "first_at": [0, 3],
         "targets_at": [0, 1, 3, 4, 5],
         "targets": [7, 3, 8, 9, 3],
-        "source_ids": [[2, 10, 4, 3], [2, 3, 0, 0]],
+        "source_input_ids": [[2, 10, 4, 3], [2, 3, 0, 0]],
         "source_positions": [[0, 1, 2, 3], [0, 1, 2, 3]],
         "source_languages": [[1, 1, 1, 0], [0, 0, 0, 0]],
         "source_seen": [[True, True, False, True], [True, True, False, False]],
@@ -153,9 +159,9 @@ def test_a_batch_may_be_one_row_with_a_source():
     assert batch["source_lengths"].tolist() == [4]
 
 
-@pytest.mark.parametrize("column", ["segments", "pair_label", "source_ids", "source_seen"])
+@pytest.mark.parametrize("column", ["token_type_ids", "next_sentence_label", "source_input_ids", "source_seen"])
 def test_a_column_that_the_last_row_lacks_is_an_error_and_is_not_left_out(column: str) -> None:
-    whole = FROM_LONG | {"pair_label": np.array(1, np.int8)}
+    whole = FROM_LONG | {"next_sentence_label": np.array(1, np.int8)}
     bare = {name: value for name, value in whole.items() if name != column}
     with pytest.raises(KeyError, match=column):
         unpadded([whole, bare])

@@ -123,14 +123,14 @@ def test_what_a_part_emits_its_kind_can_emit(part: Any) -> None:
 
 @pytest.mark.parametrize("part", REWRITES, ids=str)
 def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Rewrite) -> None:
-    assert part.two_sided == ("source_ids" in part.emits) == bool(part.target)
+    assert part.two_sided == ("source_input_ids" in part.emits) == bool(part.target)
     assert (part.attention != "model") == ({"rank", "reach"} <= part.emits)
     assert not (part.selects and "hits" in part.needs)
 
 
 @pytest.mark.parametrize("part", SEGMENTS, ids=str)
 def test_a_segment_says_what_its_label_asks_where_it_has_one(part: Segment) -> None:
-    assert bool(part.label_says) == ("pair_label" in part.emits) == all(part.label_means)
+    assert bool(part.label_says) == ("next_sentence_label" in part.emits) == all(part.label_means)
     assert not part.languages or "languages" in part.emits
 
 
@@ -184,7 +184,7 @@ def test_shares_of_a_row_that_encoder_and_decoder_read(part: Rewrite, choice: Ch
 
 def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_mean() -> None:
     spans, rng = NoiseSpans(rate=0.15, mean_noise_span_length=3.0), np.random.default_rng(0)
-    numbers = {int(spans({"ids": np.zeros(512)}, rng).max()) for _ in range(5)}
+    numbers = {int(spans({"input_ids": np.zeros(512)}, rng).max()) for _ in range(5)}
     assert numbers == {round(512 * spans.predicted / spans.span_mean)}
 
 
@@ -234,12 +234,12 @@ def row_of(needs: frozenset[str]) -> Row:
     special_S = np.zeros(130, dtype=bool)
     special_S[[0, -1]] = word_starts_S[[0, 1, -1]] = True
     columns = {
-        "special": special_S,
+        "special_tokens_mask": special_S,
         "word_starts": word_starts_S,
         "unit_starts": word_starts_S & ((rng.random(130) < 0.8) | np.isin(np.arange(130), [0, 1, 129])),
         "counts": rng.integers(1, 1000, size=130),
     }
-    return {"ids": rng.integers(5, 99, size=130).astype(np.int32)} | {
+    return {"input_ids": rng.integers(5, 99, size=130).astype(np.int32)} | {
         name: column for name, column in columns.items() if name in needs
     }
 
@@ -249,9 +249,9 @@ def test_a_choice_reads_what_it_needs_and_chooses_what_it_says(part: Choice) -> 
     row, rng = row_of(part.needs), np.random.default_rng(1)
     hits = [part(row, rng) for _ in range(300)]
     assert {hit_S.dtype for hit_S in hits} == {np.dtype(np.int32)}
-    assert {hit_S.shape for hit_S in hits} == {row["ids"].shape}
+    assert {hit_S.shape for hit_S in hits} == {row["input_ids"].shape}
     for hit_S in hits:
         assert sorted(set(hit_S.tolist()) - {0}) == list(range(1, hit_S.max(initial=0) + 1))
-    if "special" in part.needs and not getattr(part, "mask_specials", False):
-        assert not any(hit_S[row["special"]].any() for hit_S in hits)
+    if "special_tokens_mask" in part.needs and not getattr(part, "mask_specials", False):
+        assert not any(hit_S[row["special_tokens_mask"]].any() for hit_S in hits)
     assert np.mean([hit_S > 0 for hit_S in hits]) == pytest.approx(part.predicted, rel=0.15)

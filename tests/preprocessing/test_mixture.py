@@ -123,7 +123,7 @@ def test_the_tokens_that_are_trained_on_have_the_asked_shares(parts):
     addresses = rows.addresses(0, 2_500)
     tokens = Counter[int]()
     for (epoch, sample), group in zip(addresses, groups_of(rows, addresses), strict=True):
-        tokens[group] += int((~rows.row(epoch, sample)["special"]).sum())
+        tokens[group] += int((~rows.row(epoch, sample)["special_tokens_mask"]).sum())
     for group, weight in enumerate(WEIGHTS):
         assert tokens[group] / tokens.total() == pytest.approx(weight / sum(WEIGHTS), rel=0.03)
 
@@ -180,7 +180,7 @@ def test_rows_of_the_groups_are_those_of_their_own_shards():
         alone = Rows(ToyStore(tuple(store.shards[k] for k in shards)), ToyVocab(), Sampling(**GPT), 64)
         assert rows._count(group, 0) == alone.count(0)
         for i in range(0, alone.count(0), 17):
-            np.testing.assert_array_equal(rows.row(0, 3 * i + group)["ids"], alone.row(0, i)["ids"])
+            np.testing.assert_array_equal(rows.row(0, 3 * i + group)["input_ids"], alone.row(0, i)["input_ids"])
 
 
 def test_batches_of_tokens_are_stretches_of_the_mixture_too():
@@ -188,7 +188,7 @@ def test_batches_of_tokens_are_stretches_of_the_mixture_too():
     stretches = [rows.rows_in_token_range(start, start + 700) for start in range(0, 21_000, 700)]
     assert [part.start for part in stretches[1:]] == [part.stop for part in stretches[:-1]]
     for part in stretches[20:]:
-        tokens = sum(int((~rows.row(*at)["special"]).sum()) for at in rows.addresses(part.start, part.stop))
+        tokens = sum(int((~rows.row(*at)["special_tokens_mask"]).sum()) for at in rows.addresses(part.start, part.stop))
         assert 500 < tokens < 900
 
 
@@ -196,7 +196,7 @@ def test_the_rows_of_an_epoch_are_each_there_once_and_can_be_made():
     rows = rows_of(GPT)
     each = list(rows.each(0))
     assert len(set(each)) == len(each) == rows.count(0)
-    assert all(len(rows.row(*address)["ids"]) for address in each[::50])
+    assert all(len(rows.row(*address)["input_ids"]) for address in each[::50])
 
 
 def test_rows_that_go_on_from_each_other_cannot_be_mixed():

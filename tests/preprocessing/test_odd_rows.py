@@ -83,6 +83,6 @@ def test_every_row_of_odd_text_can_be_read(name: str) -> None:
             count = rows.count(0)
         for at in {*range(min(count, 4)), max(count - 1, 0)} if count else ():
             row = rows.row(0, at)
-            sides = [row[side] for side in ("ids", "source_ids") if side in row]
+            sides = [row[side] for side in ("input_ids", "source_input_ids") if side in row]
             assert all(0 < len(side) <= LENGTH for side in sides), (segment, choose, rewrite, at)
             padded([row], LENGTH, 0)

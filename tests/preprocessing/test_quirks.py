@@ -152,7 +152,7 @@ def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -
         parts = {"packing": Pair(negatives="random"), "masking": Tokens(rate=0.5), "objective": rewrite}
         rows = Rows(ToyStore((text,)), tiny, Sampling(**parts), length=64)
         made = [rows.row(epoch, sample) for epoch in range(20) for sample in range(rows.count(epoch))]
-        put[swap_from] = {id for one in made for id in one["ids"][one["labels"] != IGNORE].tolist()}
+        put[swap_from] = {id for one in made for id in one["input_ids"][one["labels"] != IGNORE].tolist()}
     assert put == {"non_special": {MASK, *range(5, 12)}, "vocabulary": set(range(12))}
 
 
@@ -269,9 +269,9 @@ def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
     store = ToyStore((shard([[5, 4]] * 12),))
     rows = Rows(store, VOCAB, Sampling(packing=Packed(unit="sentence"), masking=choose, objective=Cloze()), length=48)
     one = rows.row(0, 0)
-    assert np.count_nonzero(one["special"]) > 4  # <s>, </s> and one more between documents
-    assert (one["labels"][one["special"]] == IGNORE).all()
-    assert np.isin(one["ids"][one["special"]], (CLS, SEP)).all()
+    assert np.count_nonzero(one["special_tokens_mask"]) > 4  # <s>, </s> and one more between documents
+    assert (one["labels"][one["special_tokens_mask"]] == IGNORE).all()
+    assert np.isin(one["input_ids"][one["special_tokens_mask"]], (CLS, SEP)).all()
 
 
 # Hugging Face, 2.4

@@ -60,10 +60,10 @@ def test_any_number_of_workers_makes_the_same_batch_together(parts, world):
 def test_rows_fit_the_length_and_make_a_batch(parts):
     rows = rows_of(parts)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
-    assert max(len(row["ids"]) for row in found) == 64
+    assert max(len(row["input_ids"]) for row in found) == 64
     batch = padded(found, 64, pad=0)
     assert batch["targets"].min() >= 5 or parts is GPT  # GPT is asked for the end of a document too
-    assert batch["ids"].shape == (rows.count(0), 64)
+    assert batch["input_ids"].shape == (rows.count(0), 64)
 
 
 @ALL
@@ -87,7 +87,7 @@ def test_one_position_and_a_stretch_of_positions_agree_across_epochs():
 @ALL
 def test_without_duplicates_each_epoch_draws_anew(parts):
     rows = rows_of(parts, length=512)
-    same = [np.array_equal(rows.row(0, i)["ids"], rows.row(1, i)["ids"]) for i in range(50)]
+    same = [np.array_equal(rows.row(0, i)["input_ids"], rows.row(1, i)["input_ids"]) for i in range(50)]
     assert all(same) if parts is GPT else not any(same)
 
 
@@ -106,12 +106,12 @@ def test_duplicates_repeat_pairs_and_masks_but_not_the_order(parts):
 
 def test_duplicates_are_different_copies():
     rows = rows_of(BERT, duplicates=2)
-    assert not any(np.array_equal(rows.row(0, i)["ids"], rows.row(1, i)["ids"]) for i in range(50))
+    assert not any(np.array_equal(rows.row(0, i)["input_ids"], rows.row(1, i)["input_ids"]) for i in range(50))
 
 
 def test_another_seed_makes_other_pairs_masks_and_order():
     one, other = rows_of(BERT, seed=0), rows_of(BERT, seed=1)
-    assert not any(np.array_equal(one.row(0, i)["ids"], other.row(0, i)["ids"]) for i in range(50))
+    assert not any(np.array_equal(one.row(0, i)["input_ids"], other.row(0, i)["input_ids"]) for i in range(50))
     assert one.addresses(0, 20) != other.addresses(0, 20)
 
 
@@ -129,14 +129,14 @@ def test_rows_run_over_all_shards_in_order():
     for k, one in enumerate(text):
         one.ids_T[:] += 100 * k
     rows = rows_of(GPT, ToyStore(text), length=10)
-    firsts = [int(rows.row(0, sample)["ids"][0]) for sample in range(rows.count(0))]
+    firsts = [int(rows.row(0, sample)["input_ids"][0]) for sample in range(rows.count(0))]
     assert firsts == [10, 20, 110, 210, 220, 230]
 
 
 def test_an_empty_shard_among_others_is_passed_over():
     rows = rows_of(BERT, ToyStore((shard([]), STORE.shards[0], shard([]), STORE.shards[1])))
-    assert len(rows.row(0, 0)["ids"])
-    assert len(rows.row(0, rows.count(0) - 1)["ids"])
+    assert len(rows.row(0, 0)["input_ids"])
+    assert len(rows.row(0, rows.count(0) - 1)["input_ids"])
 
 
 def test_over_a_million_tokens_each_row_meets_its_budget_and_has_eighty_ten_ten():
@@ -145,14 +145,14 @@ def test_over_a_million_tokens_each_row_meets_its_budget_and_has_eighty_ten_ten(
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
         asked_S = row["labels"] != IGNORE
-        assert np.count_nonzero(asked_S) == max(1, round(0.15 * len(row["ids"])))
-        assert not (asked_S & row["special"]).any()
+        assert np.count_nonzero(asked_S) == max(1, round(0.15 * len(row["input_ids"])))
+        assert not (asked_S & row["special_tokens_mask"]).any()
         kinds += [
-            np.count_nonzero(row["ids"][asked_S] == 4),
-            np.count_nonzero((row["ids"] != row["labels"])[asked_S] & (row["ids"][asked_S] != 4)),
-            np.count_nonzero(row["ids"][asked_S] == row["labels"][asked_S]),
+            np.count_nonzero(row["input_ids"][asked_S] == 4),
+            np.count_nonzero((row["input_ids"] != row["labels"])[asked_S] & (row["input_ids"][asked_S] != 4)),
+            np.count_nonzero(row["input_ids"][asked_S] == row["labels"][asked_S]),
         ]
-        num_tokens += len(row["ids"])
+        num_tokens += len(row["input_ids"])
     assert num_tokens > 1e6
     np.testing.assert_allclose(kinds / kinds.sum(), [0.8, 0.1, 0.1], atol=0.005)
 
@@ -185,8 +185,8 @@ def test_random_tokens_of_the_corpus_are_as_frequent_as_there_and_the_same_on_an
         if epoch == 1:
             assert_same(row, again.row(epoch, sample))
         is_asked_S = row["labels"] != IGNORE
-        put.append(row["ids"][is_asked_S])
-        text_S = np.where(is_asked_S, row["labels"], row["ids"])
+        put.append(row["input_ids"][is_asked_S])
+        text_S = np.where(is_asked_S, row["labels"], row["input_ids"])
         is_foreign.append(~np.isin(put[-1], text_S))
     assert 0.01 < np.concatenate(is_foreign).mean() < 0.9
     count_V = np.bincount(ids_T)
@@ -218,7 +218,7 @@ def test_entities_are_masked_as_one(tmp_path, segment):
     parts = {"packing": segment, "masking": Entities(), "objective": Cloze(replace_unit="span")}
     for sample in range(10):
         row = rows_of(parts, store).row(0, sample)
-        assert row["unit_starts"][row["special"]].all()
+        assert row["unit_starts"][row["special_tokens_mask"]].all()
         for unit in np.split(row["hits"], np.flatnonzero(row["unit_starts"])[1:]):
             assert len(set(unit.tolist())) == 1
         assert row["hits"].any()
@@ -258,7 +258,7 @@ def test_a_vocabulary_without_the_special_tokens_is_bad_input():
         Rows(STORE, ToyVocab(mask=None), Sampling(**BERT), length=64)
 
 
-LABELS, PAIR_LABEL = frozenset({"labels"}), frozenset({"pair_label"})
+LABELS, PAIR_LABEL = frozenset({"labels"}), frozenset({"next_sentence_label"})
 
 
 @ALL
@@ -269,7 +269,7 @@ def test_the_published_compositions_are_possible(parts):
 def test_pair_label_needs_pairs():
     problem = impossible(*ROBERTA.values(), {"masked_tokens": LABELS, "sentence_pair": PAIR_LABEL})
     assert problem == (
-        "loss 'sentence_pair' needs column 'pair_label', which packing 'contiguous' does not emit: "
+        "loss 'sentence_pair' needs column 'next_sentence_label', which packing 'contiguous' does not emit: "
         "use packing kind 'segment_pair', or drop that loss"
     )
 

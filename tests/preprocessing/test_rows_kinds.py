@@ -75,7 +75,7 @@ def test_the_forward_rows_are_the_same_one_way_and_both_ways():
     assert both.stats()["documents"] == forward.stats()["documents"]
     for sample in range(forward.count(0)):
         row = forward.row(0, sample)
-        assert_same(both.row(0, sample), row | {"positions": np.arange(len(row["ids"]))})
+        assert_same(both.row(0, sample), row | {"positions": np.arange(len(row["input_ids"]))})
 
 
 @STREAMS
@@ -92,7 +92,7 @@ def test_a_row_goes_on_where_the_one_before_it_stopped_unless_it_is_fresh():
     rows = rows_of(TXL)
     found = rows.stream_rows(0, 3 * (rows.count(0) // 3), 3)
     for (*before, _), (*after, fresh) in zip(found, found[3:], strict=False):
-        last, first = rows.row(*before)["labels"][-1], rows.row(*after)["ids"][0]
+        last, first = rows.row(*before)["labels"][-1], rows.row(*after)["input_ids"][0]
         assert fresh or last == first
 
 
@@ -114,11 +114,11 @@ def test_columns_come_where_choose_or_rewrite_needs_them():
     bart = {"packing": Packed(unit="sentence"), "masking": Nothing(), "objective": Noise()}
     rows = rows_of(bart)
     assert rows._wanted >= {"sentence_starts"}
-    assert "source_ids" in rows.row(0, 0)
+    assert "source_input_ids" in rows.row(0, 0)
     counted = rows_of(ROBERTA | {"masking": Tokens(sample_alpha=0.5)}).row(0, 0)
     ids_T = STORE.shards[0].ids_T
-    inner = ~counted["special"]
-    before = np.where(counted["labels"] == IGNORE, counted["ids"], counted["labels"])
+    inner = ~counted["special_tokens_mask"]
+    before = np.where(counted["labels"] == IGNORE, counted["input_ids"], counted["labels"])
     assert counted["counts"][inner].tolist() == [np.count_nonzero(ids_T == id) for id in before[inner]]
 
 
@@ -129,8 +129,8 @@ def test_a_rewrite_may_ask_for_longer_rows_than_the_model_sees():
     raw = Sentinel().raw_length(64, NoiseSpans())
     assert raw == 70
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
-    assert max(len(row["source_ids"]) for row in found) == 64
-    assert max(len(row["ids"]) for row in found) == 14
+    assert max(len(row["source_input_ids"]) for row in found) == 64
+    assert max(len(row["input_ids"]) for row in found) == 14
 
 
 COIN = Tokens(rounding="independent")
@@ -151,11 +151,11 @@ def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
     rows = Rows(STORE, vocab, Sampling(packing=segment, masking=choose, objective=rewrite), length=64)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     for row in found:
-        assert [np.flatnonzero(side == vocab.sep).tolist() for side in (row["source_ids"], row["labels"])] == [
-            [len(row["source_ids"]) - 1],
+        assert [np.flatnonzero(side == vocab.sep).tolist() for side in (row["source_input_ids"], row["labels"])] == [
+            [len(row["source_input_ids"]) - 1],
             [len(row["labels"]) - 1],
         ]
-    assert len(padded(found, 64, pad=0)["ids"]) == len(found)
+    assert len(padded(found, 64, pad=0)["input_ids"]) == len(found)
 
 
 NEW = {
@@ -204,18 +204,19 @@ def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies
     is_fixed = parts["packing"].fresh is False and parts["masking"] == Nothing() and parts["objective"] in FIXED
     first, second = forwards[: len(forwards) // 2], forwards[len(forwards) // 2 :]
     anew = [
-        not np.array_equal(a["labels"], b["labels"]) or not np.array_equal(a.get("source_ids"), b.get("source_ids"))
+        not np.array_equal(a["labels"], b["labels"])
+        or not np.array_equal(a.get("source_input_ids"), b.get("source_input_ids"))
         for a, b in zip(first, second, strict=True)
     ]
     assert not any(anew) if is_fixed else np.mean(anew) > 0.5
-    assert len(padded(forwards, 64, pad=0)["ids"]) == len(samples)  # none is longer than that
+    assert len(padded(forwards, 64, pad=0)["input_ids"]) == len(samples)  # none is longer than that
     assert impossible(*parts.values(), {"any": LABELS}) is None
 
 
 @pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
 def test_rows_have_the_segments_that_their_parts_say(parts):
     rows = Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts), length=64)
-    found = np.concatenate([rows.row(0, sample)["segments"] for sample in range(0, rows.count(0), 3)])
+    found = np.concatenate([rows.row(0, sample)["token_type_ids"] for sample in range(0, rows.count(0), 3)])
     made = parts["objective"].segments if parts["objective"].segments > 1 else parts["packing"].segments
     assert set(found.tolist()) == set(range(made))
 

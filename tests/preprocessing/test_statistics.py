@@ -48,7 +48,7 @@ def long_row(num_tokens: int, word: int = 1, walls: tuple[int, ...] = ()) -> dic
     """A row of words of `word` tokens, special tokens at both ends and at `walls`; each word is a unit."""
     specials = [0, *walls, num_tokens - 1]
     one = row(num_tokens, specials, [at for wall, end in pairwise(specials) for at in range(wall + 1, end, word)])
-    one["ids"][~one["special"]] += 1000
+    one["input_ids"][~one["special_tokens_mask"]] += 1000
     return one | {"unit_starts": one["word_starts"]}
 
 
@@ -71,7 +71,9 @@ def outcomes(choose: Choose, unit: str, num_rows: int) -> tuple[np.ndarray, np.n
     for sample in range(num_rows):
         before = one | {"hits": choose(one, MASKING.at(0, sample))}
         after = Cloze(replace_unit=unit)(before, VOCAB, dice.at(unit == "span", sample))
-        kind_S = np.where(after["ids"] == VOCAB.mask, 0, np.where(after["ids"] != before["ids"], 1, 2))
+        kind_S = np.where(
+            after["input_ids"] == VOCAB.mask, 0, np.where(after["input_ids"] != before["input_ids"], 1, 2)
+        )
         at = np.flatnonzero(before["hits"]) if unit == "token" else np.unique(before["hits"], return_index=True)[1][1:]
         places.append(at)
         kinds.append(kind_S[at])
@@ -99,13 +101,13 @@ def test_outcomes_do_not_depend_on_where_a_token_stands() -> None:
 def test_first_and_last_and_all_other_places_are_chosen_equally_often(choose: Choose, word: int) -> None:
     one = long_row(63, word, walls=(31,))
     count_S = np.count_nonzero(hits(choose, one, 2500), axis=0)
-    assert is_even_without_replacement(count_S[~one["special"] & one["word_starts"]], 2500)
+    assert is_even_without_replacement(count_S[~one["special_tokens_mask"] & one["word_starts"]], 2500)
 
 
 def test_a_span_begins_at_every_place_equally_often() -> None:
     one = long_row(63, walls=(31,))
     count_S = np.count_nonzero(hits(Spans(rate=0.01), one, 4000), axis=0)  # a budget of one token: where it begins
-    assert is_even(count_S[~one["special"]])
+    assert is_even(count_S[~one["special_tokens_mask"]])
 
 
 def test_an_ngram_begins_at_every_word_equally_often() -> None:
@@ -128,7 +130,7 @@ def test_an_ngram_begins_at_every_word_equally_often() -> None:
 def test_every_place_is_chosen_equally_often_by_ngrams(choose: Choose) -> None:
     """Beside a special token and at both ends as anywhere else: half as often before."""
     one, num_rows = long_row(63, walls=(31,)), 6000
-    count_S = np.count_nonzero(hits(choose, one, num_rows), axis=0)[~one["special"]]
+    count_S = np.count_nonzero(hits(choose, one, num_rows), axis=0)[~one["special_tokens_mask"]]
     share = count_S.mean() / num_rows
     assert np.abs(count_S - count_S.mean()).max() < 4 * (num_rows * share * (1 - share)) ** 0.5
 

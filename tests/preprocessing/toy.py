@@ -105,4 +105,9 @@ def row(num_tokens: int, specials: list[int], word_starts: list[int] | None = No
         starts_S[1:] |= special_S[:-1]
     ids_S = np.arange(10, 10 + num_tokens, dtype=np.int32)
     ids_S[special_S] = 3
-    return {"ids": ids_S, "segments": np.zeros(num_tokens, np.int8), "special": special_S, "word_starts": starts_S}
+    return {
+        "input_ids": ids_S,
+        "token_type_ids": np.zeros(num_tokens, np.int8),
+        "special_tokens_mask": special_S,
+        "word_starts": starts_S,
+    }

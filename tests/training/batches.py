@@ -15,10 +15,10 @@ def random_rows(lengths: Sequence[int], vocab_size: int, seed: int = 0, rate: fl
     rng = np.random.default_rng(seed)
     return [
         {
-            "ids": rng.integers(vocab_size, size=length),
-            "segments": np.arange(length) * 2 // length,
+            "input_ids": rng.integers(vocab_size, size=length),
+            "token_type_ids": np.arange(length) * 2 // length,
             "labels": np.where(rng.random(length) < rate, rng.integers(vocab_size, size=length), IGNORE),
-            "pair_label": rng.integers(2),
+            "next_sentence_label": rng.integers(2),
         }
         for length in lengths
     ]

@@ -70,8 +70,11 @@ def rows_of(trunk: EncoderDecoder, lengths: Sequence[int] = RAGGED, sources: Seq
     """Rows with a source; MASS's with languages, positions of a fragment, and a part of the source that is hidden."""
     rng, rows = np.random.default_rng(1), list[Row]()
     for row, source in zip(random_rows(lengths, VOCAB - 2), sources, strict=True):
-        length = len(row["ids"])
-        row |= {"ids": row["ids"] + 2, "source_ids": rng.integers(2, VOCAB, size=source)}  # 1 is BART's padding
+        length = len(row["input_ids"])
+        row |= {
+            "input_ids": row["input_ids"] + 2,
+            "source_input_ids": rng.integers(2, VOCAB, size=source),
+        }  # 1 is BART's padding
         if trunk.num_languages:
             row |= {"positions": np.arange(length) + 3, "languages": np.ones(length, np.int8)}
             row |= {"source_languages": np.zeros(source, np.int8), "source_seen": rng.random(source) < 0.5}

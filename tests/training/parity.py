@@ -67,14 +67,14 @@ def randomised(oracle: Any, seed: int = 3) -> Any:
 
 def labels_of(batch: Mapping[str, Tensor]) -> Tensor:
     """Labels [B, S] as transformers takes them, of a padded batch."""
-    labels_BS = torch.full_like(batch["ids"], IGNORE)
+    labels_BS = torch.full_like(batch["input_ids"], IGNORE)
     labels_BS.view(-1)[batch["targets_at"]] = batch["targets"]
     return labels_BS
 
 
 def inside(batch: Mapping[str, Tensor]) -> Tensor:
     """Which places [B, S] of a padded batch have a token."""
-    return torch.arange(batch["ids"].shape[1]) < batch["lengths"][:, None]
+    return torch.arange(batch["input_ids"].shape[1]) < batch["lengths"][:, None]
 
 
 def gradients(module: torch.nn.Module) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 def rows(batches: list[Batch]) -> list[list[int]]:
     """The tokens of each row of unpadded micro-batches."""
-    cut = [np.split(batch["ids"], batch["first_at"][1:]) for batch in batches]
+    cut = [np.split(batch["input_ids"], batch["first_at"][1:]) for batch in batches]
     return [row.tolist() for batch in cut for row in batch]
 
 
@@ -84,7 +84,7 @@ def test_padded_and_unpadded_batches_ask_the_same(run: Run) -> None:
     flat = open_loader(run, 0, 1)
     (padded,) = replace(flat, machine=Machine(padding="padded")).at(2)
     (unpadded,) = flat.at(2)
-    assert padded["ids"].shape == (9, 48)
+    assert padded["input_ids"].shape == (9, 48)
     assert np.array_equal(padded["targets"], unpadded["targets"])
 
 
@@ -109,7 +109,7 @@ def test_tokens_fill_a_batch_and_no_row_is_lost_or_read_twice(run: Run) -> None:
     num_rows = sum(len(batch) for batch in read)
     assert num_rows > order.count(0) + order.count(1)  # more than two epochs
     assert [row for batch in read for row in batch] == [
-        order.row(*order.at(position))["ids"].tolist() for position in range(num_rows)
+        order.row(*order.at(position))["input_ids"].tolist() for position in range(num_rows)
     ]
     text = np.cumsum([sum(len(row) - 3 for row in batch) for batch in read])  # pairs, three special tokens each
     assert np.abs(text - 4 * 48 * np.arange(1, 401)).max() < 48
@@ -236,6 +236,6 @@ def test_micro_batches_count_the_source_as_well(run: Run) -> None:
     )
     batches = replace(open_loader(bart, 0, 1), machine=Machine(micro_batch_tokens=200)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 tokens and 48 more
-    assert all(len(batch["ids"]) + len(batch["source_ids"]) <= 200 for batch in batches)
+    assert all(len(batch["input_ids"]) + len(batch["source_input_ids"]) <= 200 for batch in batches)
     (padded,) = replace(open_loader(bart, 0, 1), machine=Machine(padding="padded")).at(0)
-    assert padded["ids"].shape[1] == padded["lengths"].max()
+    assert padded["input_ids"].shape[1] == padded["lengths"].max()

@@ -23,7 +23,7 @@ def loader(parts, rank: int = 0, world: int = 1) -> Loader:
 
 
 def tokens_of(batches) -> list[int]:
-    return np.concatenate([batch["ids"] for batch in batches]).tolist()
+    return np.concatenate([batch["input_ids"] for batch in batches]).tolist()
 
 
 @pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])
@@ -38,5 +38,5 @@ def test_any_number_of_workers_reads_the_same_tokens_at_each_step_and_after_a_re
 def test_a_phase_goes_on_in_the_mixture_where_the_phase_of_its_length_stopped():
     one = loader(GPT)
     rows = one.rows_by_length[32]
-    wanted = [rows.row(*address)["ids"] for address in rows.addresses(60, 72)]
+    wanted = [rows.row(*address)["input_ids"] for address in rows.addresses(60, 72)]
     assert tokens_of(one.at(9)) == np.concatenate(wanted).tolist()

@@ -48,12 +48,12 @@ class Faulty(LocalEngine):
 
     def __init__(self, run: Run, bad: Iterable[int] = (), factor: float = 50.0) -> None:
         super().__init__(build_model(run), run.optimizer, run.engine)
-        self.bad = {batch["ids"].tobytes() for step in bad for batch in open_loader(run, 0, 1).at(step - 1)}
+        self.bad = {batch["input_ids"].tobytes() for step in bad for batch in open_loader(run, 0, 1).at(step - 1)}
         self.factor, self.updates = factor, 0
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         scores = super().forward(batch)
-        if batch["ids"].tobytes() not in self.bad:
+        if batch["input_ids"].tobytes() not in self.bad:
             return scores
         return {kind: score._replace(loss=score.loss * self.factor) for kind, score in scores.items()}
 

@@ -97,11 +97,11 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
     """Make the losses of the batches of a step stand out."""
     scored, loader = engine.scored, open_loader(run, engine.data_rank, engine.data_world)
-    bad = {batch["ids"].tobytes() for batch in loader.at(step)}
+    bad = {batch["input_ids"].tobytes() for batch in loader.at(step)}
 
     def louder(batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
         for batch, scores in scored(batches):
-            factor = 50.0 if batch["ids"].tobytes() in bad else 1.0
+            factor = 50.0 if batch["input_ids"].tobytes() in bad else 1.0
             yield batch, {kind: score._replace(loss=score.loss * factor) for kind, score in scores.items()}
 
     engine.scored = louder  # type: ignore[method-assign]

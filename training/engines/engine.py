@@ -85,7 +85,7 @@ def memory_of(model: nn.Module) -> dict[str, Tensor]:
     return {whole(MEMORY, name): tensor for name, tensor in net_of(model).memory_state().items()}
 
 
-ON_HOST: Final = frozenset({"lengths", "source_lengths", "slot", "fresh", "pair_label"})
+ON_HOST: Final = frozenset({"lengths", "source_lengths", "slot", "fresh", "next_sentence_label"})
 """Columns whose numbers are read: from a device each reading would wait for all that it has to do."""
 
 

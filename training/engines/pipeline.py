@@ -109,9 +109,9 @@ class Pipeline:
         """The states of the stage before, [B, S, D] or [T, D]; of a chunk of the tokens [T', D]."""
         if self._stage.is_first:
             return None
-        lying: tuple[int, ...] = batch["ids"].shape
+        lying: tuple[int, ...] = batch["input_ids"].shape
         if self._mesh.chunk.of > 1:
-            mine = self._mesh.chunk.within(batch["ids"].size)
+            mine = self._mesh.chunk.within(batch["input_ids"].size)
             lying = (mine.stop - mine.start,)
         states = torch.empty(*lying, self._model.spec.model.hidden_size, dtype=self._dtype, device=self._device)
         distributed.recv(states, self._up.to, self._mesh.line.down)

@@ -90,7 +90,7 @@ def _before(vocab: Vocab, blank: Blank) -> Row:
 
 
 def _row(ids_S: Ints, labels_S: Ints) -> Row:
-    return {"ids": ids_S, "segments": np.zeros(len(ids_S), np.int8), "labels": labels_S}
+    return {"input_ids": ids_S, "token_type_ids": np.zeros(len(ids_S), np.int8), "labels": labels_S}
 
 
 def _shown(vocab: Vocab, blank: Blank, best_B: Tensor) -> str:

@@ -96,7 +96,7 @@ class ReadsSource:
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         row = _row([self.start, *answer[:-1]], answer)
-        return row | {"source_ids": np.array(self._source(question), np.int32)}
+        return row | {"source_input_ids": np.array(self._source(question), np.int32)}
 
     def prompt(self, question: Sequence[int]) -> Prompt:
         return Prompt(np.array([self.start]), np.array(self._source(question), np.int64))
@@ -171,14 +171,14 @@ class FillsInMasks:
         if not hit_S.any():  # a row without a target teaches nothing
             hit_S[len(read) + int(rng.integers(len(answer)))] = True
         first, second = self.blank.segments
-        row = {"ids": ids_S, "special": ~hit_S, "hits": np.cumsum(hit_S) * hit_S}
+        row = {"input_ids": ids_S, "special_tokens_mask": ~hit_S, "hits": np.cumsum(hit_S) * hit_S}
         rank_S = np.where(written_S, place_S, 0).astype(np.int32)
         made = Cloze()(row, self.vocab, rng)
         segments_S = np.where(written_S, second, first).astype(np.int8)
         return {
-            "ids": made["ids"],
+            "input_ids": made["input_ids"],
             "labels": made["labels"],
-            "segments": segments_S,
+            "token_type_ids": segments_S,
             "rank": rank_S,
             "reach": rank_S,
         }
@@ -270,7 +270,7 @@ def _ended(ids: Sequence[int], vocab: Vocab, most: int) -> tuple[list[int], str]
 
 def _row(ids: Sequence[int], labels: Sequence[int]) -> Row:
     return {
-        "ids": np.array(ids, np.int32),
-        "segments": np.zeros(len(ids), np.int8),
+        "input_ids": np.array(ids, np.int32),
+        "token_type_ids": np.zeros(len(ids), np.int8),
         "labels": np.array(labels, np.int32),
     }

@@ -86,7 +86,7 @@ def pairs(model: Model, rows: Rows) -> Finding:
     A third of the text is for the score alone. No more pairs are taken than MOST_TRAIN and MOST_TEST.
     """
     segment = rows.sampling.packing
-    if "pair_label" not in segment.emits:
+    if "next_sentence_label" not in segment.emits:
         raise BadInput(f"pairs of packing {segment.kind} have no label; use rows with one (packing.negatives)")
     num_rows = rows.count(0)
     if num_rows < FEWEST_PAIRS:
@@ -94,7 +94,7 @@ def pairs(model: Model, rows: Rows) -> Finding:
     seam = num_rows * 2 // 3  # rows follow the text: before it and behind it are other documents
     order_N = np.r_[np.arange(seam)[:MOST_TRAIN], np.arange(seam, num_rows)[:MOST_TEST]]
     found = [rows.row(0, int(i)) for i in order_N]
-    label_N = np.array([row["pair_label"] for row in found], np.int64)
+    label_N = np.array([row["next_sentence_label"] for row in found], np.int64)
     fitted = min(seam, MOST_TRAIN)
     return Finding(linear(summaries(model, found), label_N, fitted), fitted, len(found) - fitted)
 
@@ -122,7 +122,7 @@ def linear(feature_ND: Floats, label_N: Ints, fitted: int) -> float:
 
 
 def _revealed(row: Row) -> Row:
-    return row | {"ids": np.where(row["labels"] != IGNORE, row["labels"], row["ids"])}
+    return row | {"input_ids": np.where(row["labels"] != IGNORE, row["labels"], row["input_ids"])}
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[Mapping[str, Tensor]]:

@@ -115,7 +115,7 @@ def _encoded(
 ) -> Encoded:
     """The items in rows, and beside what could not be used a note of what the vocabulary does not know."""
     found = task.encoded(items, vocab, length, training=training)
-    unknown = [sum(unknown_of(vocab, row["ids"].tolist()) for row in example) for example in found.examples]
+    unknown = [sum(unknown_of(vocab, row["input_ids"].tolist()) for row in example) for example in found.examples]
     return replace(found, notes=[*found.notes, *of_unknown(unknown, "examples")])
 
 

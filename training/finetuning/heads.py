@@ -178,6 +178,6 @@ class LanguageModelHead(nn.Module):
         before_T = torch.arange(len(row_T) - 1, device=hidden.device)
         before_M = before_T[row_T[1:] == row_T[:-1]]  # tokens with one behind them in their row
         logits_MV = (hidden[before_M] @ table.T).float()
-        target_M, share_M = batch["ids"][before_M + 1], 1 / (length_B - 1)[row_T[before_M]]
+        target_M, share_M = batch["input_ids"][before_M + 1], 1 / (length_B - 1)[row_T[before_M]]
         loss = (F.cross_entropy(logits_MV, target_M, reduction="none") * share_M).sum()
         return Score(loss, len(length_B), (logits_MV.argmax(-1) == target_M).sum())

@@ -109,7 +109,7 @@ def micro_batches(examples: Sequence[Example], tokens: int) -> Iterator[Batch]:
     """The rows of the examples, unpadded, in batches of at most so many tokens; an example stays in one batch."""
     rows, used = list[Row](), 0
     for example in examples:
-        length = sum(len(row["ids"]) for row in example)
+        length = sum(len(row["input_ids"]) for row in example)
         if rows and used + length > tokens:
             yield unpadded(rows)
             rows, used = [], 0
@@ -123,7 +123,7 @@ def outputs(
 ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
     """What the heads say: numbers of examples, and their outputs; long examples first, like lengths together."""
     model.eval()
-    lengths = np.array([sum(len(row["ids"]) for row in example) for example in examples])
+    lengths = np.array([sum(len(row["input_ids"]) for row in example) for example in examples])
     waiting: list[int] = []
     for i in [*np.argsort(-lengths, kind="stable").tolist(), -1]:
         if waiting and (i < 0 or lengths[waiting].sum() + lengths[i] > tokens):

@@ -137,9 +137,9 @@ class _Net:
         device, ids_1S = next(self.model.parameters()).device, self.ids_1S.index_fill(1, place, mask)
         length = ids_1S.shape[1]
         batch = {
-            "ids": ids_1S.to(device),
+            "input_ids": ids_1S.to(device),
             "positions": torch.arange(length, device=device)[None],
-            "segments": torch.zeros_like(ids_1S).to(device),
+            "token_type_ids": torch.zeros_like(ids_1S).to(device),
             "lengths": torch.tensor([length]),
             "first_at": torch.zeros(1, dtype=torch.int64, device=device),
         }

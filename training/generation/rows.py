@@ -82,18 +82,18 @@ def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: Blank
     begun_B, cache = batch["lengths"].long(), None
     if cached:
         cache = model.trunk.begin(moved) if blank is None else model.trunk.begin_seeing(moved)
-    return Rows(moved["ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
+    return Rows(moved["input_ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
 
 
 def _row(prompt: Prompt) -> Row:
     """The prompt as a row of schema.py."""
-    row: Row = {"ids": np.asarray(prompt.ids, np.int64), "segments": np.zeros(len(prompt.ids), np.int64)}
+    row: Row = {"input_ids": np.asarray(prompt.ids, np.int64), "token_type_ids": np.zeros(len(prompt.ids), np.int64)}
     row["labels"] = np.full(len(prompt.ids), IGNORE)
-    return row if prompt.source_ids is None else row | {"source_ids": np.asarray(prompt.source_ids, np.int64)}
+    return row if prompt.source_ids is None else row | {"source_input_ids": np.asarray(prompt.source_ids, np.int64)}
 
 
 def _longest(row: Row) -> int:
-    return max(len(row[side]) for side in ("ids", "source_ids") if side in row)
+    return max(len(row[side]) for side in ("input_ids", "source_input_ids") if side in row)
 
 
 def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
@@ -122,9 +122,9 @@ def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]
     ids_BS = rows.ids_BC.gather(1, at_BS.clamp(max=rows.ids_BC.shape[1] - 1))
     last_B1 = held_B[:, None] + new_B.to(device)[:, None] - 1
     return {
-        "ids": ids_BS,
+        "input_ids": ids_BS,
         "positions": at_BS.minimum(last_B1),  # padding has a position of its row: there may be no further one
-        "segments": torch.zeros_like(ids_BS),
+        "token_type_ids": torch.zeros_like(ids_BS),
         "lengths": new_B,
         "first_at": torch.arange(len(new_B), device=device) * width,
     }
@@ -145,9 +145,9 @@ def _at_blank(model: Model, rows: Rows, blank: Blank) -> tuple[Tensor, Rows]:
     ids_BS = rows.ids_BC.gather(1, at_BS.clamp(max=rows.ids_BC.shape[1] - 1)).where(at_BS < last_B1, blank.mask)
     rank_BS, first_at = torch.where(at_BS < begun_B1, 0, at_BS), torch.arange(len(new_B), device=device)
     batch = {
-        "ids": ids_BS,
+        "input_ids": ids_BS,
         "positions": at_BS.minimum(last_B1),
-        "segments": torch.where(at_BS < begun_B1, *blank.segments),
+        "token_type_ids": torch.where(at_BS < begun_B1, *blank.segments),
         "rank": rank_BS.masked_fill(at_BS > last_B1, UNSEEN),
         "reach": rank_BS.masked_fill(at_BS > last_B1, -1),
         "lengths": new_B + 1,

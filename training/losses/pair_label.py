@@ -18,7 +18,7 @@ class PairLabel:
     kind: Literal["sentence_pair"] = "sentence_pair"
     weight: float = 1.0  # its weight in the sum of the losses
     head_name: ClassVar[str] = "pair_label"
-    needs: ClassVar[frozenset[str]] = frozenset({"pair_label"})
+    needs: ClassVar[frozenset[str]] = frozenset({"next_sentence_label"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
     accuracy: ClassVar[str] = "pair_accuracy"
@@ -36,7 +36,7 @@ class PairLabel:
 
     def count(self, batch: Arrays) -> int:
         """Number of rows with a label: a row of UniLM that is read in one direction has none."""
-        return int((batch["pair_label"] != IGNORE).sum())
+        return int((batch["next_sentence_label"] != IGNORE).sum())
 
     def targets(self, work: Work) -> float:
         return work.rows

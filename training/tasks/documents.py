@@ -103,4 +103,4 @@ def _labelless(ids: list[int | None], behind: tuple[int, ...], segment: int, num
     segments_S = np.zeros(len(ids_S), np.int8)
     segments_S[num_first or len(ids_S) :] = 1
     segments_S[-1] = segment or segments_S[-1]
-    return {"ids": ids_S, "segments": segments_S, "labels": np.full(len(ids_S), IGNORE, np.int32)}
+    return {"input_ids": ids_S, "token_type_ids": segments_S, "labels": np.full(len(ids_S), IGNORE, np.int32)}

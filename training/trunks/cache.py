@@ -117,7 +117,7 @@ class Cache:
         """The cache once it has the `lengths` new tokens of each row of a padded batch."""
         lengths_B = batch["lengths"]  # of the host, like those of all batches
         now_B = self.lengths_B + lengths_B.to(self.lengths_B.device)
-        return replace(self, lengths_B=now_B, longest=self.longest + batch["ids"].shape[1])
+        return replace(self, lengths_B=now_B, longest=self.longest + batch["input_ids"].shape[1])
 
 
 def empty(rows: int, layers: int, heads: tuple[int, int], like: Tensor) -> Cache:

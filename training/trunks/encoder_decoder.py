@@ -67,7 +67,7 @@ class EncoderDecoderNet(Net):
         source = source_of(batch) or batch
         source_rows = layout(source, "bidirectional")
         # one look-up for both: the gradient of each is a whole table
-        given, ids = source["ids"], batch["ids"]
+        given, ids = source["input_ids"], batch["input_ids"]
         x, y = self.tokens(torch.cat([given.flatten(), ids.flatten()])).split([given.numel(), ids.numel()])
         read = self.encoder(x.unflatten(0, given.shape), source, source_rows)
         if "seen" in source:
@@ -77,19 +77,19 @@ class EncoderDecoderNet(Net):
     def begin(self, batch: Mapping[str, Tensor]) -> Cache:
         source, trunk = source_of(batch), self.trunk
         rows = layout(source, "bidirectional")
-        read = self.encoder(self.tokens(source["ids"]), source, rows)
+        read = self.encoder(self.tokens(source["input_ids"]), source, rows)
         if "seen" in source:
             rows = hiding(rows, source["seen"])
         crosses = (block.cross for block in self.decoder.blocks if isinstance(block, Block))
         held = tuple(cross.keys_values(read) for cross in crosses if cross is not None)
         cache = empty(
-            len(source["ids"]), trunk.num_hidden_layers, (trunk.num_attention_heads, trunk.width_of_head), read
+            len(source["input_ids"]), trunk.num_hidden_layers, (trunk.num_attention_heads, trunk.width_of_head), read
         )
         return replace(cache, source=held, source_seen=rows.seen)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
-        cache = cache.with_room(batch["ids"].shape[1])
-        hidden = self.decoder.go_on(self.tokens(batch["ids"]), batch, cache)
+        cache = cache.with_room(batch["input_ids"].shape[1])
+        hidden = self.decoder.go_on(self.tokens(batch["input_ids"]), batch, cache)
         return self._scaled(hidden), cache.after(batch)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -149,7 +149,7 @@ class Side(nn.Module):
 
     def go_on(self, x: Tensor, batch: Mapping[str, Tensor], cache: Cache) -> Tensor:
         """The decoder's states of new tokens behind those of a cache, which has the source too."""
-        x, holding = self.embed(x, batch), cache.holding(batch["ids"].shape[1])
+        x, holding = self.embed(x, batch), cache.holding(batch["input_ids"].shape[1])
         if self.distances is not None:
             bias = self.bias_of(holding[0])
             holding = [replace(held, seen=bias) for held in holding]

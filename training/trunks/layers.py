@@ -53,13 +53,13 @@ def going_on(held: Held) -> Layout:
 
 
 def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0) -> Layout:
-    """Layout of a batch: of its `ids`, [B, S] or [T], and `lengths`; with visibility "per_sequence" of `rank` and
+    """Layout of a batch: of its `input_ids`, [B, S] or [T], and `lengths`; with visibility "per_sequence" of `rank` and
     `reach` too.
 
     `dropout` is that of attention weights: the kernels that need no mask in memory have none. The host must know the
     longest row of an unpadded batch: leave `lengths` on the CPU, and no device has to wait.
     """
-    ids, lengths_B, causal = batch["ids"], batch["lengths"], visibility == "causal"
+    ids, lengths_B, causal = batch["input_ids"], batch["lengths"], visibility == "causal"
     padded = ids.ndim == 2
     rows, longest = ids.shape if padded else (len(lengths_B), int(lengths_B.max()))
     full = not padded and len(ids) == rows * longest

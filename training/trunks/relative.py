@@ -206,7 +206,7 @@ class RelativeDecoder(Net):
         rows = layout(batch, "causal")
         self.memory.length, clamp, same_length = self.distances.reach(self.training)
         recalled = self.memory.recall(batch)
-        x_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)) * self.trunk.hidden_size**0.5)
+        x_BSD = self.dropout(self.tokens(rectangle(batch["input_ids"], rows)) * self.trunk.hidden_size**0.5)
         causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
         seen = with_memory(causal_SS[None], recalled)
         view = View(seen.triu(1 + recalled.length - self.memory.length) if same_length else seen)
@@ -238,11 +238,11 @@ class RelativeDecoder(Net):
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         """Each token attends to those that its memory would have if tokens were read one by one, in the prompt too;
         without a memory to its whole row."""
-        new, (memory, clamp, same_length) = batch["ids"].shape[1], self.distances.reach(training=False)
+        new, (memory, clamp, same_length) = batch["input_ids"].shape[1], self.distances.reach(training=False)
         before = memory - same_length
         blocks = blocks_of(self.blocks)
         cache = with_distances(cache.with_room(new), new, clamp, blocks)
-        x_BSD = self.tokens(batch["ids"]) * self.trunk.hidden_size**0.5
+        x_BSD = self.tokens(batch["input_ids"]) * self.trunk.hidden_size**0.5
         for block, held, distance in zip(blocks, cache.holding(new), cache.distances, strict=True):
             held = held.within(before) if memory else held
             context = block.holding(x_BSD, held, distance)
@@ -349,6 +349,6 @@ def rectangle(ids: Tensor, rows: Layout) -> Tensor:
 
 def as_given(x_BSD: Tensor, batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
     """States in the layout of their batch."""
-    if batch["ids"].ndim == 2:
+    if batch["input_ids"].ndim == 2:
         return x_BSD
     return x_BSD.flatten(0, 1) if rows.place_T is None else x_BSD.flatten(0, 1).index_select(0, rows.place_T)

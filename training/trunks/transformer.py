@@ -38,13 +38,15 @@ class Tables(Net):
         return self.tokens.table
 
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """`ids`, `positions`, `segments`, `languages` [B, S] or [T] -> [..., E], E being the width of the tables."""
-        x = self.tokens(batch["ids"])
+        """`input_ids`, `positions`, `token_type_ids`, `languages` [B, S] or [T] -> [..., E], E being the width of the
+        tables.
+        """
+        x = self.tokens(batch["input_ids"])
         at = batch["positions"] + self.position_offset
         x = x + (self.positions(at) if self.positions is not None else sinusoids_at(at, x.shape[-1]).to(x.dtype))
         if self.segments is not None:
             # RoBERTa's table has one row: to it, the segments of a downstream pair are all the same
-            x = x + self.segments(batch["segments"].clamp(max=self.segments.num_embeddings - 1))
+            x = x + self.segments(batch["token_type_ids"].clamp(max=self.segments.num_embeddings - 1))
         if self.languages is not None:
             languages = batch.get("languages")  # a corpus of one language has no such column
             x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
@@ -118,7 +120,7 @@ class Transformer(Tables):
         return not any(self.trunk.attention_window.narrows(number) for number in range(self.trunk.num_hidden_layers))
 
     def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
-        rows, longest = batch["ids"].shape
+        rows, longest = batch["input_ids"].shape
         return self._through(batch, Layout((rows, longest), False, None, None, None, seen_BSS[:, None]))
 
     def _through(self, batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
@@ -136,7 +138,7 @@ class Transformer(Tables):
         )
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
-        new = batch["ids"].shape[1]
+        new = batch["input_ids"].shape[1]
         cache = cache.with_room(new)
         return self._behind(batch, cache.holding(new)), cache.after(batch)
 
@@ -152,8 +154,8 @@ class Transformer(Tables):
         )
 
     def go_on_seeing(self, batch: Mapping[str, Tensor], cache: Cache, seen_BSC: Tensor) -> tuple[Tensor, Cache]:
-        cache = cache.with_room(batch["ids"].shape[1])
-        slot_BS = cache.positions(batch["ids"].shape[1])
+        cache = cache.with_room(batch["input_ids"].shape[1])
+        slot_BS = cache.positions(batch["input_ids"].shape[1])
         return self._behind(batch, [Held(held, slot_BS, seen_BSC[:, None]) for held in cache.layers]), cache
 
     def _behind(self, batch: Mapping[str, Tensor], holding: Sequence[Held]) -> Tensor:

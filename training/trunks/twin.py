@@ -84,7 +84,7 @@ class TwinNet(Tables):
             if not generates.rewarded:
                 found[generates.kind] = heads[generates.head_name](filled, batch, self.table)
             sampled_M = self._sampled(filled, batch, heads[generates.head_name], self.table)
-        read = {**batch, "ids": _put(batch["ids"], batch["targets_at"], sampled_M)}
+        read = {**batch, "input_ids": _put(batch["input_ids"], batch["targets_at"], sampled_M)}
         hidden = self.discriminator(self.embed(read), rows)
         found[detects.kind] = heads[detects.head_name](hidden, read, self.table)
         if generates is not None and generates.rewarded:
@@ -153,7 +153,7 @@ def uniform_of(batch: Mapping[str, Tensor]) -> Tensor:
     An evaluation draws by it, so that what it draws depends neither on the worker that has the row nor on the rows
     beside it.
     """
-    ids, at_M = batch["ids"], batch["targets_at"]
+    ids, at_M = batch["input_ids"], batch["targets_at"]
     lengths_B = batch["lengths"].to(ids.device).long()
     row_T = torch.repeat_interleave(torch.arange(len(lengths_B), device=ids.device), lengths_B)
     place_T = torch.arange(len(row_T), device=ids.device) - (lengths_B.cumsum(0) - lengths_B)[row_T]

@@ -75,7 +75,7 @@ class TwoStreamNet(Net):
         """
         rows, recalled = layout(batch, "bidirectional"), self.memory.recall(batch)
         visible_BSS, differs_BSC = attention_mask(batch, rows), of_other_segments(batch, rows, recalled)
-        content_BSD = self.dropout(self.tokens(rectangle(batch["ids"], rows)))
+        content_BSD = self.dropout(self.tokens(rectangle(batch["input_ids"], rows)))
         sees_itself = torch.eye(rows.shape[1], dtype=torch.bool, device=content_BSD.device)
         ways = ways_of(batch, rows)
         content_view = View(with_memory(visible_BSS | sees_itself, recalled), ways, differs_BSC[:, None])
@@ -90,18 +90,18 @@ class TwoStreamNet(Net):
         if queries is None:
             return as_given(hidden, batch, rows)
         predicted_MD = hidden[queries.row_M, queries.column_M]
-        nowhere = hidden.new_zeros(batch["ids"].numel(), self.trunk.hidden_size)
-        return nowhere.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["ids"].shape, -1)
+        nowhere = hidden.new_zeros(batch["input_ids"].numel(), self.trunk.hidden_size)
+        return nowhere.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["input_ids"].shape, -1)
 
     def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The query at a place behind each row, in the order of the text: each token sees those before it and itself,
         and a query those before it."""
-        ids_BS, length_B = batch["ids"], batch["lengths"].to(batch["ids"].device).long()
+        ids_BS, length_B = batch["input_ids"], batch["lengths"].to(batch["input_ids"].device).long()
         rows, longest = ids_BS.shape[0], ids_BS.shape[1] + 1
         place_BS = torch.arange(longest, device=ids_BS.device).expand(rows, -1)
         at_B = torch.arange(rows, device=ids_BS.device) * longest + length_B
         ids_BS = F.pad(ids_BS, (0, 1))  # what stands at the place of a query is seen by nothing
-        columns = {"ids": ids_BS, "positions": place_BS, "segments": torch.zeros_like(ids_BS)}
+        columns = {"input_ids": ids_BS, "positions": place_BS, "token_type_ids": torch.zeros_like(ids_BS)}
         columns |= {"rank": place_BS, "reach": place_BS - 1, "targets_at": at_B, "lengths": batch["lengths"] + 1}
         return self(columns).flatten(0, 1)[at_B]
 
@@ -111,9 +111,9 @@ class TwoStreamNet(Net):
 
     def go_on(self, batch: Mapping[str, Tensor], cache: Cache) -> tuple[Tensor, Cache]:
         """As `next_states`, whole rows: a query sees the content of all before it, whose keys and values are held."""
-        new, blocks = batch["ids"].shape[1], blocks_of(self.blocks)
+        new, blocks = batch["input_ids"].shape[1], blocks_of(self.blocks)
         cache = with_distances(cache.with_room(new), new + 1, 0, blocks)
-        content_BSD = self.tokens(batch["ids"])
+        content_BSD = self.tokens(batch["input_ids"])
         query_BSD = self.unknown.expand_as(content_BSD)
         holding, first_BS = cache.holding(new), cache.first_distances(new)
         same = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=content_BSD.device)  # one segment
@@ -160,7 +160,7 @@ def attention_mask(batch: Mapping[str, Tensor], rows: Layout) -> Tensor:
 
     Content always sees itself; that is left to the caller.
     """
-    longest, device = rows.shape[1], batch["ids"].device
+    longest, device = rows.shape[1], batch["input_ids"].device
     exists_B1S = torch.ones(1, 1, longest, dtype=torch.bool, device=device) if rows.seen is None else rows.seen[:, 0]
     if "rank" not in batch:
         return exists_B1S.expand(-1, longest, -1)
@@ -177,7 +177,7 @@ def ways_of(batch: Mapping[str, Tensor], rows: Layout) -> tuple[Tensor, ...]:
 
 def of_other_segments(batch: Mapping[str, Tensor], rows: Layout, recalled: Recalled) -> Tensor:
     """bool [B, S, C]: whether token and context are of different segments; the memory is of segment 0."""
-    segments_BS = rectangle(batch["segments"], rows)
+    segments_BS = rectangle(batch["token_type_ids"], rows)
     return segments_BS[:, :, None] != F.pad(segments_BS, (recalled.length, 0))[:, None, :]
 
 

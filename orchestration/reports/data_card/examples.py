@@ -68,25 +68,25 @@ def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
         found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
     except BadInput:
         return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
-    row = max(found, key=lambda row: len(row["ids"]))  # the first of the longest
+    row = max(found, key=lambda row: len(row["input_ids"]))  # the first of the longest
     is_causal = recipe.model.attention_mask == "causal"
     return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
 
 
 def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
     """What the tokens of a row do not show."""
-    if "source_ids" in row:
+    if "source_input_ids" in row:
         return f"The target:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
     if recipe.model.attention_mask == "causal":
         return "Each token is predicted from those before it."
-    label = int(row["pair_label"]) if "pair_label" in row else IGNORE
+    label = int(row["next_sentence_label"]) if "next_sentence_label" in row else IGNORE
     means = "" if label == IGNORE else recipe.data.packing.label_means[label]
     return " ".join(part for part in (means, attention_mask(row)) if part)
 
 
 def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> Iterator[Token]:
     """The tokens of a row; those of a causal row are its labels, and the labels of a source are its target."""
-    ids_S = row.get("source_ids", row["ids"])
+    ids_S = row.get("source_input_ids", row["input_ids"])
     labels_S = np.full(len(ids_S), IGNORE) if is_causal else row["labels"]
     for id, label in zip(ids_S.tolist(), labels_S.tolist(), strict=True):
         text = "" if label == IGNORE else text_of(vocab, label).strip()

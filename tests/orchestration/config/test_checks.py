@@ -69,12 +69,12 @@ def test_no_row_has_more_runs_than_its_choice_says(choose: Choose) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         num_tokens = int(rng.integers(1, 40))
-        row = {"ids": np.arange(num_tokens), "special": np.zeros(num_tokens, bool)}
-        row["special"][rng.integers(num_tokens)] = num_tokens > 1
+        row = {"input_ids": np.arange(num_tokens), "special_tokens_mask": np.zeros(num_tokens, bool)}
+        row["special_tokens_mask"][rng.integers(num_tokens)] = num_tokens > 1
         for name in ("word_starts", "unit_starts"):
             row[name] = rng.random(num_tokens) < 0.8
             row[name][0] = True
-            row[name] |= row["special"] | np.append(False, row["special"][:-1])
+            row[name] |= row["special_tokens_mask"] | np.append(False, row["special_tokens_mask"][:-1])
         is_hit_S = choose(row, rng) > 0
         runs = int((np.diff(is_hit_S.astype(int), prepend=0) == 1).sum())
         assert runs <= choose.most_runs(num_tokens)

@@ -515,7 +515,7 @@ IMPOSSIBLE = [
     (
         "bert_base",
         ["data.packing={kind: contiguous, unit: sentence}"],
-        "loss 'sentence_pair' needs column 'pair_label'",
+        "loss 'sentence_pair' needs column 'next_sentence_label'",
     ),
     ("bert_base", ["masking={kind: none}"], "objective 'mlm' needs column 'hits'"),
     (

@@ -113,8 +113,8 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
 ) -> None:
     monkeypatch.setattr(score_plan.hold_out, "too_few", lambda *_: {})
     row = {
-        "ids": np.array([2, 10, 3], np.int32),
-        "segments": np.zeros(3, np.int8),
+        "input_ids": np.array([2, 10, 3], np.int32),
+        "token_type_ids": np.zeros(3, np.int8),
         "labels": np.full(3, -100, np.int32),
     }
     half, notes = Examples([row] * 200, np.arange(200) % 2), ("3 of 9 documents are cut",)

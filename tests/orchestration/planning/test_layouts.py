@@ -48,9 +48,9 @@ def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
     demand = demand_of(load(name))
     phase = Phase(seq_length=64, global_batch_size=48, steps=1)
     machine = Machine(micro_batch_tokens=10 * 64)
-    row = {"ids": np.arange(64), "labels": np.arange(64)}
+    row = {"input_ids": np.arange(64), "labels": np.arange(64)}
     if demand.recipe.model.reads_source:
-        row |= {"source_ids": np.arange(64)}
+        row |= {"source_input_ids": np.arange(64)}
     loader = Loader({}, (phase,), machine, pad=0, rank=0, world=2)
     batches = loader._micro([row] * 20, 64, 40)  # type: ignore[list-item]
     rows = demand.micro_rows(machine.micro_batch_tokens, phase, 2)

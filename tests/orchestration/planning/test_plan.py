@@ -72,7 +72,7 @@ def _kept(trunk: Trunk, losses: tuple[Loss, ...]) -> float:
     source = trunk.reads_source
     rows = rows_of(trunk, [LENGTH] * ROWS, [LENGTH] * ROWS) if source else random_rows([LENGTH] * ROWS, VOCAB)  # type: ignore[arg-type]
     for row in rows:
-        row["ids"] = row["ids"] % VOCAB
+        row["input_ids"] = row["input_ids"] % VOCAB
     return _saved(Model(trunk, losses, VOCAB, seed=0), tensors(collate.unpadded(rows)))
 
 

@@ -18,7 +18,7 @@ from training.model import Model
 from training.specs import Trunk
 
 LAYERS, WIDTH, HEADS, INNER, VOCAB, POSITIONS = 2, 128, 2, 192, 200, 130
-TOKENS = ("ids", "source_ids", "targets")  # columns of a batch that are cut to the vocabulary
+TOKENS = ("input_ids", "source_input_ids", "targets")  # columns of a batch that are cut to the vocabulary
 CUTOFFS = (60, 110, 160)
 
 

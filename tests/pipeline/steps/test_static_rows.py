@@ -58,7 +58,13 @@ OBJECTIVES = {
     "prefix": PREFIX,
     "unilm": UNILM,
 }
-READ = {*PER_TOKEN, *(f"source_{name}" for name in PER_TOKEN), "source_seen", "labels", "pair_label"}  # by a model
+READ = {
+    *PER_TOKEN,
+    *(f"source_{name}" for name in PER_TOKEN),
+    "source_seen",
+    "labels",
+    "next_sentence_label",
+}  # by a model
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +104,10 @@ def test_translations_come_from_parallel_files_side_by_side(translations: Path, 
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
         spoken = tuple(dict.fromkeys(row["languages"].tolist()))
-        kinds[spoken] += len(row["ids"])
-        texts = [vocab.decode(row["ids"][(row["languages"] == one) & ~row["special"]]) for one in spoken]
+        kinds[spoken] += len(row["input_ids"])
+        texts = [
+            vocab.decode(row["input_ids"][(row["languages"] == one) & ~row["special_tokens_mask"]]) for one in spoken
+        ]
         if len(spoken) == 2:
             assert texts[0].upper().split() == texts[1].split()
         assert all((text == text.upper()) == (one == 0) for text, one in zip(texts, spoken, strict=True))
@@ -126,9 +134,9 @@ def test_row_i_on_disk_is_row_i_of_the_loader(
     for name in found.column_names:
         for column, row in zip(found[name].to_pylist(), wanted, strict=True):
             np.testing.assert_array_equal(column, row[name], err_msg=name)
-    assert {"ids", "labels"} <= set(found.column_names)
+    assert {"input_ids", "labels"} <= set(found.column_names)
     assert set(found.column_names) >= READ & wanted[0].keys()
-    assert ("pair_label" in found.column_names) == (parts in (BERT, UNILM))
+    assert ("next_sentence_label" in found.column_names) == (parts in (BERT, UNILM))
 
 
 @pytest.mark.parametrize("name", ["bart", "xlm", "mass"])  # their parts have lists: a seal is JSON, without tuples

@@ -50,7 +50,7 @@ def test_words_fall_short_of_the_budget_only_where_no_word_that_is_left_fits() -
         hit_S = Words(rate=0.3)(one, MASKING.at(0, seed))
         begin_W = np.flatnonzero(one["word_starts"])
         long_W = np.diff(begin_W, append=80)
-        is_free_W = (hit_S[begin_W] == 0) & ~one["special"][begin_W]
+        is_free_W = (hit_S[begin_W] == 0) & ~one["special_tokens_mask"][begin_W]
         left = 24 - np.count_nonzero(hit_S)
         assert 0 <= left < long_W[is_free_W].min()
 

@@ -35,7 +35,7 @@ def chosen(choose: Choose, one: dict[str, np.ndarray], sample: int = 0) -> np.nd
 
 
 def words_of(one: dict[str, np.ndarray]) -> list[np.ndarray]:
-    return np.split(np.arange(len(one["ids"])), np.flatnonzero(one["word_starts"])[1:])
+    return np.split(np.arange(len(one["input_ids"])), np.flatnonzero(one["word_starts"])[1:])
 
 
 def test_nothing_chooses_nothing():
@@ -53,7 +53,7 @@ def test_entities_are_words_over_units():
 def test_a_million_tokens_are_chosen_at_fifteen_percent(choose):
     rows = [pair_row(512, seed) for seed in range(1954)]
     num_hits = sum(np.count_nonzero(chosen(choose, one, i)) for i, one in enumerate(rows))
-    num_tokens = sum(len(one["ids"]) for one in rows)
+    num_tokens = sum(len(one["input_ids"]) for one in rows)
     assert num_tokens > 1e6
     assert abs(num_hits / num_tokens - 0.15) < 0.001
 
@@ -65,8 +65,8 @@ def test_a_special_token_is_never_chosen_and_no_unit_reaches_over_one(choose, nu
     one = pair_row(num_tokens, seed)
     hit_S = chosen(choose, one, seed)
     assert hit_S.dtype == np.int32
-    assert not hit_S[one["special"]].any()
-    middle = np.flatnonzero(one["special"])[1]
+    assert not hit_S[one["special_tokens_mask"]].any()
+    middle = np.flatnonzero(one["special_tokens_mask"])[1]
     assert not set(hit_S[:middle].tolist()) & set(hit_S[middle:].tolist()) - {0}
 
 
@@ -84,7 +84,7 @@ def test_units_are_numbered_from_left_to_right(choose, num_tokens, seed):
 def test_every_ordinary_position_is_chosen_equally_often(choose):
     one = row(42, specials=[0, 20, 41])
     counts_S = sum((chosen(choose, one, sample) > 0).astype(int) for sample in range(4000))
-    ordinary = counts_S[~one["special"]]
+    ordinary = counts_S[~one["special_tokens_mask"]]
     if isinstance(choose, Spans):  # a span begins at an ordinary token: the first words of a text are hit less often
         assert ordinary.min() > 0.35 * ordinary.mean()
         return
@@ -136,7 +136,7 @@ def test_most_caps_the_budget(kind):
 @pytest.mark.parametrize("choose", [Tokens(rate=1.0), Words(rate=1.0), Ngrams(rate=1.0), Spans(rate=1.0)])
 def test_the_whole_row_can_be_chosen(choose):
     one = row(50, specials=[0, 20, 49])
-    assert (chosen(choose, one) > 0).tolist() == (~one["special"]).tolist()
+    assert (chosen(choose, one) > 0).tolist() == (~one["special_tokens_mask"]).tolist()
 
 
 @pytest.mark.parametrize("choose", CHOOSERS, ids=lambda choose: choose.kind)
@@ -180,7 +180,7 @@ def test_ngrams_fall_short_of_the_budget_only_where_no_word_that_is_left_fits(nu
     one = pair_row(num_tokens, seed)
     hit_S = chosen(Ngrams(), one, seed)
     left = max(1, round(0.15 * num_tokens)) - np.count_nonzero(hit_S)
-    free = [len(word) for word in words_of(one) if not hit_S[word[0]] and not one["special"][word[0]]]
+    free = [len(word) for word in words_of(one) if not hit_S[word[0]] and not one["special_tokens_mask"][word[0]]]
     assert left == 0 or 0 < left < min(free)
 
 
@@ -210,7 +210,7 @@ def test_an_ngram_is_cut_behind_a_word_where_the_budget_ends():
 
 def test_where_no_place_is_left_for_an_ngram_a_shorter_one_is_taken():
     one = row(9, specials=[0, 2, 4, 6, 8])  # single words between walls
-    assert (chosen(Ngrams(rate=1.0), one) > 0).tolist() == (~one["special"]).tolist()
+    assert (chosen(Ngrams(rate=1.0), one) > 0).tolist() == (~one["special_tokens_mask"]).tolist()
 
 
 def test_with_longest_one_ngrams_are_single_words():

@@ -105,7 +105,7 @@ def test_ernie_masks_swaps_and_keeps_12_1_5_and_1_5_percent(level, specials):
     for sample in range(8_000):
         draws = MASKING.at(0, sample)
         made = Cloze()(one | {"hits": choose(one, draws)}, ToyVocab(size=30_000), draws)
-        inner, now = one["ids"][1:-1], made["ids"][1:-1]
+        inner, now = one["input_ids"][1:-1], made["input_ids"][1:-1]
         asked = made["labels"][1:-1] >= 0
         is_mask, is_same = now == 4, now == inner
         kinds += [np.count_nonzero(k) for k in (~asked, is_mask, asked & ~is_mask & ~is_same, asked & is_same)]
@@ -140,7 +140,7 @@ def phrase_row(num_tokens: int = 202) -> dict[str, np.ndarray]:
     """Words of one token; of every ten, the first three are a phrase."""
     one = row(num_tokens, specials=[0, num_tokens - 1])
     starts = (np.arange(num_tokens) - 1) % 10
-    return one | {"unit_starts": ~np.isin(starts, [1, 2]) | one["special"]}
+    return one | {"unit_starts": ~np.isin(starts, [1, 2]) | one["special_tokens_mask"]}
 
 
 def test_phrases_are_chosen_whole_while_the_budget_lasts_and_never_twice():

@@ -141,8 +141,8 @@ def test_the_halves_of_512_tokens_have_43_and_42_targets():
 def test_a_sixth_is_asked_for_never_a_special_token_and_units_stay_in_their_half(num_tokens, word, sample):
     one = text_row(num_tokens, word, walls=tuple(sorted({num_tokens // 3, num_tokens - 1})))
     hit_S = Partial()(one, MASKING.at(0, sample))
-    assert np.count_nonzero(hit_S) == min(num_tokens // 6, np.count_nonzero(~one["special"]))
-    assert not hit_S[one["special"]].any()
+    assert np.count_nonzero(hit_S) == min(num_tokens // 6, np.count_nonzero(~one["special_tokens_mask"]))
+    assert not hit_S[one["special_tokens_mask"]].any()
     seen = hit_S[hit_S > 0]
     assert np.array_equal(np.unique(seen), np.arange(1, hit_S.max() + 1))
     assert np.all(np.diff(seen) >= 0)
@@ -180,7 +180,7 @@ def test_the_lengths_of_ngrams_and_their_distances_are_drawn_as_the_paper_says()
 
 def test_an_ngram_is_of_whole_words_whatever_their_lengths():
     one = text_row(300, word=3)
-    words = OrdinaryWords(one["special"], one["word_starts"])
+    words = OrdinaryWords(one["special_tokens_mask"], one["word_starts"])
     for sample in range(100):
         chosen, firsts, left = Partial()._ngrams(words.long_O.tolist(), 48, MASKING.at(0, sample))
         hit_W3 = words.units(chosen, firsts).reshape(-1, 3)

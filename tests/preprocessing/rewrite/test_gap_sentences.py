@@ -42,7 +42,12 @@ def row_of(sentences: Sequence[Sequence[int]], front: Sequence[int] = (CLS,), ba
     starts_S = special_S.copy()
     starts_S[len(front) + np.cumsum([0, *map(len, sentences)])[:-1]] = True
     segments_S = np.zeros(len(ids_S), np.int8)
-    return {"ids": ids_S, "segments": segments_S, "special": special_S, "sentence_starts": starts_S}
+    return {
+        "input_ids": ids_S,
+        "token_type_ids": segments_S,
+        "special_tokens_mask": special_S,
+        "sentence_starts": starts_S,
+    }
 
 
 def made(gap: GapSentences, before: Row, sample: int = 0) -> Row:
@@ -51,7 +56,7 @@ def made(gap: GapSentences, before: Row, sample: int = 0) -> Row:
 
 def gaps(sentences: Sequence[Sequence[int]], after: Row) -> list[int]:
     """Numbers of the masked sentences: source and target, put together again sentence by sentence, are the text."""
-    (*source, source_end), (*target, target_end) = after["source_ids"].tolist(), after["labels"].tolist()
+    (*source, source_end), (*target, target_end) = after["source_input_ids"].tolist(), after["labels"].tolist()
     assert source_end == target_end == SEP
     found = []
     for number, sentence in enumerate(sentences):
@@ -180,20 +185,20 @@ def test_source_and_target_put_together_are_the_text(gap: GapSentences) -> None:
 
 @EACH
 def test_the_decoder_reads_its_target_behind_the_padding(gap: GapSentences) -> None:
-    before = row_of(text(10)) | {"pair_label": np.int8(1)}
+    before = row_of(text(10)) | {"next_sentence_label": np.int8(1)}
     copies = {name: np.copy(column) for name, column in before.items()}
     after = made(gap, before)
-    assert after["ids"].tolist() == [PAD, *after["labels"][:-1].tolist()]
-    assert {str(after[name].dtype) for name in ("ids", "labels", "source_ids")} == {"int32"}
-    assert after.keys() == {"ids", "segments", "labels", "source_ids", "pair_label"}
-    assert len(after["segments"]) == len(after["ids"])
+    assert after["input_ids"].tolist() == [PAD, *after["labels"][:-1].tolist()]
+    assert {str(after[name].dtype) for name in ("input_ids", "labels", "source_input_ids")} == {"int32"}
+    assert after.keys() == {"input_ids", "token_type_ids", "labels", "source_input_ids", "next_sentence_label"}
+    assert len(after["token_type_ids"]) == len(after["input_ids"])
     for name, column in copies.items():
         np.testing.assert_array_equal(before[name], column)
 
 
 def test_neighbouring_gaps_have_a_mask_each() -> None:
     after = made(GapSentences(gap_sentences_ratio=0.5, selection="lead"), row_of([[10, 11], [12], [13, 14, 15], [16]]))
-    assert after["source_ids"].tolist() == [MASK, MASK, 13, 14, 15, 16, SEP]
+    assert after["source_input_ids"].tolist() == [MASK, MASK, 13, 14, 15, 16, SEP]
     assert after["labels"].tolist() == [10, 11, 12, SEP]
 
 
@@ -209,8 +214,8 @@ def test_a_share_of_the_gap_sentences_stays_in_the_source_and_is_predicted_all_t
             made(GapSentences(gap_sentences_ratio=0.5), row_of(sentences), sample),
         )
         assert after["labels"].tolist() == plain["labels"].tolist()
-        masks = after["source_ids"].tolist().count(MASK)
-        assert len(after["source_ids"]) == len(plain["source_ids"]) + 10 - masks
+        masks = after["source_input_ids"].tolist().count(MASK)
+        assert len(after["source_input_ids"]) == len(plain["source_input_ids"]) + 10 - masks
         kept.append(10 - masks)
     assert stats.binomtest(sum(kept), 3000, 0.2).pvalue > 0.001
     assert gap.shares(Nothing()) == pytest.approx((0.6, 0.5))
@@ -218,7 +223,7 @@ def test_a_share_of_the_gap_sentences_stays_in_the_source_and_is_predicted_all_t
 
 def test_a_separator_between_two_documents_is_on_neither_side() -> None:
     before = row_of([[10, 11], [12, 13], [SEP], [14], [15, 16]])
-    before["special"][5] = True
+    before["special_tokens_mask"][5] = True
     after = made(GapSentences(gap_sentences_ratio=0.5, selection="lead"), before)
     assert gaps([[10, 11], [12, 13], [14], [15, 16]], after) == [0, 1]
 
@@ -227,7 +232,7 @@ def test_a_separator_between_two_documents_is_on_neither_side() -> None:
 def test_a_row_that_begins_inside_of_a_sentence_has_the_rest_of_it_as_its_first(gap: GapSentences) -> None:
     sentences = text(10)
     whole = row_of(sentences, front=(), back=())
-    inside = whole | {"sentence_starts": whole["sentence_starts"] & (np.arange(len(whole["ids"])) > 0)}
+    inside = whole | {"sentence_starts": whole["sentence_starts"] & (np.arange(len(whole["input_ids"])) > 0)}
     assert not inside["sentence_starts"][0]
     assert_same(made(gap, inside), made(gap, whole))
     assert len(gaps(sentences, made(gap, inside))) == 3
@@ -237,7 +242,7 @@ def test_a_row_that_begins_inside_of_a_sentence_has_the_rest_of_it_as_its_first(
 def test_a_row_of_one_sentence_is_generated_from_a_mask(gap: GapSentences) -> None:
     for sentence in ([10], [10, 11, 10]):
         after = made(gap, row_of([sentence]))
-        assert after["source_ids"].tolist() == [MASK, SEP]
+        assert after["source_input_ids"].tolist() == [MASK, SEP]
         assert after["labels"].tolist() == [*sentence, SEP]
 
 
@@ -246,7 +251,11 @@ def test_a_row_of_one_sentence_is_generated_from_a_mask(gap: GapSentences) -> No
 @pytest.mark.parametrize("back", [[SEP], []])
 def test_a_row_of_special_tokens_has_two_empty_sides(gap: GapSentences, front: list[int], back: list[int]) -> None:
     after = made(gap, row_of([], front, back))
-    assert (after["source_ids"].tolist(), after["ids"].tolist(), after["labels"].tolist()) == ([SEP], [PAD], [SEP])
+    assert (after["source_input_ids"].tolist(), after["input_ids"].tolist(), after["labels"].tolist()) == (
+        [SEP],
+        [PAD],
+        [SEP],
+    )
 
 
 # Rows of a corpus.
@@ -283,8 +292,8 @@ def rows_of(segment: Packed, gap: GapSentences, longest: int) -> Rows:
 def test_neither_side_is_longer_than_the_model_reads(segment: Packed, gap: GapSentences, longest: int) -> None:
     rows = rows_of(segment, gap, longest)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
-    assert max(len(row[name]) for row in found for name in ("ids", "labels", "source_ids")) <= 32
-    assert len(padded(found, 32, pad=PAD)["ids"]) == len(found)
+    assert max(len(row[name]) for row in found for name in ("input_ids", "labels", "source_input_ids")) <= 32
+    assert len(padded(found, 32, pad=PAD)["input_ids"]) == len(found)
 
 
 def test_a_row_that_is_full_is_as_long_as_the_model_reads() -> None:
@@ -299,7 +308,7 @@ def test_every_token_of_a_corpus_is_on_one_side(segment: Packed) -> None:
     """The ids of a toy corpus count up from 10."""
     rows = rows_of(segment, RANDOM, longest=40)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
-    sides = chain.from_iterable(row[name].tolist() for row in found for name in ("labels", "source_ids"))
+    sides = chain.from_iterable(row[name].tolist() for row in found for name in ("labels", "source_input_ids"))
     assert sorted(id for id in sides if id >= 10) == rows.store.shards[0].ids_T.tolist()
 
 
@@ -342,8 +351,8 @@ def test_another_address_masks_other_sentences_where_they_are_random_and_only_th
 
 def test_a_row_says_what_it_needs_and_how_long_it_may_be() -> None:
     for gap in (PRINCIPAL, RANDOM, LEAD):
-        assert gap.needs == {"ids", "special", "sentence_starts"}
-        assert gap.emits == gap.can_emit == {"labels", "source_ids"}
+        assert gap.needs == {"input_ids", "special_tokens_mask", "sentence_starts"}
+        assert gap.emits == gap.can_emit == {"labels", "source_input_ids"}
         assert gap.raw_length(512, Nothing()) == 511
         assert (gap.selects, gap.two_sided, gap.specials) == (True, True, ("pad", "sep", "mask"))
 
@@ -357,7 +366,7 @@ def test_shares_are_those_of_the_tokens_but_for_masks_and_ends(rate: float) -> N
     after, num_tokens = made(gap, row_of(sentences)), 500
     read, written = gap.shares(Nothing())
     assert len(after["labels"]) - 1 == pytest.approx(written * num_tokens)
-    assert len(after["source_ids"]) - 1 - 10 * rate == pytest.approx(read * num_tokens)
+    assert len(after["source_input_ids"]) - 1 - 10 * rate == pytest.approx(read * num_tokens)
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,15 @@ def text(num_tokens: int, word: int = 1, walls: tuple[int, ...] = (), sentence: 
     """<s> ... </s> with separators at `walls`; in between, words of `word` tokens and sentences of `sentence`."""
     specials = [0, *walls, num_tokens - 1]
     one = row(num_tokens, specials, list(range(1, num_tokens, word)))
-    starts_S = one["special"].copy()
-    starts_S[1:] |= one["special"][:-1]
+    starts_S = one["special_tokens_mask"].copy()
+    starts_S[1:] |= one["special_tokens_mask"][:-1]
     starts_S[1::sentence] = True
-    one["ids"][0] = CLS
+    one["input_ids"][0] = CLS
     return one | {"sentence_starts": starts_S, "word_starts": one["word_starts"] | starts_S}
 
 
 def noised(noise: Noise, before: dict[str, np.ndarray], sample: int = 0) -> np.ndarray:
-    return noise(before, VOCAB, MASKING.at(0, sample))["source_ids"]
+    return noise(before, VOCAB, MASKING.at(0, sample))["source_input_ids"]
 
 
 def is_subsequence(short: list[int], long: list[int]) -> bool:
@@ -56,11 +56,11 @@ def test_the_decoder_writes_the_row_behind_its_end_token_whatever_the_noise(nois
     copies = {name: column.copy() for name, column in before.items()}
     for sample in range(20):
         after = noise(before, VOCAB, MASKING.at(0, sample))
-        assert after["labels"].tolist() == before["ids"].tolist()
-        assert after["ids"].tolist() == [SEP, *before["ids"][:-1].tolist()]
-        assert (after["source_ids"][0], after["source_ids"][-1]) == (CLS, SEP)
-        assert len(after["source_ids"]) <= 60
-        assert {str(after[name].dtype) for name in ("ids", "labels", "source_ids")} == {"int32"}
+        assert after["labels"].tolist() == before["input_ids"].tolist()
+        assert after["input_ids"].tolist() == [SEP, *before["input_ids"][:-1].tolist()]
+        assert (after["source_input_ids"][0], after["source_input_ids"][-1]) == (CLS, SEP)
+        assert len(after["source_input_ids"]) <= 60
+        assert {str(after[name].dtype) for name in ("input_ids", "labels", "source_input_ids")} == {"int32"}
     for name, column in copies.items():
         np.testing.assert_array_equal(before[name], column)
 
@@ -73,7 +73,7 @@ def test_the_decoder_writes_the_row_behind_its_end_token_whatever_the_noise(nois
 def test_permutation_and_rotation_keep_every_token(edits: tuple) -> None:
     before = text(60, walls=(20, 40))
     for sample in range(20):
-        assert sorted(noised(Noise(noise_types=edits), before, sample)) == sorted(before["ids"])
+        assert sorted(noised(Noise(noise_types=edits), before, sample)) == sorted(before["input_ids"])
 
 
 def test_masking_hides_a_share_of_the_tokens_rounded_up_each_as_often() -> None:
@@ -82,9 +82,9 @@ def test_masking_hides_a_share_of_the_tokens_rounded_up_each_as_often() -> None:
         source = noised(Noise(noise_types=("token_masking",)), before, sample)
         hidden += source == MASK
         assert (source == MASK).sum() == ceil(0.3 * 57)
-    assert hidden[before["special"]].sum() == 0
-    expected, share = hidden[~before["special"]].mean(), 18 / 57
-    spread = ((hidden[~before["special"]] - expected) ** 2 / (expected * (1 - share) * 57 / 56)).sum()
+    assert hidden[before["special_tokens_mask"]].sum() == 0
+    expected, share = hidden[~before["special_tokens_mask"]].mean(), 18 / 57
+    spread = ((hidden[~before["special_tokens_mask"]] - expected) ** 2 / (expected * (1 - share) * 57 / 56)).sum()
     assert stats.chi2.sf(spread, 56) > 0.001  # without replacement
 
 
@@ -93,13 +93,13 @@ def test_deletion_leaves_a_subsequence_that_is_shorter_by_the_share() -> None:
     for sample in range(20):
         source = noised(Noise(noise_types=("token_deletion",)), before, sample).tolist()
         assert len(source) == 60 - ceil(0.3 * 57)
-        assert is_subsequence(source, before["ids"].tolist())
+        assert is_subsequence(source, before["input_ids"].tolist())
         assert source.count(SEP) == 2
 
 
 def literal_infill(before: dict[str, np.ndarray], noise: Noise, sample: int) -> list[int]:
     """add_whole_word_mask of the reference, token by token, for a row without separators (it may insert one more)."""
-    draws, ids, special = MASKING.at(0, sample), before["ids"].tolist(), before["special"]
+    draws, ids, special = MASKING.at(0, sample), before["input_ids"].tolist(), before["special_tokens_mask"]
     starts = (before["word_starts"] & ~special).astype(int)
     words = np.flatnonzero(before["word_starts"])
     lengths = infill_lengths(noise.poisson_lambda, ceil(starts.sum() * noise.mask_ratio), draws)
@@ -116,7 +116,7 @@ def literal_infill(before: dict[str, np.ndarray], noise: Noise, sample: int) -> 
         for at in at_N:
             keep[at] = False
     source = [id for id, kept in zip(ids, keep, strict=True) if kept]
-    inserts = min(len(lengths) - len(spans), len(before["ids"]) - len(source))
+    inserts = min(len(lengths) - len(spans), len(before["input_ids"]) - len(source))
     if not inserts:
         return source
     places = set((draws.permutation(len(source) + inserts - 2)[:inserts] + 1).tolist())
@@ -137,8 +137,8 @@ def test_infilled_text_keeps_its_order_and_whole_words() -> None:
     for sample in range(50):
         source = noised(Noise(noise_types=("text_infilling",)), before, sample)
         kept = source[source != MASK]
-        assert is_subsequence(kept.tolist(), before["ids"].tolist())
-        is_kept_S = np.isin(before["ids"], kept) | before["special"]
+        assert is_subsequence(kept.tolist(), before["input_ids"].tolist())
+        is_kept_S = np.isin(before["input_ids"], kept) | before["special_tokens_mask"]
         assert all(len(set(is_kept_S[word_S == word].tolist())) == 1 for word in np.unique(word_S))
         assert source.tolist().count(SEP) == 2  # no run reaches over a separator
 
@@ -156,7 +156,7 @@ def test_bart_reference_lets_runs_overlap_so_that_less_than_the_share_is_hidden_
     before, hidden = text(514, sentence=512), []
     for sample in range(200):
         source = noised(Noise(noise_types=("text_infilling",)), before, sample)
-        hidden.append(1 - np.isin(before["ids"][1:-1], source).mean())
+        hidden.append(1 - np.isin(before["input_ids"][1:-1], source).mean())
     assert 0.24 < np.mean(hidden) < 0.28  # of .30; fairseq issue 3486
 
 
@@ -169,13 +169,13 @@ def test_bart_reference_rounds_random_insertions_up_and_ours_are_as_rare_as_aske
     for sample in range(100):
         source = noised(noise, before, sample)
         masks += (source == MASK).sum()
-        random += (~np.isin(source, [*before["ids"], MASK])).sum()
+        random += (~np.isin(source, [*before["input_ids"], MASK])).sum()
     assert stats.binomtest(int(random), int(random + masks), 0.1).pvalue > 0.001
 
 
 def test_a_random_token_for_a_mask_is_never_special_where_the_reference_draws_any_id() -> None:
     before = text(60_000, sentence=60_000)
-    before["ids"][1:-1] = 5
+    before["input_ids"][1:-1] = 5
     source = noised(Noise(noise_types=("token_masking",), mask_ratio=1.0, random_replace_prob=1.0), before)[1:-1]
     assert not np.isin(source, VOCAB.special_ids).any()
     assert stats.chisquare(np.histogram(source, bins=10, range=(5, 60_000))[0]).pvalue > 0.001
@@ -183,15 +183,15 @@ def test_a_random_token_for_a_mask_is_never_special_where_the_reference_draws_an
 
 def test_bart_reference_moves_separators_with_sentences_and_ours_stay_between_the_documents() -> None:
     before = text(52, walls=(25,))  # sentences of 8 tokens, three in the first document and four in the second
-    begins_S = before["sentence_starts"] & ~before["special"]
-    sentence_of = dict(zip(before["ids"].tolist(), np.cumsum(begins_S).tolist(), strict=True))
+    begins_S = before["sentence_starts"] & ~before["special_tokens_mask"]
+    sentence_of = dict(zip(before["input_ids"].tolist(), np.cumsum(begins_S).tolist(), strict=True))
     for sample in range(20):
         source = noised(Noise(noise_types=("sentence_permutation",)), before, sample)
         assert source[25] == SEP  # fairseq issue 4695
-        assert set(source[1:25].tolist()) == set(before["ids"][1:25].tolist())
-        moved = [sentence_of[id] for id in source[~before["special"]].tolist()]
+        assert set(source[1:25].tolist()) == set(before["input_ids"][1:25].tolist())
+        moved = [sentence_of[id] for id in source[~before["special_tokens_mask"]].tolist()]
         assert 1 + np.count_nonzero(np.diff(moved)) == begins_S.sum()  # sentences stay whole
-        assert is_rising_inside(source[~before["special"]], np.array(moved))
+        assert is_rising_inside(source[~before["special_tokens_mask"]], np.array(moved))
 
 
 def is_rising_inside(ids: np.ndarray, group: np.ndarray) -> bool:
@@ -212,22 +212,22 @@ def test_a_share_of_the_sentences_rounded_up_may_move() -> None:
     moved = [
         (
             noised(Noise(noise_types=("sentence_permutation",), permute_sentence_ratio=0.25), before, sample)
-            != before["ids"]
+            != before["input_ids"]
         ).reshape(-1)[1:-1]
         for sample in range(200)
     ]
     num_moved = [int(one.reshape(10, 8).any(axis=1).sum()) for one in moved]
     assert set(num_moved) == {0, 2, 3}  # of 3 that are chosen: all in place, two swapped, or none in place
     noise = Noise(noise_types=("sentence_permutation",), permute_sentence_ratio=0.0)
-    assert noised(noise, before).tolist() == before["ids"].tolist()
+    assert noised(noise, before).tolist() == before["input_ids"].tolist()
 
 
 def test_bart_reference_rotates_by_nothing_twice_as_often_and_ours_begins_with_any_token_as_often() -> None:
     before, first = text(8), []
     for sample in range(1200):
         source = noised(Noise(noise_types=("document_rotation",)), before, sample).tolist()
-        at = before["ids"].tolist().index(source[1])
-        assert source == [CLS, *before["ids"][at:-1].tolist(), *before["ids"][1:at].tolist(), SEP]
+        at = before["input_ids"].tolist().index(source[1])
+        assert source == [CLS, *before["input_ids"][at:-1].tolist(), *before["input_ids"][1:at].tolist(), SEP]
         first.append(at)
     assert stats.chisquare(np.bincount(first)[1:]).pvalue > 0.001
 
@@ -235,8 +235,10 @@ def test_bart_reference_rotates_by_nothing_twice_as_often_and_ours_begins_with_a
 def test_words_move_with_their_sentences_before_they_are_hidden() -> None:
     before = text(26, sentence=8)
     before["word_starts"][[2, 4, 12, 15, 16, 22]] = False  # each sentence has words of its own lengths
-    before["ids"] = np.where(before["special"], before["ids"], 100 + np.cumsum(before["word_starts"]))
-    whole = dict(zip(*np.unique(before["ids"], return_counts=True), strict=True))
+    before["input_ids"] = np.where(
+        before["special_tokens_mask"], before["input_ids"], 100 + np.cumsum(before["word_starts"])
+    )
+    whole = dict(zip(*np.unique(before["input_ids"], return_counts=True), strict=True))
     for sample in range(50):  # the tokens of a word have one id here
         source = noised(Noise(noise_types=("sentence_permutation", "text_infilling")), before, sample)
         ids, count = np.unique(source[source >= 100], return_counts=True)
@@ -255,15 +257,15 @@ def test_a_row_without_special_ends_is_noised_up_to_its_ends() -> None:
     before = {name: column[1:-1] for name, column in text(42, word=2).items()}
     hidden, first = np.zeros(40, dtype=bool), set()
     for sample in range(100):
-        hidden |= ~np.isin(before["ids"], noised(Noise(noise_types=("text_infilling",)), before, sample))
+        hidden |= ~np.isin(before["input_ids"], noised(Noise(noise_types=("text_infilling",)), before, sample))
         first.add(int(noised(Noise(noise_types=("document_rotation",)), before, sample)[0]))
     assert hidden.all()
     assert len(first) > 30
 
 
 def test_a_row_says_what_it_needs() -> None:
-    assert Noise().needs == {"ids", "special", "word_starts", "sentence_starts"}
-    assert Noise(noise_types=("token_masking", "document_rotation")).needs == {"ids", "special"}
+    assert Noise().needs == {"input_ids", "special_tokens_mask", "word_starts", "sentence_starts"}
+    assert Noise(noise_types=("token_masking", "document_rotation")).needs == {"input_ids", "special_tokens_mask"}
     assert Noise().raw_length(512, Nothing()) == 512
 
 
@@ -294,14 +296,14 @@ def test_a_share_of_a_row_that_is_a_whole_number_is_not_rounded_up(edit: str) ->
         Noise(noise_types=(edit,), mask_ratio=0.07, poisson_lambda=100.0),
     )  # .07 * 100 is 7.000000000000001
     sources = [noised(noise, before, sample) for sample in range(50)]
-    assert max(np.isin(before["ids"], source, invert=True).sum() for source in sources) == 7
+    assert max(np.isin(before["input_ids"], source, invert=True).sum() for source in sources) == 7
 
 
 def test_a_share_of_the_sentences_that_is_a_whole_number_is_not_rounded_up() -> None:
     before = text(102, sentence=1)
     for sample in range(20):
         source = noised(Noise(noise_types=("sentence_permutation",), permute_sentence_ratio=0.07), before, sample)
-        assert np.count_nonzero(source != before["ids"]) <= 7
+        assert np.count_nonzero(source != before["input_ids"]) <= 7
 
 
 def test_lengths_of_runs_sum_up_to_the_budget_where_the_first_draws_are_not_enough() -> None:
@@ -323,7 +325,7 @@ def test_a_row_may_have_a_special_token_at_one_end_alone() -> None:
         for columns, side in ((slice(None, -1), first), (slice(1, None), last)):
             before = {name: column[columns] for name, column in whole.items()}
             source = noised(Noise(noise_types=("document_rotation",)), before, sample).tolist()
-            assert sorted(source) == sorted(before["ids"].tolist())
+            assert sorted(source) == sorted(before["input_ids"].tolist())
             side.add((source[0], source[-1]))
     assert {start for start, _ in first} == {CLS}
     assert {end for _, end in last} == {SEP}
@@ -334,7 +336,7 @@ def test_a_rotated_row_begins_with_the_token_that_is_drawn() -> None:
     before = text(12)
     for sample in range(20):
         at = 1 + int(MASKING.at(0, sample).integers(10))
-        assert noised(Noise(noise_types=("document_rotation",)), before, sample)[1] == before["ids"][at]
+        assert noised(Noise(noise_types=("document_rotation",)), before, sample)[1] == before["input_ids"][at]
 
 
 @pytest.mark.parametrize(

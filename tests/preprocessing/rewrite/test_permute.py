@@ -22,7 +22,7 @@ def made(num_tokens: int, block: int, specials: list[int], sample: int = 0, rate
 def indices(after: dict[str, np.ndarray], block: int) -> np.ndarray:
     """The permutation that the ranks stand for; what has no rank of its own gets what is left over in its block."""
     index_S = np.full(len(after["rank"]), -1)
-    is_ordered_S = (after["hits"] > 0) | after["special"]
+    is_ordered_S = (after["hits"] > 0) | after["special_tokens_mask"]
     for number, start in enumerate(range(0, len(index_S), block)):
         at = np.arange(start, min(start + block, len(index_S)))
         ordered = at[is_ordered_S[at]]
@@ -33,7 +33,7 @@ def indices(after: dict[str, np.ndarray], block: int) -> np.ndarray:
 
 def hidden_by_reference(after: dict[str, np.ndarray], block: int) -> np.ndarray:
     """perm_mask [S, S] of a row of blocks, True where the query (first) may not see the key (second)."""
-    is_target_S, special_S = after["hits"] > 0, after["special"]
+    is_target_S, special_S = after["hits"] > 0, after["special_tokens_mask"]
     hidden_SS = np.zeros((len(special_S), len(special_S)), dtype=bool)
     index_S = indices(after, block)
     is_ordered_S = is_target_S | special_S
@@ -76,7 +76,7 @@ def test_no_query_sees_its_own_token_and_no_earlier_block_a_later_one() -> None:
 
 def test_what_is_not_asked_sees_only_what_is_not_asked_and_is_seen_by_all() -> None:
     after = made(32, 32, [30, 31])
-    plain_S = (after["hits"] == 0) & ~after["special"]
+    plain_S = (after["hits"] == 0) & ~after["special_tokens_mask"]
     sees_SS = after["rank"][None, :] <= after["reach"][:, None]
     assert sees_SS[:, plain_S].all()
     assert not sees_SS[np.ix_(plain_S, ~plain_S)].any()
@@ -103,8 +103,8 @@ def test_any_order_of_the_targets_is_as_likely() -> None:
 
 def test_only_targets_are_asked_each_for_its_own_token() -> None:
     after = made(64, 32, [31, 62, 63])
-    np.testing.assert_array_equal(after["labels"], np.where(after["hits"] > 0, after["ids"], IGNORE))
-    assert (after["labels"][after["special"]] == IGNORE).all()
+    np.testing.assert_array_equal(after["labels"], np.where(after["hits"] > 0, after["input_ids"], IGNORE))
+    assert (after["labels"][after["special_tokens_mask"]] == IGNORE).all()
     assert {name: str(after[name].dtype) for name in ("labels", "rank", "reach")} == dict.fromkeys(
         ("labels", "rank", "reach"), "int32"
     )

@@ -14,7 +14,7 @@ VOCAB = ToyVocab(size=30_522, special_ids=(0, 100, 101, 102, 103), mask=103, cls
 
 def with_hits(choose, num_tokens=512, sample=0):
     one = row(num_tokens, specials=[0, num_tokens - 1], word_starts=list(range(1, num_tokens, 3)))
-    one["ids"] = one["ids"] + 20_000  # no id that a mask or a rare swap gives back
+    one["input_ids"] = one["input_ids"] + 20_000  # no id that a mask or a rare swap gives back
     return one | {"hits": choose(one, MASKING.at(0, sample))}
 
 
@@ -24,7 +24,9 @@ def outcomes(cloze, choose, num_rows=1954):
     for sample in range(num_rows):
         before = with_hits(choose, sample=sample)
         after = cloze(before, VOCAB, MASKING.at(1, sample))
-        kind_S = np.where(after["ids"] == VOCAB.mask, 0, np.where(after["ids"] != before["ids"], 1, 2))
+        kind_S = np.where(
+            after["input_ids"] == VOCAB.mask, 0, np.where(after["input_ids"] != before["input_ids"], 1, 2)
+        )
         tokens.append(kind_S[before["hits"] > 0])
         units += [set(kind_S[before["hits"] == unit].tolist()) for unit in range(1, before["hits"].max() + 1)]
     return np.concatenate(tokens), units
@@ -56,26 +58,26 @@ def test_labels_are_the_tokens_that_were_there_and_nothing_else_changes():
     before = with_hits(Tokens())
     after = Cloze()(before, VOCAB, MASKING.at(0, 0))
     asked_S = before["hits"] > 0
-    np.testing.assert_array_equal(after["labels"], np.where(asked_S, before["ids"], IGNORE))
-    np.testing.assert_array_equal(after["ids"][~asked_S], before["ids"][~asked_S])
-    assert (after["ids"].dtype, after["labels"].dtype) == (np.int32, np.int32)
+    np.testing.assert_array_equal(after["labels"], np.where(asked_S, before["input_ids"], IGNORE))
+    np.testing.assert_array_equal(after["input_ids"][~asked_S], before["input_ids"][~asked_S])
+    assert (after["input_ids"].dtype, after["labels"].dtype) == (np.int32, np.int32)
 
 
 def test_the_row_that_comes_in_is_not_written_to():
     before = with_hits(Tokens())
-    ids_S = before["ids"].copy()
+    ids_S = before["input_ids"].copy()
     Cloze()(before, VOCAB, MASKING.at(0, 0))
-    np.testing.assert_array_equal(before["ids"], ids_S)
+    np.testing.assert_array_equal(before["input_ids"], ids_S)
 
 
 def swapped_ids(swap_from):
     vocab = ToyVocab(size=12, special_ids=(9, 0, 2, 11, 3), mask=9)
     before = row(100_000, specials=[])
-    before["ids"][:] = 1
+    before["input_ids"][:] = 1
     before["hits"] = np.ones(100_000, np.int32)
     return Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source=swap_from)(
         before, vocab, MASKING.at(0, 0)
-    )["ids"]
+    )["input_ids"]
 
 
 def test_a_random_token_is_never_special_and_every_ordinary_one_comes_equally_often():
@@ -90,23 +92,26 @@ def test_from_the_vocabulary_means_special_tokens_too_as_in_the_reference():
 
 def test_from_the_row_a_random_token_is_as_frequent_as_in_the_row_and_never_special():
     before = row(100_000, specials=[0, 99_999])
-    before["ids"][1:-1] = np.repeat([7, 8, 9], [10_000, 29_998, 60_000])
-    before["hits"] = (~before["special"]).astype(np.int32)
+    before["input_ids"][1:-1] = np.repeat([7, 8, 9], [10_000, 29_998, 60_000])
+    before["hits"] = (~before["special_tokens_mask"]).astype(np.int32)
     after = Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source="row")(
         before, VOCAB, MASKING.at(0, 0)
     )
-    count = np.bincount(after["ids"][1:-1], minlength=10)
+    count = np.bincount(after["input_ids"][1:-1], minlength=10)
     assert count.sum() == count[7:].sum()
     assert stats.chisquare(count[7:], [10_000, 29_998, 60_000]).pvalue > 0.001
 
 
 def test_from_the_corpus_a_random_token_is_as_frequent_as_in_the_stream_whatever_the_row_has():
     before = row(100_000, specials=[0, 99_999])
-    before |= {"hits": (~before["special"]).astype(np.int32), "stream": np.repeat([7, 8, 9], [100, 300, 600])}
+    before |= {
+        "hits": (~before["special_tokens_mask"]).astype(np.int32),
+        "stream": np.repeat([7, 8, 9], [100, 300, 600]),
+    }
     after = Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source="corpus")(
         before, VOCAB, MASKING.at(0, 0)
     )
-    count = np.bincount(after["ids"][1:-1], minlength=10)
+    count = np.bincount(after["input_ids"][1:-1], minlength=10)
     assert count.sum() == count[7:].sum()
     assert stats.chisquare(count[7:], 99_998 * np.array([0.1, 0.3, 0.6])).pvalue > 0.001
 
@@ -133,14 +138,14 @@ def test_a_row_has_the_length_that_is_seen_but_for_a_shift_which_asks_behind_it(
 def test_shift_asks_each_token_for_the_next():
     before = row(5, specials=[2])
     after = Shift()(before, VOCAB, MASKING.at(0, 0))
-    assert after["ids"].tolist() == [10, 11, 3, 13]
+    assert after["input_ids"].tolist() == [10, 11, 3, 13]
     assert after["labels"].tolist() == [11, 3, 13, 14]
     assert {len(column) for column in after.values()} == {4}
 
 
 def test_shift_leaves_the_label_of_a_pair_alone():
-    before = row(5, specials=[]) | {"pair_label": np.int8(1)}
-    assert Shift()(before, VOCAB, MASKING.at(0, 0))["pair_label"] == 1
+    before = row(5, specials=[]) | {"next_sentence_label": np.int8(1)}
+    assert Shift()(before, VOCAB, MASKING.at(0, 0))["next_sentence_label"] == 1
 
 
 def test_shares_are_checked():
@@ -158,7 +163,7 @@ def test_nothing_is_swapped_from_a_row_of_which_nothing_is_chosen():
     after = Cloze(mask_replace_prob=0.0, random_replace_prob=1.0, random_token_source="row")(
         before, VOCAB, MASKING.at(0, 0)
     )
-    assert after["ids"].tolist() == before["ids"].tolist()
+    assert after["input_ids"].tolist() == before["input_ids"].tolist()
 
 
 @pytest.mark.parametrize("cloze", [Cloze(), Cloze(replace_unit="span")], ids=lambda cloze: cloze.replace_unit)

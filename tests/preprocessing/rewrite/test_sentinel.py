@@ -57,7 +57,11 @@ def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, an
     assert Sentinel().raw_length(length, NoiseSpans()) == raw
     for sample in range(20):
         after = made(Sentinel(), noised(raw, sample))
-        assert (len(after["source_ids"]), len(after["labels"]), len(after["ids"])) == (length, answer, answer)
+        assert (len(after["source_input_ids"]), len(after["labels"]), len(after["input_ids"])) == (
+            length,
+            answer,
+            answer,
+        )
 
 
 @pytest.mark.parametrize(
@@ -75,27 +79,32 @@ def test_no_side_is_longer_than_the_length(rewrite: Sentinel, choose: NoiseSpans
     before = row(rewrite.raw_length(128, choose), specials=[])
     for sample in range(20):
         after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, sample))})
-        assert max(len(after["source_ids"]), len(after["ids"])) <= 128
+        assert max(len(after["source_input_ids"]), len(after["input_ids"])) <= 128
 
 
 def test_a_row_that_begins_and_ends_as_noise_spans_makes_it_is_the_one_of_the_reference() -> None:
     for sample in range(50):
         before = noised(568, sample)
         is_noise, after = before["hits"] > 0, made(Sentinel(), before)
-        assert after["source_ids"].tolist() == [*to_unique_sentinel(before["ids"], is_noise), END]
-        assert after["labels"].tolist() == [*to_unique_sentinel(before["ids"], ~is_noise), END]
+        assert after["source_input_ids"].tolist() == [*to_unique_sentinel(before["input_ids"], is_noise), END]
+        assert after["labels"].tolist() == [*to_unique_sentinel(before["input_ids"], ~is_noise), END]
 
 
 def test_the_decoder_reads_the_answer_behind_a_start_token() -> None:
     after = made(Sentinel(), noised(141))
-    assert after["ids"].tolist() == [START, *after["labels"][:-1].tolist()]
-    assert {name: str(after[name].dtype) for name in ("ids", "labels", "source_ids", "segments")} == {
-        "ids": "int32",
+    assert after["input_ids"].tolist() == [START, *after["labels"][:-1].tolist()]
+    assert {name: str(after[name].dtype) for name in ("input_ids", "labels", "source_input_ids", "token_type_ids")} == {
+        "input_ids": "int32",
         "labels": "int32",
-        "source_ids": "int32",
-        "segments": "int8",
+        "source_input_ids": "int32",
+        "token_type_ids": "int8",
     }
-    assert set(after) == {"ids", "labels", "source_ids", "segments"}  # no column of the old row, nor its hits
+    assert set(after) == {
+        "input_ids",
+        "labels",
+        "source_input_ids",
+        "token_type_ids",
+    }  # no column of the old row, nor its hits
 
 
 def test_answers_put_back_at_their_sentinels_give_the_row() -> None:
@@ -105,43 +114,45 @@ def test_answers_put_back_at_their_sentinels_give_the_row() -> None:
             after = made(Sentinel(), before | {"hits": choose(before, MASKING.at(0, sample))})
             answer = after["labels"][:-1]
             pieces = {int(piece[0]): piece[1:] for piece in np.split(answer, np.flatnonzero(answer > 32_000))[1:]}
-            whole = [id for token in after["source_ids"][:-1].tolist() for id in pieces.get(token, [token])]
-            assert whole == before["ids"].tolist()
+            whole = [id for token in after["source_input_ids"][:-1].tolist() for id in pieces.get(token, [token])]
+            assert whole == before["input_ids"].tolist()
 
 
 def test_touching_chosen_tokens_are_one_span_however_they_are_numbered() -> None:
     before = row(6, specials=[]) | {"hits": np.array([0, 1, 2, 0, 3, 3])}
-    assert made(Sentinel(), before)["source_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
+    assert made(Sentinel(), before)["source_input_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
 
 
 def test_t5_reference_leaves_the_first_span_without_its_sentinel_where_noise_begins_a_row_and_ours_does_not() -> None:
     before = with_hits([True, False, False, True, False])
-    ids, is_noise, after = before["ids"], before["hits"] > 0, made(Sentinel(), before)
+    ids, is_noise, after = before["input_ids"], before["hits"] > 0, made(Sentinel(), before)
     assert to_unique_sentinel(ids, ~is_noise) == [10, LAST, 13, LAST - 1]  # 10 is behind nothing, the last asks nothing
     assert after["labels"].tolist() == [LAST, 10, LAST - 1, 13, END]
-    assert after["source_ids"].tolist() == [LAST, 11, 12, LAST - 1, 14, END]
+    assert after["source_input_ids"].tolist() == [LAST, 11, 12, LAST - 1, 14, END]
 
 
 def test_without_collapse_the_chosen_tokens_are_left_out_and_asked_for() -> None:
     after = made(Sentinel(collapse_spans=False), with_hits([False, True, True, False, True]))
-    assert (after["source_ids"].tolist(), after["labels"].tolist()) == ([10, 13, END], [11, 12, 14, END])
+    assert (after["source_input_ids"].tolist(), after["labels"].tolist()) == ([10, 13, END], [11, 12, 14, END])
 
 
 def test_mass_style_has_one_sentinel_for_each_token_and_asks_for_the_whole_row() -> None:
     after = made(Sentinel(targets="all", collapse_spans=False), with_hits([False, True, True, False, True]))
-    assert after["source_ids"].tolist() == [10, LAST, LAST, 13, LAST, END]
+    assert after["source_input_ids"].tolist() == [10, LAST, LAST, 13, LAST, END]
     assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
 
 
 def test_with_all_as_answer_a_span_can_still_be_one_sentinel() -> None:
     after = made(Sentinel(targets="all"), with_hits([False, True, True, False, True]))
-    assert after["source_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
+    assert after["source_input_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
     assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
 
 
 def test_bert_style_makes_a_tenth_of_the_chosen_tokens_random_and_none_special() -> None:
     before = with_hits([True] * 100_000)
-    source = made(Sentinel(targets="all", collapse_spans=False, random_replace_prob=0.1), before)["source_ids"][:-1]
+    source = made(Sentinel(targets="all", collapse_spans=False, random_replace_prob=0.1), before)["source_input_ids"][
+        :-1
+    ]
     swapped = source[source != LAST]
     assert stats.binomtest(len(swapped), 100_000, 0.1).pvalue > 0.001
     assert not np.isin(swapped, VOCAB.special_ids).any()  # the reference's random ids may be sentinels
@@ -150,7 +161,7 @@ def test_bert_style_makes_a_tenth_of_the_chosen_tokens_random_and_none_special()
 
 def test_too_many_spans_for_the_sentinels_are_bad_input_where_the_reference_takes_ordinary_ids() -> None:
     before = with_hits([False, True] * 101)
-    assert min(to_unique_sentinel(before["ids"], before["hits"] > 0)[1::2]) < VOCAB.special_ids[5]
+    assert min(to_unique_sentinel(before["input_ids"], before["hits"] > 0)[1::2]) < VOCAB.special_ids[5]
     with pytest.raises(BadInput, match="101 chosen spans and the vocabulary 100 sentinels"):
         made(Sentinel(), before)
 
@@ -174,9 +185,9 @@ def test_a_prefix_is_cut_off_anywhere_with_the_same_probability_and_both_parts_a
     before, cuts = row(11, specials=[]), []
     for sample in range(1000):
         after = made(Prefix(), before, sample)
-        source, answer = after["source_ids"], after["labels"]
+        source, answer = after["source_input_ids"], after["labels"]
         assert source[-1] == answer[-1] == END
-        assert [*source[:-1].tolist(), *answer[:-1].tolist()] == before["ids"].tolist()
+        assert [*source[:-1].tolist(), *answer[:-1].tolist()] == before["input_ids"].tolist()
         cuts.append(len(source) - 1)
     assert min(cuts) == 1  # no part is empty
     assert stats.chisquare(np.bincount(cuts, minlength=11)[1:]).pvalue > 0.001
@@ -187,9 +198,9 @@ def test_deshuffling_keeps_every_token_and_any_order_is_as_likely() -> None:
     before, orders = row(3, specials=[]), {}
     for sample in range(1200):
         after = made(Deshuffle(), before, sample)
-        order = tuple(after["source_ids"][:-1].tolist())
+        order = tuple(after["source_input_ids"][:-1].tolist())
         orders[order] = orders.get(order, 0) + 1
-        assert after["labels"].tolist() == [*before["ids"].tolist(), END]
+        assert after["labels"].tolist() == [*before["input_ids"].tolist(), END]
     assert len(orders) == 6
     assert {tuple(sorted(order)) for order in orders} == {(10, 11, 12)}
     assert stats.chisquare(list(orders.values())).pvalue > 0.001
@@ -198,7 +209,7 @@ def test_deshuffling_keeps_every_token_and_any_order_is_as_likely() -> None:
 
 def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
     after = made(Sentinel(), with_hits([False, True] * 100))
-    assert after["source_ids"][-2] == LAST - 99
+    assert after["source_input_ids"][-2] == LAST - 99
 
 
 @pytest.mark.parametrize("collapse", [True, False])
@@ -219,7 +230,7 @@ def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(choose: NoiseSpans,
     for num_tokens in (raw, raw + 1):
         before = row(num_tokens, specials=[])
         after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, 0))})
-        longest.append(max(len(after["source_ids"]), len(after["labels"])))
+        longest.append(max(len(after["source_input_ids"]), len(after["labels"])))
     assert longest[0] <= 128 < longest[1]
 
 

@@ -57,13 +57,13 @@ def test_a_random_partner_is_never_from_the_same_document(documents, copy):
     text = shard(documents)
     for row in rows_of(Pair(negatives="random"), text, 32, copy=copy):
         one, other = (document_of(text, half) for half in halves(row))
-        assert (one != other) == (row["pair_label"] == 1)
+        assert (one != other) == (row["next_sentence_label"] == 1)
 
 
 def test_every_other_document_and_every_sentence_is_a_partner_equally_often():
     text = shard([[5] * 2, [5] * 3, [5], [5] * 4])
     pairs = [rows_of(Pair(negatives="random", short_seq_prob=0.0), text, 13, copy=copy)[0] for copy in range(1500)]
-    sentences = [(halves(row)[1][0] - 10) // 5 for row in pairs if row["pair_label"]]
+    sentences = [(halves(row)[1][0] - 10) // 5 for row in pairs if row["next_sentence_label"]]
     expected = [0, 0, 1 / 9, 1 / 9, 1 / 9, 1 / 3, 1 / 12, 1 / 12, 1 / 12, 1 / 12]
     np.testing.assert_allclose(np.bincount(sentences) / len(sentences), expected, atol=0.05)
 
@@ -72,11 +72,11 @@ def test_every_other_document_and_every_sentence_is_a_partner_equally_often():
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000), negative=st.sampled_from(["random", "swapped"]))
 def test_a_pair_is_cls_a_sep_b_sep_within_the_length(documents, copy, negative):
     for row in rows_of(Pair(negatives=negative), shard(documents), 24, copy=copy):
-        ids, middle = row["ids"].tolist(), int(np.flatnonzero(row["special"])[1])
+        ids, middle = row["input_ids"].tolist(), int(np.flatnonzero(row["special_tokens_mask"])[1])
         assert len(ids) <= 24
         assert (ids[0], ids[middle], ids[-1]) == (CLS, SEP, SEP)
-        assert row["special"].sum() == 3
-        assert row["segments"].tolist() == [0] * (middle + 1) + [1] * (len(ids) - middle - 1)
+        assert row["special_tokens_mask"].sum() == 3
+        assert row["token_type_ids"].tolist() == [0] * (middle + 1) + [1] * (len(ids) - middle - 1)
         assert all(len(half) and np.all(np.diff(half) == 1) for half in halves(row))
 
 
@@ -85,7 +85,7 @@ def test_a_pair_is_cls_a_sep_b_sep_within_the_length(documents, copy, negative):
 def test_a_pair_that_is_not_random_goes_on_where_a_ends(documents, copy):
     for row in rows_of(Pair(negatives="random"), shard(documents), 2000, copy=copy):  # long enough to cut nothing off
         a, b = halves(row)
-        assert row["pair_label"] == 1 or b[0] == a[-1] + 1
+        assert row["next_sentence_label"] == 1 or b[0] == a[-1] + 1
 
 
 @settings(deadline=None)
@@ -93,7 +93,7 @@ def test_a_pair_that_is_not_random_goes_on_where_a_ends(documents, copy):
 def test_swapped_halves_are_the_two_parts_of_one_stretch_in_the_wrong_order(documents, copy):
     text = shard(documents)
     for row in rows_of(Pair(negatives="swapped", short_seq_prob=0.0), text, 2000, copy=copy):
-        first, second = halves(row)[::-1] if row["pair_label"] else halves(row)
+        first, second = halves(row)[::-1] if row["next_sentence_label"] else halves(row)
         assert first[-1] + 1 == second[0]
         assert document_of(text, [*first, *second]) is not None
 
@@ -168,22 +168,24 @@ def test_no_word_reaches_over_sep_after_truncation():
     text = shard([[30, 30], [30, 30]], word_every=7)
     for copy in range(20):
         for row in rows_of(Pair(negatives="random"), text, 24, copy=copy):
-            after = np.flatnonzero(row["special"])[:-1] + 1
+            after = np.flatnonzero(row["special_tokens_mask"])[:-1] + 1
             assert row["word_starts"][after].all()
-            assert row["word_starts"][row["special"]].all()
-            inner = (row["ids"] - 10) % 7 == 0
-            assert np.array_equal(np.delete(row["word_starts"], after), np.delete(row["special"] | inner, after))
+            assert row["word_starts"][row["special_tokens_mask"]].all()
+            inner = (row["input_ids"] - 10) % 7 == 0
+            assert np.array_equal(
+                np.delete(row["word_starts"], after), np.delete(row["special_tokens_mask"] | inner, after)
+            )
 
 
 def test_short_pairs_have_a_uniform_target():
     text = shard([[1] * 300] * 200)
     pairs = rows_of(Pair(negatives="swapped", short_seq_prob=1.0), text, 63)
-    first = [len(row["ids"]) - 3 for row in pairs if any((half[0] - 10) % 300 == 0 for half in halves(row))]
+    first = [len(row["input_ids"]) - 3 for row in pairs if any((half[0] - 10) % 300 == 0 for half in halves(row))]
     assert len(first) == 200  # one draw per document
     assert (min(first), max(first)) == (2, 60)
     assert abs(np.mean(first) - 31) < 4
     full = rows_of(Pair(negatives="swapped", short_seq_prob=0.0), text, 63)
-    assert {len(row["ids"]) for row in full} == {63}
+    assert {len(row["input_ids"]) for row in full} == {63}
 
 
 @pytest.mark.parametrize("negative", ["random", "swapped"])

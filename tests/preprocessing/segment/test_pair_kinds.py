@@ -19,16 +19,16 @@ def contiguous(text: ToyShard, length: int, copy: int = 0, **keys):
 
 
 def sizes(row) -> tuple[int, int]:
-    special = np.flatnonzero(row["special"])
+    special = np.flatnonzero(row["special_tokens_mask"])
     return int(special[1] - 1), int(special[-1] - special[1] - 1) if len(special) == 3 else 0
 
 
 def test_a_contiguous_pair_has_no_label_and_b_goes_on_where_a_ends():
     for row in contiguous(random_shard(20), 64, single_segment_prob=0.2):
-        assert "pair_label" not in row
-        assert len(row["ids"]) <= 64
+        assert "next_sentence_label" not in row
+        assert len(row["input_ids"]) <= 64
     for row in contiguous(shard([[7] * 40] * 3), 64):
-        ids = row["ids"][~row["special"]]
+        ids = row["input_ids"][~row["special_tokens_mask"]]
         assert np.all(np.diff(ids) == 1)  # the reference may put a later short sentence back into A
 
 
@@ -41,27 +41,27 @@ def test_the_sentence_that_overflows_the_first_half_goes_to_a_or_b_by_a_coin():
 
 def test_a_tenth_of_the_rows_has_one_segment_only():
     rows = [row for copy in range(30) for row in contiguous(shard([[10] * 700]), 64, copy, single_segment_prob=0.1)]
-    single = [row for row in rows if row["special"].sum() == 2]
+    single = [row for row in rows if row["special_tokens_mask"].sum() == 2]
     assert abs(len(single) / len(rows) - 0.1) < 0.02
-    assert {len(row["ids"]) for row in single} == {64}
-    assert not any(row["segments"].any() for row in single)
+    assert {len(row["input_ids"]) for row in single} == {64}
+    assert not any(row["token_type_ids"].any() for row in single)
 
 
 def test_short_contiguous_rows_have_a_target_from_five_up():
     rows = [
         contiguous(shard([[1] * 2000]), 64, copy, short_seq_prob=1.0)[:-1] for copy in range(40)
     ]  # the last is what is left
-    longs = np.array([len(row["ids"]) - 3 for copy in rows for row in copy])
+    longs = np.array([len(row["input_ids"]) - 3 for copy in rows for row in copy])
     longs = longs[longs < 61]  # from 61 to 64 they are cut to 61
     assert set(longs.tolist()) == set(range(5, 61))
     assert stats.chisquare(np.bincount(longs)[5:]).pvalue > 0.001
     full = contiguous(shard([[1] * 2000]), 64)
-    assert [len(row["ids"]) for row in full[:-1]] == [64] * (len(full) - 1)
+    assert [len(row["input_ids"]) for row in full[:-1]] == [64] * (len(full) - 1)
 
 
 def test_a_lone_sentence_is_a_row_without_b():
     (row,) = contiguous(shard([[9]]), 64)
-    assert row["ids"].tolist() == [CLS, *range(10, 19), SEP]
+    assert row["input_ids"].tolist() == [CLS, *range(10, 19), SEP]
 
 
 @settings(deadline=None)
@@ -143,7 +143,7 @@ def test_the_reply_of_a_dialogue_is_its_next_turn_or_one_of_another_dialogue(doc
         assert not starts & set(b[1:].tolist())  # one turn
         assert len(starts & set(a.tolist())) in (1, 2, 3)
         fake = document_of(text, a) != document_of(text, b)
-        assert fake == (row["pair_label"] == 1)
+        assert fake == (row["next_sentence_label"] == 1)
         assert fake or b[0] == a[-1] + 1
     turns = [len(document) for document in documents]
     assert len(rows) == sum(turn // 3 + (turn % 3 == 2) for turn in turns if turn > 1)
@@ -168,12 +168,12 @@ def test_a_sentence_pair_is_one_sentence_and_one_more(negative):
     starts = {10 + at for at in text.sentence_at_M.tolist()}
     pair = Pair(negatives=negative, unit="sentence", num_separators=2)
     for row in [row for copy in range(10) for row in rows_of(pair, text, 64, copy=copy)]:
-        ids = row["ids"].tolist()
-        first, middle, again, last = np.flatnonzero(row["special"]).tolist()
+        ids = row["input_ids"].tolist()
+        first, middle, again, last = np.flatnonzero(row["special_tokens_mask"]).tolist()
         assert (first, again, last) == (0, middle + 1, len(ids) - 1)
         assert (ids[0], ids[middle], ids[again], ids[-1]) == (CLS, SEP, SEP, SEP)
         assert starts & set(ids) == {ids[1], ids[again + 1]}
-        assert row["segments"].tolist() == [0] * (again + 1) + [1] * (len(ids) - again - 1)
+        assert row["token_type_ids"].tolist() == [0] * (again + 1) + [1] * (len(ids) - again - 1)
         assert row["word_starts"][[middle, again, again + 1]].all()
 
 
@@ -181,8 +181,8 @@ def test_a_sentence_pair_is_one_sentence_and_one_more(negative):
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000), unit=st.sampled_from(["segment", "sentence"]))
 def test_two_separators_take_their_room(documents, copy, unit):
     for row in rows_of(Pair(negatives="random", unit=unit, num_separators=2), shard(documents), 24, copy=copy):
-        assert len(row["ids"]) <= 24
-        assert row["special"].sum() == 4
+        assert len(row["input_ids"]) <= 24
+        assert row["special_tokens_mask"].sum() == 4
 
 
 @pytest.mark.parametrize(

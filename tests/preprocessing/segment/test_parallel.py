@@ -35,7 +35,7 @@ def rows_of(segment: Parallel | Sentence, text: ToyShard, length: int, copy: int
 
 
 def is_translation(row) -> bool:
-    special_S = row["special"]
+    special_S = row["special_tokens_mask"]
     return bool(np.any(special_S[1:-2] & special_S[2:-1]))  # </s> </s> between the sides
 
 
@@ -46,11 +46,11 @@ NAMES = ("en", "fr")
 
 def test_a_translation_is_two_sides_in_separators_whose_positions_begin_again():
     rows = rows_of(Parallel(translation_ratio=1.0, languages=NAMES), bitext(TWO), 32)
-    row = next(row for row in rows if len(row["ids"]) == 13)
-    assert row["ids"].tolist() == [SEP, 10, 11, 12, 13, 14, SEP, SEP, 15, 16, 17, 18, SEP]
+    row = next(row for row in rows if len(row["input_ids"]) == 13)
+    assert row["input_ids"].tolist() == [SEP, 10, 11, 12, 13, 14, SEP, SEP, 15, 16, 17, 18, SEP]
     assert row["languages"].tolist() == [0] * 7 + [1] * 6
     assert row["positions"].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5]
-    assert row["special"].tolist() == (row["ids"] == SEP).tolist()
+    assert row["special_tokens_mask"].tolist() == (row["input_ids"] == SEP).tolist()
     assert (row["languages"].dtype, row["positions"].dtype) == (np.int8, np.int32)
     assert len(rows) == 2
 
@@ -69,13 +69,13 @@ def test_a_row_has_the_columns_that_it_says(segment):
 
 def test_text_of_a_language_is_one_stream_with_a_separator_behind_each_sentence():
     rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), bitext(MONO), 9)
-    english = [row["ids"].tolist() for row in rows if row["languages"][0] == 0]
+    english = [row["input_ids"].tolist() for row in rows if row["languages"][0] == 0]
     assert english == [  # the French document between the two English ones is elsewhere
         [SEP, 10, 11, 12, 13, 14, SEP, 15, 16],
         [SEP, 17, 18, 19, 20, SEP, 29, 30, 31],
         [SEP, 32, 33, 34, 35, SEP],
     ]
-    french = [row["ids"].tolist() for row in rows if row["languages"][0] == 1]
+    french = [row["input_ids"].tolist() for row in rows if row["languages"][0] == 1]
     assert french == [[SEP, 21, 22, 23, 24, SEP, 25, 26, 27], [SEP, 28, SEP]]
 
 
@@ -88,19 +88,19 @@ def test_every_token_of_a_language_is_in_its_stream_once(length):
     ]
     text = bitext(documents)
     rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), text, length)
-    found = [id for row in rows for id in row["ids"].tolist() if id != SEP]
+    found = [id for row in rows for id in row["input_ids"].tolist() if id != SEP]
     missing = set(text.ids_T.tolist()) - set(found)
     assert len(found) == len(set(found))
     assert len(missing) <= 2  # the last place of each language
     for row in rows:
-        assert len(row["ids"]) <= length
-        source = np.searchsorted(text.offset_N1, row["ids"][~row["special"]] - 10, side="right") - 1
+        assert len(row["input_ids"]) <= length
+        source = np.searchsorted(text.offset_N1, row["input_ids"][~row["special_tokens_mask"]] - 10, side="right") - 1
         assert {text.source_names[document] for document in source} == {("wiki.en", "wiki.fr")[row["languages"][0]]}
 
 
 def test_the_sides_of_translations_are_text_of_their_languages_too():
     rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), bitext(TWO), 32)
-    assert [row["ids"].tolist() for row in rows] == [
+    assert [row["input_ids"].tolist() for row in rows] == [
         [SEP, 10, 11, 12, SEP, 13, 14, SEP, 19, 20, SEP],
         [SEP, 15, 16, 17, 18, SEP, 21, 22, 23, SEP],
     ]
@@ -132,7 +132,7 @@ def test_a_share_of_the_tokens_is_of_translations_however_short_they_are(share, 
     rows = rows_of(
         Parallel(translation_ratio=share, language_sampling_alpha=alpha, languages=("en", "fr", "de")), text, 64
     )
-    tokens = [sum(len(row["ids"]) for row in rows if is_translation(row) == kind) for kind in (False, True)]
+    tokens = [sum(len(row["input_ids"]) for row in rows if is_translation(row) == kind) for kind in (False, True)]
     assert abs(tokens[1] / sum(tokens) - share) < 0.01
 
 
@@ -166,13 +166,15 @@ def test_a_document_that_lost_its_sides_among_others_that_have_them_is_left_out(
     )
     assert plan.counts["unaligned_documents"] == 1
     rows = rows_of(Parallel(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), text, 32)
-    assert max(row["ids"].max() for row in rows) == 23
+    assert max(row["input_ids"].max() for row in rows) == 23
 
 
 def test_a_few_documents_of_single_words_do_not_make_a_source_a_translation():
     text = bitext([("wiki.en", [[5]]), ("wiki.en", [[1], [1]]), ("wiki.en", [[6]])])
     rows = rows_of(Parallel(translation_ratio=0.0, languages=NAMES), text, 32)
-    assert [row["ids"].tolist() for row in rows] == [[SEP, *range(10, 15), SEP, 15, SEP, 16, SEP, *range(17, 23), SEP]]
+    assert [row["input_ids"].tolist() for row in rows] == [
+        [SEP, *range(10, 15), SEP, 15, SEP, 16, SEP, *range(17, 23), SEP]
+    ]
 
 
 def test_a_source_that_does_not_say_its_language_is_refused_in_one_line():
@@ -208,7 +210,7 @@ def test_parallel_keys_are_checked(keys, said):
 
 def test_a_sentence_on_its_own_says_the_language_of_its_document():
     rows = rows_of(Sentence(languages=NAMES), bitext(MONO), 16)
-    assert [row["ids"].tolist() for row in rows[:2]] == [[SEP, *range(10, 15), SEP], [SEP, *range(15, 21), SEP]]
+    assert [row["input_ids"].tolist() for row in rows[:2]] == [[SEP, *range(10, 15), SEP], [SEP, *range(15, 21), SEP]]
     assert [row["languages"].tolist() for row in rows] == [[0] * 7, [0] * 8, [1] * 6, [1] * 6, [0] * 9]
     assert rows[0]["languages"].dtype == np.int8
     assert all(set(row) == Sentence(languages=NAMES).emits | {"unit_starts"} for row in rows)
@@ -230,10 +232,10 @@ def sentences_of(segment: Parallel, copy: int = 0) -> dict[int, list[tuple[int, 
     """The sentences of each language in the order in which they stand in rows that hold a whole language."""
     found: dict[int, list[tuple[int, ...]]] = {}
     for row in rows_of(segment, bitext(LINES), 200, copy):
-        stops = np.flatnonzero(row["ids"] == SEP)
+        stops = np.flatnonzero(row["input_ids"] == SEP)
         assert len(set(row["languages"].tolist())) == 1
         found.setdefault(int(row["languages"][0]), []).extend(
-            tuple(part[part != SEP].tolist()) for part in np.split(row["ids"], stops)[1:] if len(part) > 1
+            tuple(part[part != SEP].tolist()) for part in np.split(row["input_ids"], stops)[1:] if len(part) > 1
         )
     return found
 
@@ -263,4 +265,4 @@ def test_every_place_of_a_line_is_as_likely_for_a_shuffled_sentence():
 
 def test_translations_are_as_they_were_where_sentences_are_shuffled():
     rows = rows_of(Parallel(translation_ratio=1.0, languages=NAMES, sentence_order="shuffled"), bitext(TWO), 32)
-    assert sorted(len(row["ids"]) for row in rows) == [9, 13]
+    assert sorted(len(row["input_ids"]) for row in rows) == [9, 13]

@@ -72,7 +72,7 @@ def test_rows_over_a_pool_are_whole_sentences_of_two_documents():
     plan, line = rows._copy(0, 0).plans[0], rows._lines[0][0]
     for i in range(len(plan)):
         row = NSP.row(plan, i, line, VOCAB, frozenset({"sentence_starts"}))
-        ids = row["ids"][~row["special"]]
+        ids = row["input_ids"][~row["special_tokens_mask"]]
         assert ids.min() >= 10
         assert (np.diff(ids) != 1).sum() <= 1  # two stretches at most, each without a gap
 

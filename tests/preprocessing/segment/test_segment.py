@@ -47,7 +47,7 @@ def test_without_separators_nothing_stands_between_documents():
     text = shard([[3], [2, 2]])
     packed = Packed(unit="token", add_separators=False)
     assert ids_of(packed, text, 4) == [[10, 11, 12, 13], [14, 15, 16]]
-    assert not any(row["special"].any() for row in rows_of(packed, text, 4))
+    assert not any(row["special_tokens_mask"].any() for row in rows_of(packed, text, 4))
     assert plan_of(packed, text, 4).counts == {"documents": 2, "rows": 2}
     assert ids_of(Packed(unit="token", add_separators=False, cross_documents=False), text, 3) == [
         [10, 11, 12],
@@ -170,12 +170,12 @@ def test_a_shard_without_documents_has_no_rows():
 
 
 def test_rows_have_the_types_of_the_schema():
-    types = {"ids": np.int32, "segments": np.int8, "special": np.bool_, "word_starts": np.bool_}
+    types = {"input_ids": np.int32, "token_type_ids": np.int8, "special_tokens_mask": np.bool_, "word_starts": np.bool_}
     for segment in (Packed(unit="token"), Packed(unit="sentence"), Pair(negatives="random")):
         row = rows_of(segment, random_shard(5), 64)[0]
         assert set(row) == segment.emits
         assert {name: row[name].dtype for name in types} == types
-    assert row["pair_label"].dtype == np.int8
+    assert row["next_sentence_label"].dtype == np.int8
 
 
 # Columns on request
@@ -192,6 +192,11 @@ def test_sentence_starts_come_where_they_are_wanted(segment):
         plain = segment.row(plan, i, text, VOCAB)
         row = segment.row(plan, i, text, VOCAB, frozenset({"sentence_starts"}))
         assert set(row) - set(plain) == {"sentence_starts"}
-        behind = np.append(False, row["special"][:-1])
-        wanted = np.isin(row["ids"], list(starts)) | row["special"] | behind | (np.arange(len(row["ids"])) == 0)
+        behind = np.append(False, row["special_tokens_mask"][:-1])
+        wanted = (
+            np.isin(row["input_ids"], list(starts))
+            | row["special_tokens_mask"]
+            | behind
+            | (np.arange(len(row["input_ids"])) == 0)
+        )
         assert np.array_equal(row["sentence_starts"], wanted)

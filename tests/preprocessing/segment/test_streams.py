@@ -33,15 +33,15 @@ def test_the_rows_of_a_stream_are_the_text_without_a_gap(documents, length, look
     text = shard(documents)
     rows = rows_of(Stream(), text, length, lookahead)
     line = line_of(text)
-    assert {len(row["ids"]) for row in rows} <= {length + lookahead}
-    assert [id for row in rows for id in row["ids"][:length].tolist()] == line[: length * len(rows)]
+    assert {len(row["input_ids"]) for row in rows} <= {length + lookahead}
+    assert [id for row in rows for id in row["input_ids"][:length].tolist()] == line[: length * len(rows)]
     assert len(line) - length * len(rows) < length + lookahead  # what is left fills no row
 
 
 def test_a_separator_in_a_stream_is_special_and_ends_a_word():
     (row,) = rows_of(Stream(), shard([[3], [2, 2]], word_every=5), 8)
-    assert row["ids"].tolist() == [10, 11, 12, SEP, 13, 14, 15, 16]
-    assert row["special"].tolist() == [False, False, False, True, False, False, False, False]
+    assert row["input_ids"].tolist() == [10, 11, 12, SEP, 13, 14, 15, 16]
+    assert row["special_tokens_mask"].tolist() == [False, False, False, True, False, False, False, False]
     assert row["word_starts"].tolist() == [True, False, False, True, True, False, True, False]
 
 
@@ -55,9 +55,13 @@ def test_what_fills_no_row_is_counted():
 
 def halves(row, reuse: int) -> tuple[list[int], list[int], list[int]]:
     """The reused stretch, A and B, separators of the stream left in."""
-    segment_S = row["segments"]
+    segment_S = row["token_type_ids"]
     second = int(np.argmax(segment_S == 1))
-    return row["ids"][:reuse].tolist(), row["ids"][reuse : second - 1].tolist(), row["ids"][second:-2].tolist()
+    return (
+        row["input_ids"][:reuse].tolist(),
+        row["input_ids"][reuse : second - 1].tolist(),
+        row["input_ids"][second:-2].tolist(),
+    )
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -70,20 +74,20 @@ def test_a_row_is_a_stretch_of_the_stream_and_a_pair_that_fills_it(backward, doc
     assert len(rows) == max(0, (len(line) - room - 1) // reuse)
     for i, row in enumerate(rows):
         stretch, a, b = halves(row, reuse)
-        assert len(row["ids"]) == length
+        assert len(row["input_ids"]) == length
         assert stretch == line[i * reuse : (i + 1) * reuse]
         assert a == line[(i + 1) * reuse : (i + 1) * reuse + len(a)]
         assert any(line[at : at + len(b)] == b for at in range(len(line)))
         assert min(len(a), len(b)) >= 1
-        assert row["ids"][[reuse + len(a), -2, -1]].tolist() == [SEP, SEP, CLS]
-        assert row["segments"].tolist() == [0] * (reuse + len(a) + 1) + [1] * (len(b) + 1) + [2]
-        assert row["special"][[reuse + len(a), -2, -1]].all()
+        assert row["input_ids"][[reuse + len(a), -2, -1]].tolist() == [SEP, SEP, CLS]
+        assert row["token_type_ids"].tolist() == [0] * (reuse + len(a) + 1) + [1] * (len(b) + 1) + [2]
+        assert row["special_tokens_mask"][[reuse + len(a), -2, -1]].all()
         assert not backward or row["positions"].tolist() == [*range(length)][::-1]
 
 
 def test_a_row_begins_where_the_reused_stretch_of_the_row_before_ends():
     rows = rows_of(StreamPair(reuse_len=16), random_shard(20), 64)
-    firsts = [id for row in rows for id in row["ids"][:16].tolist()]
+    firsts = [id for row in rows for id in row["input_ids"][:16].tolist()]
     assert firsts == line_of(random_shard(20))[: 16 * len(rows)]
 
 
@@ -93,10 +97,12 @@ def test_a_row_begins_where_the_reused_stretch_of_the_row_before_ends():
 def test_a_word_of_a_backward_row_begins_where_it_ended():
     text = shard([[12, 12, 12]], word_every=3)  # ids 10, 11, 12 are a word
     for row in rows_of(StreamPair(reuse_len=12), text, 24, backward=True):
-        inside = ~row["special"]
-        ends = (row["ids"] - 10) % 3 == 2
-        cut = np.append(True, row["special"][:-1])  # behind a separator, or at the start, it may be half a word
-        assert (row["word_starts"] == (row["special"] | cut | ends))[inside].all()
+        inside = ~row["special_tokens_mask"]
+        ends = (row["input_ids"] - 10) % 3 == 2
+        cut = np.append(
+            True, row["special_tokens_mask"][:-1]
+        )  # behind a separator, or at the start, it may be half a word
+        assert (row["word_starts"] == (row["special_tokens_mask"] | cut | ends))[inside].all()
 
 
 def test_a_of_a_backward_row_ends_where_a_sentence_begins():

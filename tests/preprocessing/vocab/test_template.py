@@ -140,8 +140,8 @@ def test_a_row_has_room_for_two_texts(vocab: Vocab) -> None:
 def test_a_row_of_the_schema(vocab: Vocab) -> None:
     row = Template(vocab, 60).row("Ada").columns()
     assert {name: array.dtype for name, array in row.items()} == {
-        "ids": np.int32,
-        "segments": np.int8,
+        "input_ids": np.int32,
+        "token_type_ids": np.int8,
         "labels": np.int32,
     }
     assert (row["labels"] < 0).all()

@@ -107,7 +107,7 @@ def test_weights_of_a_shallower_trunk_are_refused_in_one_line(run: Run, tmp_path
 
 
 def test_only_columns_whose_numbers_are_read_stay_on_the_host() -> None:
-    batch = unpadded(random_rows([5, 3], 50)) | {"slot": np.array(0), "pair_label": np.array([1, 0])}
+    batch = unpadded(random_rows([5, 3], 50)) | {"slot": np.array(0), "next_sentence_label": np.array([1, 0])}
     there = {name for name, x in to_tensors(batch, torch.device("meta")).items() if x.is_meta}
-    assert batch.keys() - there == {"lengths", "slot", "pair_label"}
-    assert {"ids", "positions"} <= there
+    assert batch.keys() - there == {"lengths", "slot", "next_sentence_label"}
+    assert {"input_ids", "positions"} <= there

@@ -64,7 +64,11 @@ def examples(num: int, seed: int) -> Examples:
         ids_S[rng.integers(1, len(ids_S) - 1)] = 7 if label else 8
         zeros_S = np.zeros(len(ids_S), np.int8)
         rows.append(
-            {"ids": ids_S.astype(np.int32), "segments": zeros_S, "labels": np.full(len(ids_S), IGNORE, np.int32)}
+            {
+                "input_ids": ids_S.astype(np.int32),
+                "token_type_ids": zeros_S,
+                "labels": np.full(len(ids_S), IGNORE, np.int32),
+            }
         )
     return Examples(rows, label_N)
 
@@ -120,7 +124,7 @@ def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
     fresh = head.classify.weight.clone()
     missing = model.take_over(dict(pretrained.named_parameters()))
     assert torch.equal(model.trunk.tokens.weight, pretrained.trunk.tokens.weight)
-    assert torch.equal(head.summary.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
+    assert torch.equal(head.summary.pooler.weight, pretrained.heads["next_sentence_label"].pooler.weight)
     assert torch.equal(head.classify.weight, fresh)
     assert missing == ["heads.row_label.classify.weight", "heads.row_label.classify.bias"]
 
@@ -131,7 +135,7 @@ def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
     model = classifier(ENCODER, 3, seed=2)
     model.take_over(weights)
     pooler = model.heads["row_label"].summary.pooler
-    assert torch.equal(pooler.weight, pretrained.heads["pair_label"].pooler.weight)
+    assert torch.equal(pooler.weight, pretrained.heads["next_sentence_label"].pooler.weight)
 
 
 @pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])
@@ -155,7 +159,7 @@ def test_a_net_without_segments_takes_pairs() -> None:
     """RoBERTa has one segment, GPT-2 none."""
     pairs = examples(4, seed=0)
     for row in pairs.rows:
-        row["segments"][3:] = 1
+        row["token_type_ids"][3:] = 1
     for spec in (replace(ENCODER, model=replace(ENCODER.model, type_vocab_size=1)), DECODER):
         model = classifier(spec, 2, seed=0)
         assert model.outputs(tensors(pairs))["row_label"].shape == (4, 2)

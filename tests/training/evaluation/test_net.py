@@ -108,7 +108,7 @@ def our_states(net: Net, ids: list[int]) -> Tensor:
     unknown = model.load_state_dict(dict(net.weights), strict=False).unexpected_keys
     assert not unknown
     ids_S = torch.tensor([ids])
-    batch = {"ids": ids_S, "segments": torch.zeros_like(ids_S), "positions": torch.arange(len(ids))[None]}
+    batch = {"input_ids": ids_S, "token_type_ids": torch.zeros_like(ids_S), "positions": torch.arange(len(ids))[None]}
     batch |= {"lengths": torch.tensor([len(ids)]), "first_at": torch.tensor([0])}
     with torch.no_grad():
         return model.trunk.states(batch)  # type: ignore[operator, union-attr]

@@ -58,7 +58,7 @@ def test_pairs_are_probed_with_nothing_hidden(corpus: Path, tmp_path: Path) -> N
     run = mini_run(corpus, tmp_path)
     plain = resampled(run, objective=Cloze(mask_replace_prob=0.0, random_replace_prob=0.0))
     hidden, whole = ([probe.held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
-    assert any((one["ids"] != other["ids"]).any() for one, other in zip(hidden, whole, strict=True))
+    assert any((one["input_ids"] != other["input_ids"]).any() for one, other in zip(hidden, whole, strict=True))
     np.testing.assert_array_equal(probe.summaries(net(run), hidden), probe.summaries(net(run), whole))
 
 

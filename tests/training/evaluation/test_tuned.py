@@ -254,8 +254,8 @@ def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: Net) -> 
     training, scored = (task.encoded(given, encoder.vocab, 24, training=one) for one in (True, False))
     first, second = (example[0] for example in training.examples)
     assert (training.item_of, scored.item_of) == ([0, 0], [0])
-    assert encoder.vocab.decode(first["ids"]) == "[CLS] ada wrote [SEP] so london [SEP]"
-    assert encoder.vocab.decode(second["ids"]) == "[CLS] so london [SEP] ada wrote [SEP]"
+    assert encoder.vocab.decode(first["input_ids"]) == "[CLS] ada wrote [SEP] so london [SEP]"
+    assert encoder.vocab.decode(second["input_ids"]) == "[CLS] so london [SEP] ada wrote [SEP]"
     assert first["value"] == second["value"] == 2.5
 
 
@@ -298,7 +298,7 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
 
     def extract(first: str, second: str) -> Tensor:
         ids = torch.from_numpy(rows.row(first, second).ids).long()
-        batch = {"ids": ids, "positions": torch.arange(len(ids)), "segments": torch.zeros_like(ids)}
+        batch = {"input_ids": ids, "positions": torch.arange(len(ids)), "token_type_ids": torch.zeros_like(ids)}
         more = {"lengths": torch.tensor([len(ids)]), "first_at": torch.tensor([0])}
         return plain.trunk.states(batch | more)[-1]  # type: ignore[operator, union-attr]
 
@@ -400,9 +400,14 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Net)
     encoded = PAIR.encoded(items(PAIR)["train"], net.vocab, 24, training=True)
     of_rows = []
     for (row,) in encoded.examples:
-        ids = torch.from_numpy(row["ids"]).long()
+        ids = torch.from_numpy(row["input_ids"]).long()
         at = torch.arange(len(ids))
-        batch = {"ids": ids, "positions": at, "lengths": torch.tensor([len(ids)]), "segments": torch.zeros_like(ids)}
+        batch = {
+            "input_ids": ids,
+            "positions": at,
+            "lengths": torch.tensor([len(ids)]),
+            "token_type_ids": torch.zeros_like(ids),
+        }
         with torch.no_grad():
             logits = model.trunk({**batch, "first_at": torch.tensor([0])}) @ model.trunk.table.T  # type: ignore[operator, union-attr]
         of_rows.append(float(torch.nn.functional.cross_entropy(logits[:-1], ids[1:])))

@@ -211,7 +211,7 @@ def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
     form = form_of(net("decoder", vocab), Writing(max_new_tokens=6))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape")[0]
     row = form.row(question, answer, key(0, "masking").at(0, 0))
-    assert row["ids"].tolist() == [vocab.sep, *question, *vocab.encode("bee ape")]
+    assert row["input_ids"].tolist() == [vocab.sep, *question, *vocab.encode("bee ape")]
     assert row["labels"].tolist() == [*[IGNORE] * 3, *vocab.encode("bee ape"), vocab.sep]
     assert form.prompt(question).ids.tolist() == [vocab.sep, *question]
 
@@ -230,8 +230,8 @@ def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Voca
         assert targets.any()
         assert not targets[: len(read)].any()
         assert row["labels"][targets].tolist() == np.array([*read, *answer])[targets].tolist()
-        assert row["ids"][~targets].tolist() == np.array([*read, *answer])[~targets].tolist()
-        assert row["segments"].tolist() == [4] * len(read) + [5] * len(answer)
+        assert row["input_ids"][~targets].tolist() == np.array([*read, *answer])[~targets].tolist()
+        assert row["token_type_ids"].tolist() == [4] * len(read) + [5] * len(answer)
         assert row["rank"].tolist() == [0] * len(read) + list(range(len(read), len(read) + len(answer)))
     masked = np.mean([np.mean(row["labels"][len(read) :] != IGNORE) for row in rows])
     assert masked == pytest.approx(0.5, abs=0.12)
@@ -248,9 +248,9 @@ def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
     )
     row = form.row(pieces.encode("ape"), form.answer_ids("bee")[0], key(0, "masking").at(0, 0))
     begins, reads = (pieces.pad, []) if norm == "pre" else (pieces.sep, [pieces.cls])
-    assert row["ids"].tolist() == [begins, *pieces.encode("bee")]
+    assert row["input_ids"].tolist() == [begins, *pieces.encode("bee")]
     assert row["labels"].tolist() == [*pieces.encode("bee"), pieces.sep]
-    assert row["source_ids"].tolist() == [*reads, *pieces.encode("ape"), pieces.sep]
+    assert row["source_input_ids"].tolist() == [*reads, *pieces.encode("ape"), pieces.sep]
     assert form.prompt(pieces.encode("ape")).ids.tolist() == [begins]
 
 

@@ -51,8 +51,8 @@ def rows(count: int = 3, seed: int = 0) -> list[Row]:
     rng = np.random.default_rng(seed)
     return [
         {
-            "ids": rng.integers(5, ROWS, length).astype(np.int32),
-            "segments": (np.arange(length) > length // 2).astype(np.int8),
+            "input_ids": rng.integers(5, ROWS, length).astype(np.int32),
+            "token_type_ids": (np.arange(length) > length // 2).astype(np.int8),
             "labels": np.full(length, IGNORE, np.int32),
             "label": np.int64(rng.integers(2)),
         }

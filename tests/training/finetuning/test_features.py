@@ -30,7 +30,7 @@ def test_states_of_layers_are_the_hidden_states_of_transformers() -> None:
     ours = {name: x for name, x in model.named_parameters() if name.startswith("trunk.")}
     net.load_state_dict({name.removeprefix("bert."): x for name, x in bert.theirs(ours, spec).items()})
     given = rows(1)
-    ids, segments = (torch.from_numpy(given[0][name])[None].long() for name in ("ids", "segments"))
+    ids, segments = (torch.from_numpy(given[0][name])[None].long() for name in ("input_ids", "token_type_ids"))
     theirs = net(input_ids=ids, token_type_ids=segments, output_hidden_states=True).hidden_states
     found = model.trunk.layer_states(batch_of(given))
     assert len(found) == len(theirs) == 3
@@ -47,10 +47,10 @@ def test_states_of_layers_of_each_net_have_the_layout_of_their_batch(net: str) -
     found = model.trunk.layer_states(batch_of(given))
     assert len(found) == 3
     torch.testing.assert_close(found[-1], model.trunk.states(batch_of(given)))
-    start = len(given[0]["ids"])
+    start = len(given[0]["input_ids"])
     alone = model.trunk.layer_states(batch_of([given[1]]))
     for whole, one in zip(found, alone, strict=True):
-        torch.testing.assert_close(whole[start : start + len(given[1]["ids"])], one, atol=1e-5, rtol=0)
+        torch.testing.assert_close(whole[start : start + len(given[1]["input_ids"])], one, atol=1e-5, rtol=0)
     assert not model.trunk.layers[0]._forward_hooks  # nothing is left behind
 
 

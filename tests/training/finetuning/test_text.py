@@ -51,9 +51,9 @@ def row(rng: np.random.Generator, *, source: bool) -> Row:
     length = int(rng.integers(3, 16))
     ids = rng.integers(4, VOCAB, length + 1).astype(np.int32)
     labels = ids[1:].copy()
-    made = {"ids": ids[:-1], "segments": np.zeros(length, np.int8), "labels": labels}
+    made = {"input_ids": ids[:-1], "token_type_ids": np.zeros(length, np.int8), "labels": labels}
     if source:
-        return made | {"source_ids": rng.integers(4, VOCAB, int(rng.integers(3, 15))).astype(np.int32)}
+        return made | {"source_input_ids": rng.integers(4, VOCAB, int(rng.integers(3, 15))).astype(np.int32)}
     labels[: length // 2] = IGNORE  # of the prompt
     return made
 
@@ -65,7 +65,7 @@ def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
     ids = batch[f"{side}ids"]
     mask = (torch.arange(ids.shape[1]) < batch[f"{side}lengths"][:, None]).long()
     found = {"input_ids": ids, "attention_mask": mask}
-    return found | ({"decoder_input_ids": batch["ids"]} if source else {}) | {"wanted": labels_of(batch)}
+    return found | ({"decoder_input_ids": batch["input_ids"]} if source else {}) | {"wanted": labels_of(batch)}
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -143,13 +143,16 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
     model = TaskModel(stacked, [TargetTokens()], 50, seed=1)
     random = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     assert model.take_over(random | under_decoder(weights(net), trunk)) == []
-    rows = [{"ids": rng.integers(0, 50, n), "segments": np.zeros(n), "labels": np.full(n, IGNORE)} for n in (5, 22, 9)]
+    rows = [
+        {"input_ids": rng.integers(0, 50, n), "token_type_ids": np.zeros(n), "labels": np.full(n, IGNORE)}
+        for n in (5, 22, 9)
+    ]
     batch = to_tensors(unpadded(rows), CPU)
     both = model.eval().trunk
     assert isinstance(both, EncoderDecoderNet)
     with torch.no_grad():
         wanted = net.trunk(batch)
-        found = both.encoder(both.tokens(batch["ids"]), batch, layout(batch, "bidirectional"))
+        found = both.encoder(both.tokens(batch["input_ids"]), batch, layout(batch, "bidirectional"))
     torch.testing.assert_close(found, wanted)
     changed = {name for name, tensor in model.named_parameters() if not torch.equal(tensor, random[name])}
     assert changed == {name for name in random if name.startswith(("trunk.encoder.", "trunk.tokens."))}

@@ -54,9 +54,9 @@ def shaken(oracle: Any) -> Any:
 def ask(oracle: Any, batch: Mapping[str, Tensor], **more: Any) -> Any:
     """What transformers answers to a padded batch."""
     return oracle(
-        decoder_input_ids=batch["ids"],
+        decoder_input_ids=batch["input_ids"],
         decoder_attention_mask=inside(batch).long(),
-        **({"input_ids": batch["source_ids"], "attention_mask": inside(batch, "source_").long()} | more),
+        **({"input_ids": batch["source_input_ids"], "attention_mask": inside(batch, "source_").long()} | more),
     )
 
 
@@ -112,10 +112,10 @@ def test_weights_come_back_from_transformers_bit_for_bit(family: str, pieces: Pa
 def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: Path, tmp_path: Path) -> None:
     model, rng = built(spec_of(BART)), np.random.default_rng(2)
     oracle = exported(model, pieces, tmp_path)
-    rows = [row | {"source_seen": rng.random(len(row["source_ids"])) < 0.6} for row in rows_of(BART)]
+    rows = [row | {"source_seen": rng.random(len(row["source_input_ids"])) < 0.6} for row in rows_of(BART)]
     theirs = padded(rows, 14, pad=1)
     with torch.no_grad():
-        read = oracle.model.encoder(theirs["source_ids"], attention_mask=inside(theirs, "source_").long())
+        read = oracle.model.encoder(theirs["source_input_ids"], attention_mask=inside(theirs, "source_").long())
         wanted = ask(oracle, theirs, input_ids=None, encoder_outputs=read, attention_mask=theirs["source_seen"].long())
         found = logits(model, unpadded(rows))
     torch.testing.assert_close(found, wanted.logits[inside(theirs)], rtol=0, atol=1e-5)
@@ -204,10 +204,14 @@ def test_row_of_gap_sentences_has_the_loss_of_its_source_and_labels_in_transform
     """Their class makes what the decoder reads from the labels: padding first, then the labels shifted right."""
     model, vocab, rng = built(spec_of(PEGASUS)), Vocab.load(pieces), np.random.default_rng(0)
     oracle, starts_S = exported(model, pieces, tmp_path), np.arange(15) % 3 == 0
-    before = {"ids": rng.integers(5, 300, 15), "special": np.zeros(15, bool), "sentence_starts": starts_S}
+    before = {
+        "input_ids": rng.integers(5, 300, 15),
+        "special_tokens_mask": np.zeros(15, bool),
+        "sentence_starts": starts_S,
+    }
     row = GapSentences()(before, vocab, rng)
     score = model(unpadded([row]))["next_token"]
-    source, labels = (torch.from_numpy(row[name])[None].long() for name in ("source_ids", "labels"))
+    source, labels = (torch.from_numpy(row[name])[None].long() for name in ("source_input_ids", "labels"))
     torch.testing.assert_close(score.loss / score.count, oracle(source, labels=labels).loss, rtol=0, atol=1e-5)
 
 

@@ -71,7 +71,11 @@ def vocabs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def batches(spec: ModelSpec, lengths: list[int], length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The same random rows unpadded and padded with token 1; no id is 1, from which RoBERTa counts its positions."""
     rows = [
-        row | {"ids": row["ids"] + 2, "segments": row["segments"] * (spec.model.type_vocab_size > 1)}
+        row
+        | {
+            "input_ids": row["input_ids"] + 2,
+            "token_type_ids": row["token_type_ids"] * (spec.model.type_vocab_size > 1),
+        }
         for row in random_rows(lengths, spec.vocab_size - 2)
     ]
     return unpadded(rows), padded(rows, length, pad=1)
@@ -85,16 +89,16 @@ def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
         logits.append(F.linear(features_TD, model.trunk.tokens.weight, heads["masked_tokens"].bias))
     if "next_token" in heads:
         logits.append(F.linear(hidden_TD, model.trunk.tokens.weight))
-    if "pair_label" in heads:
-        logits.append(heads["pair_label"].logits(hidden_TD[batch["first_at"]]))
+    if "next_sentence_label" in heads:
+        logits.append(heads["next_sentence_label"].logits(hidden_TD[batch["first_at"]]))
     return logits
 
 
 def ask(oracle: Any, batch: dict[str, Tensor], **labels: Tensor) -> Any:
     """What transformers answers to a padded batch."""
     if oracle.config.model_type != "gpt2":
-        labels["token_type_ids"] = batch["segments"]
-    return oracle(input_ids=batch["ids"], attention_mask=inside(batch).long(), **labels)
+        labels["token_type_ids"] = batch["token_type_ids"]
+    return oracle(input_ids=batch["input_ids"], attention_mask=inside(batch).long(), **labels)
 
 
 def their_logits(oracle: Any, batch: dict[str, Tensor]) -> list[Tensor]:
@@ -139,7 +143,7 @@ def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str
     to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
     oracle = loaded(tmp_path)
     ours, theirs = batches(model.spec, RAGGED, 14)
-    wanted = ask(oracle, theirs, labels=labels_of(theirs), next_sentence_label=theirs["pair_label"]).loss
+    wanted = ask(oracle, theirs, labels=labels_of(theirs), next_sentence_label=theirs["next_sentence_label"]).loss
     found = sum(score.loss / score.count for score in model(ours).values())
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
     wanted.backward()
@@ -150,7 +154,7 @@ def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str
     query = theirs_by_name["bert.encoder.layer.0.attention.self.query.weight"].grad
     torch.testing.assert_close(model.trunk.blocks[0].attention.qkv.weight.grad[:32], query, rtol=0, atol=1e-5)
     pooler = theirs_by_name["bert.pooler.dense.weight"].grad
-    torch.testing.assert_close(model.heads["pair_label"].pooler.weight.grad, pooler, rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.heads["next_sentence_label"].pooler.weight.grad, pooler, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -224,9 +228,9 @@ def test_what_the_exported_tokenizer_gives_is_what_the_exported_net_takes(
     output = loaded(tmp_path)(**given)
     ids_S = given["input_ids"][0]
     ours = {
-        "ids": ids_S,
+        "input_ids": ids_S,
         "positions": torch.arange(len(ids_S)),
-        "segments": given["token_type_ids"][0] if family == "bert" else torch.zeros_like(ids_S),
+        "token_type_ids": given["token_type_ids"][0] if family == "bert" else torch.zeros_like(ids_S),
         "lengths": torch.tensor([len(ids_S)]),
         "first_at": torch.tensor([0]),
     }

@@ -61,7 +61,7 @@ def test_longformer_begins_as_roberta_and_its_positions_repeat(in_their_format: 
     for start in (0, 8, 16):
         assert torch.equal(table_PD[start : start + 8], roberta.trunk.positions.weight[2:])
     batch = unpadded(random_rows([8, 5], 320))  # in a window wider than the row, all see all
-    batch["segments"] *= 0
+    batch["token_type_ids"] *= 0
     torch.testing.assert_close(longformer.trunk(batch), roberta.trunk(batch), rtol=0, atol=1e-5)
 
 
@@ -104,8 +104,8 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
     spec = replace(BERT, losses=(MaskedTokens(), PairLabel()))
     fresh = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
-    found = started(spec, tmp_path).heads["pair_label"].pooler.weight
-    assert torch.equal(found, fresh.heads["pair_label"].pooler.weight)
+    found = started(spec, tmp_path).heads["next_sentence_label"].pooler.weight
+    assert torch.equal(found, fresh.heads["next_sentence_label"].pooler.weight)
 
 
 @pytest.mark.parametrize(

@@ -83,12 +83,12 @@ def test_texts_begin_and_end_as_the_rows_of_the_recipe_do(name: str) -> None:
     segment = tiny.data.packing
     rows = Rows(store(vocab, 2 if segment.kind == "parallel" else 4), vocab, tiny.sampling, 64)  # type: ignore[arg-type]
     made = next(row for row in (rows.row(0, at) for at in range(rows.count(0))) if is_forward(row))
-    before, behind = ends(made.get("source_ids", made["ids"]), vocab)
+    before, behind = ends(made.get("source_input_ids", made["input_ids"]), vocab)
     read = tiny.sampling.reading(vocab).around
     assert list(read.before) == before
     is_whole = (
         segment.kind in ("segment_pair", "stream_pair", "single_sentence")
-        or "source_ids" in made
+        or "source_input_ids" in made
         or vocab.cls in before
     )
     if is_whole and not (segment.kind == "contiguous" and not behind):
@@ -96,7 +96,7 @@ def test_texts_begin_and_end_as_the_rows_of_the_recipe_do(name: str) -> None:
     else:  # running text, which is cut anywhere: each document or sentence ends so
         assert read.behind == (vocab.sep,)
     if segment.kind == "stream_pair":
-        assert read.segment == made["segments"][-1] == 2
+        assert read.segment == made["token_type_ids"][-1] == 2
 
 
 def is_forward(row: Row) -> bool:
@@ -115,7 +115,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
     plain = [vocab.encode(text) for text in (first, second)]
     ids, tuned = theirs(first)["input_ids"], template.row(first).ids.tolist()
     end = [vocab.sep] if ids == plain[0] else []  # it puts nothing around a text
-    assert [*ids, *end] == tuned == row(vocab, np.array(plain[0]))["ids"].tolist()
+    assert [*ids, *end] == tuned == row(vocab, np.array(plain[0]))["input_ids"].tolist()
     pair, ours = theirs(first, second), template.row(first, second)
     if not end:
         assert pair["input_ids"] == ours.ids.tolist()
@@ -123,7 +123,10 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
             assert pair["token_type_ids"] == ours.segments.tolist()
     if recipe(name).data.packing.segments == 2 and getattr(recipe(name).data.packing, "num_separators", 1) == 1:
         made = pair_row(vocab, *(np.array(part) for part in plain), 64)
-        assert (made["ids"].tolist(), made["segments"].tolist()) == (ours.ids.tolist(), ours.segments.tolist())
+        assert (made["input_ids"].tolist(), made["token_type_ids"].tolist()) == (
+            ours.ids.tolist(),
+            ours.segments.tolist(),
+        )
     assert of_folder(tmp_path).around == vocab.around
     assert of_folder(tmp_path).special_ids == vocab.special_ids
 

@@ -83,17 +83,17 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(trunk: Twi
     labels_BS = torch.full((4, 14), IGNORE)
     if which == "generator":
         hidden = model.trunk.generator(model.trunk.embed(ours), layout(ours, "bidirectional"))
-        head, kind, ids_T = model.heads["masked_tokens"], "masked_tokens", ours["ids"]
+        head, kind, ids_T = model.heads["masked_tokens"], "masked_tokens", ours["input_ids"]
         logits = F.linear(head.features(hidden), model.trunk.table, head.bias)
         labels_BS.view(-1)[theirs["targets_at"]] = theirs["targets"]
     else:
         hidden = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
-        kind, ids_T, logits = "replaced_token_detection", read["ids"], model.heads["replaced"].logits(hidden)
+        kind, ids_T, logits = "replaced_token_detection", read["input_ids"], model.heads["replaced"].logits(hidden)
         labels_BS[inside_BS] = (ids_T != originals(ours)).long()
     ids_BS = torch.zeros(4, 14, dtype=torch.int64)
     ids_BS[inside_BS] = ids_T
     output = oracle.eval()(
-        input_ids=ids_BS, attention_mask=inside_BS.long(), token_type_ids=theirs["segments"], labels=labels_BS
+        input_ids=ids_BS, attention_mask=inside_BS.long(), token_type_ids=theirs["token_type_ids"], labels=labels_BS
     )
     torch.testing.assert_close(logits, output.logits[inside_BS], rtol=0, atol=1e-5)
     found = scores[kind].loss / scores[kind].count

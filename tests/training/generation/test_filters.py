@@ -147,7 +147,7 @@ def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None
     prompt = Prompt(np.array([1, 2]))
     rows = generate(model, [prompt] * 10_000, Limits(max_new_tokens=1), method=method, key=key(3, "task"), batch=1000)
     counts = np.bincount([int(row.ids[0]) for row in rows], minlength=TOKENS)
-    columns = {"ids": torch.tensor([[1, 2]]), "positions": torch.tensor([[0, 1]]), "lengths": torch.tensor([2])}
+    columns = {"input_ids": torch.tensor([[1, 2]]), "positions": torch.tensor([[0, 1]]), "lengths": torch.tensor([2])}
     with torch.no_grad():
         logits = model.trunk(columns)[0, -1:] @ model.trunk.table.T
     assert_distributed(counts, filtered(logits, method).double().softmax(-1)[0].numpy())

@@ -175,7 +175,7 @@ def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> Non
     cache, sizes = net.begin(begun), set[int]()
     with torch.no_grad():
         for at in range(200):
-            batch = begun | {"ids": ids_BS[:, at : at + 1], "positions": cache.positions(1)}
+            batch = begun | {"input_ids": ids_BS[:, at : at + 1], "positions": cache.positions(1)}
             found, cache = net.go_on(batch, cache)
             wanted = net(batch | {"slot": torch.tensor(0), "fresh": torch.tensor([at == 0] * 2)})
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
@@ -255,7 +255,7 @@ def test_many_beams_find_the_best_of_all_rows() -> None:
     )
     pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12))
     ids = torch.cat([torch.tensor([[1, 2]]).expand(144, 2), pairs[:, :1]], dim=1)
-    columns = {"ids": ids, "positions": torch.arange(3).expand(144, 3), "lengths": torch.full((144,), 3)}
+    columns = {"input_ids": ids, "positions": torch.arange(3).expand(144, 3), "lengths": torch.full((144,), 3)}
     with torch.no_grad():
         log_p = (model.trunk(columns) @ model.trunk.table.T).log_softmax(-1)
     score = log_p[torch.arange(144), 1, pairs[:, 0]] + log_p[torch.arange(144), 2, pairs[:, 1]]
@@ -340,7 +340,7 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("segments", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
+@pytest.mark.parametrize(("token_type_ids", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
 def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, segments: int, changes: Any) -> None:
     how, limits = METHODS[method]
     trunk = Encoder(
@@ -385,7 +385,13 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
         scores = []
         for token in range(TABLE):
             labels = np.array([IGNORE] * (len(row) - 1) + [token])
-            made = {"ids": np.array(row), "segments": np.zeros(len(row)), "labels": labels, "rank": rank, "reach": rank}
+            made = {
+                "input_ids": np.array(row),
+                "token_type_ids": np.zeros(len(row)),
+                "labels": labels,
+                "rank": rank,
+                "reach": rank,
+            }
             with torch.no_grad():
                 batch = to_tensors(unpadded([made]), torch.device("cpu"))
                 scores.append(float(model(batch)["masked_tokens"].loss))

@@ -36,9 +36,9 @@ def log_p(model: Model, ids: list[int], at: int) -> torch.Tensor:
     """Of each token at a place, by the model's own loss head, one mask at a time."""
     masked = torch.tensor([[*ids[:at], MASK, *ids[at + 1 :]]])
     batch = {
-        "ids": masked,
+        "input_ids": masked,
         "positions": torch.arange(len(ids))[None],
-        "segments": torch.zeros_like(masked),
+        "token_type_ids": torch.zeros_like(masked),
         "lengths": torch.tensor([len(ids)]),
         "first_at": torch.tensor([0]),
         "targets_at": torch.tensor([at]),

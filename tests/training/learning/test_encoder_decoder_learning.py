@@ -62,8 +62,8 @@ def windows(text: World, count: int, length: int, rng: np.random.Generator) -> l
     starts, first_S = rng.integers(len(text.ids_T) - length, size=count), np.arange(length) == 0
     return [
         {
-            "ids": text.ids_T[start : start + length],
-            "special": np.zeros(length, np.bool_),
+            "input_ids": text.ids_T[start : start + length],
+            "special_tokens_mask": np.zeros(length, np.bool_),
             "word_starts": text.word_starts_T[start : start + length] | first_S,
             "sentence_starts": text.sentence_starts_T[start : start + length] | first_S,
         }
@@ -89,8 +89,11 @@ def gap_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     document_M = np.repeat(np.arange(len(text.num_tokens_N)), text.num_tokens_N)[bound_M1[:-1]]
     first_N = rng.choice(np.flatnonzero(document_M[:-5] == document_M[5:]), count)
     parts = [slice(*bound_M1[[first, first + 6]]) for first in first_N]
-    rows = [{"ids": text.ids_T[part], "sentence_starts": text.sentence_starts_T[part]} for part in parts]
-    return [GapSentences()(row | {"special": np.zeros(len(row["ids"]), bool)}, Specials(), rng) for row in rows]
+    rows = [{"input_ids": text.ids_T[part], "sentence_starts": text.sentence_starts_T[part]} for part in parts]
+    return [
+        GapSentences()(row | {"special_tokens_mask": np.zeros(len(row["input_ids"]), bool)}, Specials(), rng)
+        for row in rows
+    ]
 
 
 def hidden_windows(text: World, count: int, rng: np.random.Generator, rate: float) -> list[Row]:
@@ -113,16 +116,16 @@ def single_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     """What MASS asks with k = 1, as a masked language model is asked it."""
     cloze, segments_S = Cloze(mask_replace_prob=1.0, random_replace_prob=0.0), np.zeros(48)
     rows = hidden_windows(text, count, rng, rate=1 / 48)
-    return [cloze(row | {"segments": segments_S}, Specials(), rng) for row in rows]
+    return [cloze(row | {"token_type_ids": segments_S}, Specials(), rng) for row in rows]
 
 
 def left_to_right(rows: list[Row]) -> list[Row]:
     """The same questions for a causal net, but for the first token of a row, which nothing precedes."""
     return [
         {
-            "ids": row["ids"][:-1],
-            "segments": np.zeros(len(row["ids"]) - 1),
-            "labels": np.where(row["hits"] > 0, row["ids"], IGNORE)[1:],
+            "input_ids": row["input_ids"][:-1],
+            "token_type_ids": np.zeros(len(row["input_ids"]) - 1),
+            "labels": np.where(row["hits"] > 0, row["input_ids"], IGNORE)[1:],
         }
         for row in rows
     ]
@@ -159,7 +162,7 @@ def examine_verbs(model: Model, rows: list[Row]) -> tuple[float, float]:
 def examine_infilling(model: Model, text: World) -> tuple[float, float]:
     """Loss of a text that is given with noise, and of the same text where its source is nothing but masks."""
     rows = noised_rows(text, 500, np.random.default_rng(1))
-    blind = [row | {"source_ids": np.full_like(row["source_ids"], MASK)} for row in rows]
+    blind = [row | {"source_input_ids": np.full_like(row["source_input_ids"], MASK)} for row in rows]
     return examine(model, rows)["next_token"][0], examine(model, blind)["next_token"][0]
 
 
@@ -239,7 +242,7 @@ def test_gap_sentences_have_the_topic_of_their_source(train: World, held_out: Wo
     """
     model = learn(Course(PEGASUS, LOSSES, gap_rows, steps=800, batch=16, peak=3e-3), train)
     rows = gap_rows(held_out, 2000, np.random.default_rng(1))
-    blind = [row | {"source_ids": np.full_like(row["source_ids"], MASK)} for row in rows]
+    blind = [row | {"source_input_ids": np.full_like(row["source_input_ids"], MASK)} for row in rows]
     (loss, least), (alone, _) = (examine_verbs(model, given) for given in (rows, blind))
     assert loss < least - 1.0
     assert alone > least

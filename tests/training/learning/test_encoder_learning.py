@@ -34,12 +34,12 @@ def span_rows(text: World, count: int, rng: np.random.Generator, length: int = 4
     for start in rng.integers(len(text.ids_T) - length, size=count):
         inner = slice(start, start + length - 2)
         row: Row = {
-            "ids": np.concatenate([[CLS], text.ids_T[inner], [SEP]]),
-            "segments": np.zeros(length, dtype=np.int8),
+            "input_ids": np.concatenate([[CLS], text.ids_T[inner], [SEP]]),
+            "token_type_ids": np.zeros(length, dtype=np.int8),
             "word_starts": np.concatenate([[True], text.word_starts_T[inner], [True]]),
         }
         row["word_starts"][1] = True
-        row["special"] = np.isin(row["ids"], [CLS, SEP])
+        row["special_tokens_mask"] = np.isin(row["input_ids"], [CLS, SEP])
         rows.append(
             Cloze(replace_unit="span", random_token_source="row")(row | {"hits": Spans()(row, rng)}, Specials(), rng)
         )
@@ -76,9 +76,9 @@ def two_languages(first: Ints, second: Ints, rng: np.random.Generator, restart: 
     """A sentence and one in the second language, masked; positions begin again at the second, or do not."""
     row = masked([first, translated(second)], rng)
     length = len(first) + 2  # [CLS] and [SEP] too
-    row["languages"] = (np.arange(len(row["ids"])) >= length).astype(np.int8)
+    row["languages"] = (np.arange(len(row["input_ids"])) >= length).astype(np.int8)
     if restart:
-        row["positions"] = np.arange(len(row["ids"])) - length * row["languages"] + row["languages"]
+        row["positions"] = np.arange(len(row["input_ids"])) - length * row["languages"] + row["languages"]
     return row
 
 
@@ -95,7 +95,7 @@ def parallel_rows(
             language, length = rng.integers(2), len(sentence) + 2
             parts = [translated(sentence) if language else sentence]
             row = masked(parts, rng) | {"languages": np.full(length, language, dtype=np.int8)}
-            row["segments"], row["positions"] = np.zeros(length, dtype=np.int8), np.arange(length)
+            row["token_type_ids"], row["positions"] = np.zeros(length, dtype=np.int8), np.arange(length)
         rows.append(row)
     return rows
 
@@ -134,7 +134,7 @@ def unified_rows(text: World, count: int, rng: np.random.Generator, mode: Mode |
         first, second = (text.ids_T[start_M[i + k] : start_M[i + k + 1]] for k in (0, 1))
         whole = masked([first, second], rng)
         asked_S = whole["labels"] != IGNORE
-        row = whole | {"ids": np.concatenate([[CLS], first, [SEP], second, [SEP]])}
+        row = whole | {"input_ids": np.concatenate([[CLS], first, [SEP], second, [SEP]])}
         row["hits"] = np.where(asked_S, np.cumsum(asked_S), 0)
         rows.append(unified(row, Specials(), rng))
     return rows

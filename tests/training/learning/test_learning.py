@@ -65,7 +65,11 @@ def masked(parts: list[Ints], rng: np.random.Generator) -> Row:
     """[CLS] and each part with its [SEP], 15 % of the tokens chosen and rewritten 80/10/10."""
     ids_S = np.concatenate([[CLS], *(np.append(part, SEP) for part in parts)])
     segments_S = np.repeat(np.arange(len(parts)), [len(part) + 1 for part in parts])
-    row: Row = {"ids": ids_S, "segments": np.append(0, segments_S), "special": np.isin(ids_S, [CLS, SEP])}
+    row: Row = {
+        "input_ids": ids_S,
+        "token_type_ids": np.append(0, segments_S),
+        "special_tokens_mask": np.isin(ids_S, [CLS, SEP]),
+    }
     return Cloze()(row | {"hits": Tokens()(row, rng)}, Specials(), rng)
 
 
@@ -78,7 +82,10 @@ def masked_rows(text: World, count: int, rng: np.random.Generator, length: int =
 def next_token_rows(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
     """Windows of text that ask for each next token."""
     starts = rng.integers(len(text.ids_T) - length, size=count)
-    rows = [{"ids": text.ids_T[start : start + length + 1], "segments": np.zeros(length + 1)} for start in starts]
+    rows = [
+        {"input_ids": text.ids_T[start : start + length + 1], "token_type_ids": np.zeros(length + 1)}
+        for start in starts
+    ]
     return [Shift()(row, Specials(), rng) for row in rows]
 
 
@@ -91,7 +98,7 @@ def pair_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     is_random = (rng.random(count) < 0.5) & (document_M[first] != document_M[other])
     second = np.where(is_random, other, first + 2)
     return [
-        masked([text.ids_T[start_M[i] : start_M[i + 2]] for i in pair], rng) | {"pair_label": np.int8(label)}
+        masked([text.ids_T[start_M[i] : start_M[i + 2]] for i in pair], rng) | {"next_sentence_label": np.int8(label)}
         for *pair, label in zip(first, second, is_random, strict=True)
     ]
 
@@ -128,7 +135,7 @@ def agreement(model: Model, text: World, length: int = 48) -> float:
         ids_S = np.concatenate([[CLS], text.ids_T[start : start + length - 2], [SEP]])
         ids_S[[1, 3]] = MASK
         labels_S = np.where(np.arange(length) == 1, text.ids_T[start], IGNORE)
-        rows.append({"ids": ids_S, "segments": np.zeros(length), "labels": labels_S})
+        rows.append({"input_ids": ids_S, "token_type_ids": np.zeros(length), "labels": labels_S})
     batch = unpadded(rows)
     feature = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
     determiner_M2 = F.linear(feature, model.trunk.tokens.weight[AT["determiner"] : AT["particle"]])

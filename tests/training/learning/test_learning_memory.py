@@ -43,7 +43,7 @@ def streams(text: World, count: int, slot: int, order: Ints | None = None) -> It
     start_B = np.arange(count) * steps * LENGTH
     for step in np.arange(steps) if order is None else order[order < steps]:
         at_BS = start_B[:, None] + step * LENGTH + np.arange(LENGTH + 1)
-        rows = [{"ids": text.ids_T[at_S], "segments": np.zeros(LENGTH + 1)} for at_S in at_BS]
+        rows = [{"input_ids": text.ids_T[at_S], "token_type_ids": np.zeros(LENGTH + 1)} for at_S in at_BS]
         batch = unpadded([Shift()(row, Specials(), np.random.default_rng(0)) for row in rows])
         yield batch | {"slot": torch.tensor(slot), "fresh": torch.full((count,), bool(step == 0 and order is None))}
 
@@ -52,7 +52,11 @@ def permuted(text: World, count: int, rng: np.random.Generator, length: int = 48
     """Windows of text, 1 in 6 tokens asked in a random order."""
     start_N = rng.integers(len(text.ids_T) - length, size=count)
     rows = [
-        {"ids": text.ids_T[start:][:length], "segments": np.zeros(length), "special": np.zeros(length, dtype=bool)}
+        {
+            "input_ids": text.ids_T[start:][:length],
+            "token_type_ids": np.zeros(length),
+            "special_tokens_mask": np.zeros(length, dtype=bool),
+        }
         | {"word_starts": text.word_starts_T[start:][:length]}
         for start in start_N
     ]

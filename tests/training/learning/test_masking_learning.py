@@ -39,7 +39,11 @@ def chosen_rows(
             for starts_T in (text.word_starts_T, text.word_starts_T & ~is_first_T)
         )
         ids_S = np.concatenate([[CLS], text.ids_T[inner], [SEP]])
-        row: Row = {"ids": ids_S, "segments": np.zeros(length), "special": np.isin(ids_S, [CLS, SEP])}
+        row: Row = {
+            "input_ids": ids_S,
+            "token_type_ids": np.zeros(length),
+            "special_tokens_mask": np.isin(ids_S, [CLS, SEP]),
+        }
         row |= {"word_starts": starts_S, "unit_starts": units_S}
         rows.append(rewrite(row | {"hits": choose(row, rng)}, Specials(), rng))
     return rows

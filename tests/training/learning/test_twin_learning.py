@@ -46,7 +46,11 @@ def masked_rows(text: World, count: int, rng: np.random.Generator, length: int =
     made = []
     for start in rng.integers(len(text.ids_T) - length, size=count):
         ids_S = np.concatenate([[CLS], text.ids_T[start : start + length - 2], [SEP]])
-        row: Row = {"ids": ids_S, "segments": np.zeros(length), "special": np.isin(ids_S, [CLS, SEP])}
+        row: Row = {
+            "input_ids": ids_S,
+            "token_type_ids": np.zeros(length),
+            "special_tokens_mask": np.isin(ids_S, [CLS, SEP]),
+        }
         made.append(
             Cloze(mask_replace_prob=0.85, random_replace_prob=0.0)(row | {"hits": Tokens()(row, rng)}, Specials(), rng)
         )
@@ -92,7 +96,7 @@ def examine(model: Model, text: World, length: int = 48) -> Found:
 
     def watch(module: torch.nn.Module, given: tuple, score: object) -> None:
         hidden, read, _ = given
-        seen.extend([model.heads["replaced"].logits(hidden), read["ids"] != originals(read)])
+        seen.extend([model.heads["replaced"].logits(hidden), read["input_ids"] != originals(read)])
 
     handle = model.heads["replaced"].register_forward_hook(watch)
     scores = model(unpadded(masked_rows(text, 1000, np.random.default_rng(1), length)))
@@ -118,7 +122,7 @@ def agreement(text: World, count: int) -> Examples:
             verb = (ids_S[3] - AT["verb"]) % 24
             ids_S[3] += 12 if verb < 12 else -12
         blank_S = np.zeros(len(ids_S), np.int8)
-        rows.append({"ids": ids_S, "segments": blank_S, "labels": np.full(len(ids_S), IGNORE, np.int32)})
+        rows.append({"input_ids": ids_S, "token_type_ids": blank_S, "labels": np.full(len(ids_S), IGNORE, np.int32)})
     return Examples(rows, label_N)
 
 

@@ -38,7 +38,7 @@ def copy_rows(_: World, count: int, rng: np.random.Generator) -> list[Row]:
         ids_S, labels_S = np.full(LENGTH, BLANK), np.full(LENGTH, IGNORE)
         ids_S[0], ids_S[1 : 1 + COPIES], ids_S[-COPIES:] = CLS, symbol, MASK
         labels_S[-COPIES:] = symbol
-        rows.append({"ids": ids_S, "segments": np.zeros(LENGTH), "labels": labels_S})
+        rows.append({"input_ids": ids_S, "token_type_ids": np.zeros(LENGTH), "labels": labels_S})
     return rows
 
 

@@ -81,7 +81,7 @@ def test_transformer_xl_has_the_likelihood_of_its_own_loss(kind: str) -> None:
         total, right = 0.0, 0
         for number, target in enumerate(continuation):
             batch = {
-                "ids": ids[None],
+                "input_ids": ids[None],
                 "lengths": torch.tensor([len(ids)], dtype=torch.int32),
                 "targets_at": torch.tensor([len(context) - 1 + number]),
                 "targets": torch.tensor([target]),

@@ -38,7 +38,7 @@ def one_by_one(model: Model, pair: Pair) -> tuple[float, bool]:
     """A token after the other, each by a query behind all that stand before it (`Net.next_states`)."""
     ids, total, right = list(pair[0]), 0.0, True
     for target in pair[1]:
-        batch = {"ids": torch.tensor([ids]), "lengths": torch.tensor([len(ids)], dtype=torch.int32)}
+        batch = {"input_ids": torch.tensor([ids]), "lengths": torch.tensor([len(ids)], dtype=torch.int32)}
         columns = {"targets_at": torch.tensor([0]), "targets": torch.tensor([target])}
         score = model.heads["masked_tokens"](model.trunk.next_states(batch), columns, model.trunk.table)
         total, right = total - float(score.loss), right and bool(score.correct)
@@ -85,9 +85,9 @@ def masked_loss(model: Model, ids: Sequence[int], at: int) -> float:
     """What the twin's own loss of the generator says of one mask."""
     given = torch.tensor([[*ids[:at], vocabulary("bert").mask, *ids[at + 1 :]]])  # type: ignore[list-item]
     batch = {
-        "ids": given,
+        "input_ids": given,
         "positions": torch.arange(len(ids))[None],
-        "segments": torch.zeros_like(given),
+        "token_type_ids": torch.zeros_like(given),
         "lengths": torch.tensor([len(ids)], dtype=torch.int32),
         "targets_at": torch.tensor([at]),
         "targets": torch.tensor([ids[at]]),

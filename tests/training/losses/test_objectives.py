@@ -68,9 +68,9 @@ def test_next_token_loss_is_the_sum_of_cross_entropies_of_the_tied_table() -> No
 
 def test_pair_label_reads_the_first_token_of_each_row() -> None:
     batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
-    head, first_BD = model.heads["pair_label"], model.trunk(batch)[[0, 5, 13, 14]]
+    head, first_BD = model.heads["next_sentence_label"], model.trunk(batch)[[0, 5, 13, 14]]
     logits_B2 = head.classify(torch.tanh(head.pooler(first_BD)))
-    wanted = F.cross_entropy(logits_B2, batch["pair_label"], reduction="sum")
+    wanted = F.cross_entropy(logits_B2, batch["next_sentence_label"], reduction="sum")
     torch.testing.assert_close(model(batch)["sentence_pair"].loss, wanted)
 
 
@@ -155,7 +155,7 @@ def test_bf16_loss_over_many_targets_keeps_float32_precision() -> None:
 def test_table_gets_gradient_from_both_of_its_uses() -> None:
     batch, model = unpadded(random_rows([8], VOCAB)), bert()
     model(batch)["masked_tokens"].loss.backward()
-    used = set(batch["ids"].tolist())
+    used = set(batch["input_ids"].tolist())
     unused = [id for id in range(VOCAB) if id not in used]
     gradient_V = model.trunk.tokens.weight.grad.abs().sum(1)
     assert gradient_V[unused].min() > 0  # as an answer
@@ -186,10 +186,10 @@ def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedT
 def test_a_pair_that_has_no_label_is_not_asked() -> None:
     """UniLM's rows with one-way attention have no pair label, and their pair is not predicted."""
     labels = np.array([1, IGNORE, 0, IGNORE])
-    assert PairLabel().count({"pair_label": labels}) == 2
+    assert PairLabel().count({"next_sentence_label": labels}) == 2
     model = Model(ENCODER, (PairLabel(),), VOCAB, seed=0).eval()
     rows = random_rows([5, 6, 7, 8], VOCAB)
-    asked = [row | {"pair_label": label} for row, label in zip(rows, labels, strict=True)]
+    asked = [row | {"next_sentence_label": label} for row, label in zip(rows, labels, strict=True)]
     score = model(unpadded(asked))["sentence_pair"]
     alone = model(unpadded([asked[0], asked[2]]))["sentence_pair"]
     assert score.count == alone.count == 2
@@ -198,9 +198,9 @@ def test_a_pair_that_has_no_label_is_not_asked() -> None:
 
 def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
     batch, model = unpadded(random_rows([*RAGGED, 4], VOCAB)), bert()
-    best_B = model.heads["pair_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
+    best_B = model.heads["next_sentence_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
     labels_B = torch.stack([*best_B[:3], 1 - best_B[3], torch.tensor(IGNORE)])
-    score = model(batch | {"pair_label": labels_B})["sentence_pair"]
+    score = model(batch | {"next_sentence_label": labels_B})["sentence_pair"]
     assert (int(score.correct), score.count) == (3, 4)
 
 
@@ -222,7 +222,7 @@ def test_the_targets_of_a_batch_of_two_rows_are_counted(loss: Loss, wanted: int)
         "targets": np.array([7, 8, 9]),
         "first_at": np.array([0, 6]),
         "lengths": np.array([6, 7]),
-        "pair_label": np.array([1, IGNORE]),
+        "next_sentence_label": np.array([1, IGNORE]),
     }
     tensors = {name: torch.from_numpy(column) for name, column in batch.items()}
     assert loss.count(batch) == loss.count(tensors) == wanted

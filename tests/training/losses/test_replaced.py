@@ -31,7 +31,7 @@ EVERY = pytest.mark.parametrize(
 def score_of(loss: Replaced, layout: Any) -> tuple[Score, int]:
     """The score of a batch in which some originals are back in their places, and how many are not."""
     batch = layout(random_rows([5, 8, 3], VOCAB))
-    ids = batch["ids"].flatten()
+    ids = batch["input_ids"].flatten()
     ids[batch["targets_at"][:3]] = batch["targets"][:3]
     number = int((ids[batch["targets_at"]] != batch["targets"]).sum())
     return Model(ENCODER, (loss,), VOCAB, seed=0)(batch)["replaced_token_detection"], number
@@ -73,7 +73,7 @@ def bf16_head() -> tuple[ReplacedHead, torch.Tensor, dict[str, torch.Tensor]]:
     with torch.no_grad():
         for weight in head.parameters():
             weight.normal_(0, 0.3, generator=generator)
-    batch["ids"][batch["targets_at"][:3]] = batch["targets"][:3]
+    batch["input_ids"][batch["targets_at"][:3]] = batch["targets"][:3]
     return head.bfloat16(), torch.randn(160, 32, generator=generator).bfloat16(), batch
 
 
@@ -81,7 +81,9 @@ def bf16_head() -> tuple[ReplacedHead, torch.Tensor, dict[str, torch.Tensor]]:
 def test_the_loss_of_a_bf16_net_is_summed_in_float32() -> None:
     head, hidden_TD, batch = bf16_head()
     logit_T = head.logits(hidden_TD).double()
-    wanted = F.binary_cross_entropy_with_logits(logit_T, (batch["ids"] != originals(batch)).double(), reduction="sum")
+    wanted = F.binary_cross_entropy_with_logits(
+        logit_T, (batch["input_ids"] != originals(batch)).double(), reduction="sum"
+    )
     score = head(hidden_TD, batch, torch.empty(0))
     assert score.loss.dtype == torch.float32
     assert float(score.loss) == pytest.approx(float(wanted), rel=1e-5)
@@ -91,7 +93,7 @@ def test_the_loss_of_a_bf16_net_is_summed_in_float32() -> None:
 def test_the_surprise_of_a_bf16_net_is_in_float32() -> None:
     head, hidden_TD, batch = bf16_head()
     at_M = batch["targets_at"]
-    is_replaced_M = (batch["ids"][at_M] != batch["targets"]).double()
+    is_replaced_M = (batch["input_ids"][at_M] != batch["targets"]).double()
     logit_M = head.logits(hidden_TD[at_M]).double()
     wanted_M = F.binary_cross_entropy_with_logits(logit_M, is_replaced_M, reduction="none")
     surprise_M = head.surprise(hidden_TD, batch)
@@ -107,7 +109,7 @@ def test_every_token_of_a_rectangle_has_one_logit() -> None:
 @torch.no_grad()
 def test_a_token_is_judged_correctly_where_the_sign_of_its_logit_says_whether_it_was_replaced() -> None:
     head, hidden_TD, batch = bf16_head()
-    is_replaced_T = batch["ids"] != originals(batch)
+    is_replaced_T = batch["input_ids"] != originals(batch)
     wanted = sum(
         int((float(logit) > 0) == bool(is_replaced))
         for logit, is_replaced in zip(head.logits(hidden_TD), is_replaced_T, strict=True)
@@ -120,7 +122,7 @@ def test_a_logit_of_zero_says_that_a_token_is_the_original() -> None:
     head, hidden_TD, batch = bf16_head()
     head.classify.weight.zero_()
     head.classify.bias.zero_()
-    assert int(head(hidden_TD, batch, torch.empty(0)).correct) == int((batch["ids"] == originals(batch)).sum())
+    assert int(head(hidden_TD, batch, torch.empty(0)).correct) == int((batch["input_ids"] == originals(batch)).sum())
 
 
 @torch.no_grad()
@@ -148,7 +150,7 @@ def test_originals_with_the_highest_probability_are_counted_as_correct() -> None
     head.copy.bias.fill_(2.0)  # mostly a copy: right where nothing was replaced
     hidden_TD, table_VD = (torch.randn(*size, generator=generator) for size in ((160, 32), (VOCAB, 32)))
     score = head(hidden_TD, batch, table_VD)
-    best_T = head.log_p(hidden_TD, batch["ids"], table_VD).argmax(1)
+    best_T = head.log_p(hidden_TD, batch["input_ids"], table_VD).argmax(1)
     assert int(score.correct) == int((best_T == originals(batch)).sum()) > 80
 
 

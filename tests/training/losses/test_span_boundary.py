@@ -32,7 +32,11 @@ def row_of(labelled: Sequence[int], length: int) -> Row:
     """A row whose targets are at these places."""
     labels_S = np.full(length, IGNORE)
     labels_S[list(labelled)] = np.arange(len(labelled)) + 7
-    return {"ids": np.arange(length) % VOCAB, "segments": np.zeros(length, dtype=np.int8), "labels": labels_S}
+    return {
+        "input_ids": np.arange(length) % VOCAB,
+        "token_type_ids": np.zeros(length, dtype=np.int8),
+        "labels": labels_S,
+    }
 
 
 def answers(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, ...]]:
@@ -121,7 +125,7 @@ def test_head_does_not_see_the_tokens_of_the_span() -> None:
     """Only the states around it: with a trunk that mixes nothing, another token in the span changes nothing."""
     batch, model = unpadded([row_of([4, 5], 10)]), net()
     hidden_TD = model.trunk.embed(batch)
-    changed = model.trunk.embed(batch | {"ids": torch.where(torch.arange(10) == 4, 9, batch["ids"])})
+    changed = model.trunk.embed(batch | {"input_ids": torch.where(torch.arange(10) == 4, 9, batch["input_ids"])})
     head, table = model.heads["span_boundary"], model.trunk.table
     assert torch.equal(head(hidden_TD, batch, table).loss, head(changed, batch, table).loss)
 

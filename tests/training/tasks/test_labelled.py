@@ -110,7 +110,7 @@ def written(folder: Path, kind: str) -> Path:
 def gold_outputs(encoded: Encoded) -> Any:
     """What heads would say that are always right."""
     for number, rows in enumerate(encoded.examples):
-        row, length = rows[0], len(rows[0]["ids"])
+        row, length = rows[0], len(rows[0]["input_ids"])
         found = {}
         if "label" in row:
             found["row_label"] = torch.eye(3)[[int(row["label"])]]
@@ -132,7 +132,7 @@ def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_pat
     task = TASKS[kind]
     items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
     encoded = task.encoded(items, vocab, 24, training=False)
-    assert all(len(row["ids"]) <= 24 for rows in encoded.examples for row in rows)
+    assert all(len(row["input_ids"]) <= 24 for rows in encoded.examples for row in rows)
     scores = task.scores(items, task.predictions(items, encoded, gold_outputs(encoded)))
     assert scores.keys() >= set(task.metrics)
     shares = {name: value for name, value in scores.items() if not name.endswith("_thresh")}
@@ -509,7 +509,9 @@ def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp
     with_answer = [row for row in of_first if row["start"] > 0]
     assert 0 < len(with_answer) < len(of_first)
     for row in with_answer:
-        answer = vocab.decode(row["ids"][int(row["start"]) : int(row["stop"]) + 1]).replace(" ", "").replace("##", "")
+        answer = (
+            vocab.decode(row["input_ids"][int(row["start"]) : int(row["stop"]) + 1]).replace(" ", "").replace("##", "")
+        )
         assert answer == "babbage"
 
 
@@ -646,4 +648,4 @@ def test_a_question_that_is_too_long_is_cut_and_counted(vocab: Vocab) -> None:
     items = [Item("1", (TEXT, TEXT), ("1", ["Ada"], [0])), Item("2", ("Who ?", TEXT), ("2", ["Ada"], [0]))]
     encoded = SPAN.encoded(items, vocab, 24, training=True)
     assert encoded.notes == ["1 of 2 questions are cut to their first 13 tokens"]
-    assert max(len(rows[0]["ids"]) for rows in encoded.examples) == 24
+    assert max(len(rows[0]["input_ids"]) for rows in encoded.examples) == 24

@@ -41,26 +41,28 @@ def test_classes_are_equally_frequent(task: Task) -> None:
 
 
 def test_no_row_of_the_test_can_be_trained_on(task: Task) -> None:
-    trained = {row["ids"].tobytes() for row in task.pool.rows}
-    assert not [row for row in task.test.rows if row["ids"].tobytes() in trained]
+    trained = {row["input_ids"].tobytes() for row in task.pool.rows}
+    assert not [row for row in task.test.rows if row["input_ids"].tobytes() in trained]
 
 
 def test_rows_begin_and_end_as_the_model_knows_them_and_fit(task: Task, corpus: Path) -> None:
     vocab = Vocab.load(corpus / "vocab")
     for row in task.pool.rows:
-        assert row["ids"][0] == vocab.cls
-        assert row["ids"][-1] == vocab.sep
-        assert len(row["ids"]) == len(row["segments"]) <= LENGTH
+        assert row["input_ids"][0] == vocab.cls
+        assert row["input_ids"][-1] == vocab.sep
+        assert len(row["input_ids"]) == len(row["token_type_ids"]) <= LENGTH
 
 
 def test_a_task_is_the_same_each_time_it_is_made(task: Task, corpus: Path) -> None:
     again = made(task.name, corpus)
-    assert [row["ids"].tolist() for row in again.pool.rows] == [row["ids"].tolist() for row in task.pool.rows]
+    assert [row["input_ids"].tolist() for row in again.pool.rows] == [
+        row["input_ids"].tolist() for row in task.pool.rows
+    ]
     assert again.test.label_N.tolist() == task.test.label_N.tolist()
 
 
 def test_labelled_rows_depend_on_the_seed_alone_and_are_balanced(task: Task) -> None:
-    rows = [[row["ids"].tolist() for row in task.labelled(20, seed).rows] for seed in (1, 1, 2)]
+    rows = [[row["input_ids"].tolist() for row in task.labelled(20, seed).rows] for seed in (1, 1, 2)]
     assert rows[0] == rows[1] != rows[2]
     counts = np.bincount(task.labelled(20, seed=1).label_N)
     assert counts.max() - counts.min() <= 1
@@ -97,9 +99,9 @@ def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(cor
     (shard,) = store.shards
     text = [shard.document(i)["ids"].tolist() for i in range(len(shard))]
     for row, label in list(zip(task.pool.rows, task.pool.label_N, strict=True))[:20]:
-        seam = int(np.flatnonzero(row["segments"])[0])
-        first, second = row["ids"][1 : seam - 1].tolist(), row["ids"][seam:-1].tolist()
-        assert row["ids"][seam - 1] == vocab.sep
+        seam = int(np.flatnonzero(row["token_type_ids"])[0])
+        first, second = row["input_ids"][1 : seam - 1].tolist(), row["input_ids"][seam:-1].tolist()
+        assert row["input_ids"][seam - 1] == vocab.sep
         joined = first + second
         adjacent = any(joined == ids[at : at + len(joined)] for ids in text for at in range(len(ids)))
         assert adjacent == (label == 0)
@@ -110,7 +112,7 @@ def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
     task = made("next_sentence", corpus)
     seconds: dict[int, set[bytes]] = {0: set(), 1: set()}
     for row, label in zip(task.pool.rows + task.test.rows, np.r_[task.pool.label_N, task.test.label_N], strict=True):
-        seconds[int(label)].add(row["ids"][row["segments"] == 1].tobytes())
+        seconds[int(label)].add(row["input_ids"][row["token_type_ids"] == 1].tobytes())
     assert len(seconds[0] & seconds[1]) > len(seconds[1]) / 4
 
 

@@ -47,7 +47,7 @@ def batches() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     rows = random_rows(RAGGED, TABLE)
     for row in rows:
         row["labels"][-1] = -100
-        del row["pair_label"]
+        del row["next_sentence_label"]
     return unpadded(rows), padded(rows, 14)
 
 
@@ -70,7 +70,7 @@ def test_transformers_computes_our_logits_loss_and_gradients(name: str, vocab_di
     to_transformers(weights(model), spec, vocab_dir, tmp_path)
     oracle, (ours, theirs) = loaded(tmp_path), batches()
     labels_BS = F.pad(labels_of(theirs), (1, 0), value=-100)[:, :-1]  # theirs at s is what the state before s says
-    output = oracle(input_ids=theirs["ids"], attention_mask=inside(theirs).long(), labels=labels_BS)
+    output = oracle(input_ids=theirs["input_ids"], attention_mask=inside(theirs).long(), labels=labels_BS)
     torch.testing.assert_close(logits_of(model, ours), output.logits[inside(theirs)], rtol=0, atol=1e-5)
     score = model(ours)["next_token"]
     torch.testing.assert_close(score.loss / score.count, output.loss, rtol=1e-6, atol=0)
@@ -104,7 +104,7 @@ def test_gpt_1_of_transformers_has_its_logits_here(prefix: str, tmp_path: Path) 
     model.load_state_dict(gpt1.ours(tensors, spec, model.state_dict()))
     ours, theirs = batches()
     with torch.no_grad():
-        wanted = oracle(input_ids=theirs["ids"], attention_mask=inside(theirs).long()).logits[inside(theirs)]
+        wanted = oracle(input_ids=theirs["input_ids"], attention_mask=inside(theirs).long()).logits[inside(theirs)]
         torch.testing.assert_close(logits_of(model, ours), wanted, rtol=0, atol=1e-5)
 
 
@@ -134,7 +134,7 @@ def states_by_a_mask(model: Model, ids_S: Tensor, band: int) -> Tensor:
 @pytest.mark.parametrize("band", [1, 3, 5, 12, 40])
 def test_every_second_layer_sees_a_band_as_by_a_dense_mask(band: int) -> None:
     model, rows = built(spec_of(banded(band))), random_rows([12, 5, 9], TABLE)
-    wanted_TD = torch.cat([states_by_a_mask(model, torch.from_numpy(row["ids"]), band) for row in rows])
+    wanted_TD = torch.cat([states_by_a_mask(model, torch.from_numpy(row["input_ids"]), band) for row in rows])
     for batch in (unpadded(rows), padded(rows, 14)):
         hidden = model.trunk(batch)
         found_TD = hidden if hidden.ndim == 2 else hidden[inside(batch)]
@@ -145,7 +145,7 @@ def test_gradients_through_a_band_are_those_through_a_dense_mask() -> None:
     model, rows = built(spec_of(banded(3))), random_rows([12], TABLE)
     weight_SD = torch.randn(12, 32, generator=torch.Generator().manual_seed(1)) / 12
     found = torch.autograd.grad((model.trunk(unpadded(rows)) * weight_SD).sum(), list(model.parameters()))
-    wanted_SD = states_by_a_mask(model, torch.from_numpy(rows[0]["ids"]), 3)
+    wanted_SD = states_by_a_mask(model, torch.from_numpy(rows[0]["input_ids"]), 3)
     wanted = torch.autograd.grad((wanted_SD * weight_SD).sum(), list(model.parameters()))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 

@@ -173,18 +173,18 @@ def test_decoder_sees_its_past_and_all_of_the_source(trunk: EncoderDecoder) -> N
     row, made = rows_of(trunk, [10], [8])[0], net(trunk)
     row["source_seen"] = np.ones(8, np.bool_)
     before = made(unpadded([row]))
-    later, other = row["ids"].copy(), row["source_ids"].copy()
+    later, other = row["input_ids"].copy(), row["source_input_ids"].copy()
     later[6], other[7] = 2 + later[6] % 300, 2 + other[7] % 300
-    after = made(unpadded([row | {"ids": later}]))
+    after = made(unpadded([row | {"input_ids": later}]))
     assert torch.equal(before[:6], after[:6])
     assert (before[6:] - after[6:]).abs().amax(-1).min() > 1e-4
-    assert (before - made(unpadded([row | {"source_ids": other}]))).abs().amax(-1).min() > 1e-4
+    assert (before - made(unpadded([row | {"source_input_ids": other}]))).abs().amax(-1).min() > 1e-4
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_a_row_without_a_source_is_read_by_both_sides(trunk: EncoderDecoder) -> None:
     made, rows = net(trunk), random_rows(RAGGED, VOCAB)
-    twice = [row | {"source_ids": row["ids"]} for row in rows]
+    twice = [row | {"source_input_ids": row["input_ids"]} for row in rows]
     assert torch.equal(made(unpadded(rows)), made(unpadded(twice)))
 
 
@@ -220,7 +220,7 @@ def test_dropout_of_pegasus_acts_inside_of_feed_forward_layers_and_not_on_the_la
     batch = unpadded(rows_of(PEGASUS))
     assert torch.all(made(batch) != 0)
     source = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
-    read = made.encoder(made.tokens(source["ids"]), source, layout(source, "bidirectional"))
+    read = made.encoder(made.tokens(source["input_ids"]), source, layout(source, "bidirectional"))
     assert torch.all(read != 0)
 
 
@@ -236,7 +236,7 @@ def test_embeddings_times_the_root_of_the_width_meet_sines_and_then_cosines(side
     made(unpadded([row]))
     angle_SN = np.arange(12)[:, None] / 10_000 ** (np.arange(0, 32, 2) / 32)
     table_SD = torch.from_numpy(np.concatenate([np.sin(angle_SN), np.cos(angle_SN)], axis=1)).float()
-    ids_S = torch.from_numpy(row["ids" if side == "decoder" else "source_ids"])
+    ids_S = torch.from_numpy(row["input_ids" if side == "decoder" else "source_input_ids"])
     torch.testing.assert_close(given[0], made.tokens.weight[ids_S] * 32**0.5 + table_SD, rtol=0, atol=1e-5)
 
 
@@ -273,8 +273,8 @@ def test_hidden_part_of_the_source_is_not_seen_by_the_decoder() -> None:
 def test_with_all_of_the_source_hidden_mass_is_a_left_to_right_net() -> None:
     """k = the length of the row: nothing but the fragment says anything."""
     made, rows = net(MASS), rows_of(MASS)
-    hidden = [row | {"source_seen": np.zeros(len(row["source_ids"]), np.bool_)} for row in rows]
-    other = [row | {"source_ids": (row["source_ids"] + 1) % VOCAB} for row in hidden]
+    hidden = [row | {"source_seen": np.zeros(len(row["source_input_ids"]), np.bool_)} for row in rows]
+    other = [row | {"source_input_ids": (row["source_input_ids"] + 1) % VOCAB} for row in hidden]
     for lay in (unpadded, lambda rows: padded(rows, 14)):
         before = made(lay(hidden))
         assert torch.all(before.isfinite())
@@ -286,19 +286,21 @@ def test_fragment_at_its_positions_equals_the_whole_row_of_which_the_rest_is_lef
     """A decoder that reads all of the row, and is shown and asked the fragment alone, has the fragment's states."""
     made, whole = net(MASS), rows_of(MASS, [12], [12])[0] | {"positions": np.arange(12)}
     part = {
-        name: value[start : start + 5] for name, value in whole.items() if name in ("ids", "positions", "languages")
+        name: value[start : start + 5]
+        for name, value in whole.items()
+        if name in ("input_ids", "positions", "languages")
     }
-    labels_S = np.where((np.arange(12) >= start) & (np.arange(12) < start + 5), whole["ids"], IGNORE)
-    fragment = unpadded([whole | part | {"labels": part["ids"]}])
+    labels_S = np.where((np.arange(12) >= start) & (np.arange(12) < start + 5), whole["input_ids"], IGNORE)
+    fragment = unpadded([whole | part | {"labels": part["input_ids"]}])
     batch = unpadded([whole | {"labels": labels_S}])
     seen_SS = torch.ones(12, 12, dtype=torch.bool).tril() & torch.from_numpy(labels_S != IGNORE)
     seen_SS = seen_SS | torch.eye(12, dtype=torch.bool)
     rows = replace(layout(batch, "causal"), causal=False, seen=seen_SS[None, None])
     source = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
     source_rows = layout(source, "bidirectional")
-    read = made.encoder(made.tokens(source["ids"]), source, source_rows)
+    read = made.encoder(made.tokens(source["input_ids"]), source, source_rows)
     hide = replace(source_rows, seen=source["seen"][None, None, None])
-    states = made.decoder(made.tokens(batch["ids"]), batch, rows, (read, hide))
+    states = made.decoder(made.tokens(batch["input_ids"]), batch, rows, (read, hide))
     torch.testing.assert_close(states[batch["targets_at"]], made(fragment), rtol=0, atol=1e-5)
 
 

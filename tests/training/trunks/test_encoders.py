@@ -90,16 +90,16 @@ def batches(spec: ModelSpec) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Random rows unpadded and padded; their ids are not those of padding. XLM's have languages, and positions that
     begin again in the middle (TLM)."""
     trunk, pad = spec.model, pad_of(spec)
-    rows = [row | {"ids": row["ids"] + 2} for row in random_rows(RAGGED, spec.vocab_size - 2)]
+    rows = [row | {"input_ids": row["input_ids"] + 2} for row in random_rows(RAGGED, spec.vocab_size - 2)]
     for row in rows:
-        half = len(row["ids"]) // 2
+        half = len(row["input_ids"]) // 2
         if trunk.type_vocab_size < 2:
-            row["segments"] = row["segments"] * 0
+            row["token_type_ids"] = row["token_type_ids"] * 0
         if not trunk.type_vocab_size:
-            row["languages"] = (torch.arange(len(row["ids"])) >= half).numpy() * 2
-            row["positions"] = torch.cat([torch.arange(half), torch.arange(len(row["ids"]) - half)]).numpy()
+            row["languages"] = (torch.arange(len(row["input_ids"])) >= half).numpy() * 2
+            row["positions"] = torch.cat([torch.arange(half), torch.arange(len(row["input_ids"]) - half)]).numpy()
         if not any(loss.kind == "sentence_pair" for loss in spec.losses):
-            del row["pair_label"]
+            del row["next_sentence_label"]
     return unpadded(rows), padded(rows, 14, pad=pad)
 
 
@@ -114,13 +114,13 @@ def ask(oracle: Any, batch: dict[str, Tensor]) -> Any:
         case "xlm":
             given |= {"langs": batch["languages"], "position_ids": batch["positions"]}
         case "longformer":
-            given["global_attention_mask"] = (torch.arange(14) == 0).long().expand_as(batch["ids"])
+            given["global_attention_mask"] = (torch.arange(14) == 0).long().expand_as(batch["input_ids"])
         case _:
-            given["token_type_ids"] = batch["segments"]
-    if "pair_label" in batch:
+            given["token_type_ids"] = batch["token_type_ids"]
+    if "next_sentence_label" in batch:
         name = "sentence_order_label" if oracle.config.model_type == "albert" else "next_sentence_label"
-        given[name] = batch["pair_label"]
-    return oracle(input_ids=batch["ids"], **given)
+        given[name] = batch["next_sentence_label"]
+    return oracle(input_ids=batch["input_ids"], **given)
 
 
 def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
@@ -129,8 +129,8 @@ def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
     head = heads["masked_tokens"] if "masked_tokens" in heads else heads["next_token"]
     features = head.features(hidden_TD) if "masked_tokens" in heads else hidden_TD
     logits = [F.linear(features, model.trunk.table, head.bias)]
-    if "pair_label" in heads:
-        logits.append(heads["pair_label"].logits(hidden_TD[batch["first_at"]]))
+    if "next_sentence_label" in heads:
+        logits.append(heads["next_sentence_label"].logits(hidden_TD[batch["first_at"]]))
     return logits
 
 
@@ -337,7 +337,7 @@ MODES = ["full", "left to right", "right to left", "prefix"]
 
 
 def rows_of(modes: Sequence[str], lengths: Sequence[int]) -> list[dict[str, Any]]:
-    rows = [row | {"ids": row["ids"] + 2} for row in random_rows(lengths, TABLE - 2)]
+    rows = [row | {"input_ids": row["input_ids"] + 2} for row in random_rows(lengths, TABLE - 2)]
     for row, mode, length in zip(rows, modes, lengths, strict=True):
         row["rank"], row["reach"] = (column.numpy() for column in relation(mode, length))
     return rows
@@ -383,7 +383,10 @@ def test_unilm_has_the_logits_and_gradients_of_bert_under_the_masks_of_its_rows(
     hidden = seen_of(MODES, lengths, 12)[:, None].logical_not()
     additive = torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(torch.float32).min)
     output = oracle(
-        input_ids=batch["ids"], token_type_ids=batch["segments"], attention_mask=additive, labels=labels_of(batch)
+        input_ids=batch["input_ids"],
+        token_type_ids=batch["token_type_ids"],
+        attention_mask=additive,
+        labels=labels_of(batch),
     )
     torch.testing.assert_close(our_logits(model, unpadded(rows))[0], output.logits[inside(batch)], rtol=0, atol=1e-5)
     mean_loss(model, unpadded(rows)).backward()
@@ -435,8 +438,8 @@ def test_blocks_of_a_group_are_one_by_identity() -> None:
 
 def test_token_without_a_language_is_of_the_first() -> None:
     batch, trunk = unpadded(random_rows([6, 9], TABLE)), built(SPECS["xlm"]).trunk
-    assert torch.equal(trunk(batch), trunk(batch | {"languages": batch["ids"] * 0}))
-    assert not torch.equal(trunk(batch), trunk(batch | {"languages": batch["ids"] * 0 + 1}))
+    assert torch.equal(trunk(batch), trunk(batch | {"languages": batch["input_ids"] * 0}))
+    assert not torch.equal(trunk(batch), trunk(batch | {"languages": batch["input_ids"] * 0 + 1}))
 
 
 def test_head_that_no_class_has_is_left_out_and_named(vocabs: list[Path], tmp_path: Path) -> None:

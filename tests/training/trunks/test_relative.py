@@ -42,7 +42,7 @@ def segments(length: int, parts: int, rows: int = 3) -> list[dict[str, Tensor]]:
     """A batch of equal rows of random tokens cut into parts, each going on where the one before stopped."""
     whole, size = random_rows([length] * rows, VOCAB), length // parts
     cuts = [
-        [{name: row[name][part * size :][:size] for name in ("ids", "segments", "labels")} for row in whole]
+        [{name: row[name][part * size :][:size] for name in ("input_ids", "token_type_ids", "labels")} for row in whole]
         for part in range(parts)
     ]
     return [going_on(unpadded(rows), fresh=part == 0) for part, rows in enumerate(cuts)]
@@ -114,7 +114,7 @@ def test_states_are_those_of_the_oracle_with_a_memory_and_without(clamp: int) ->
     theirs, memory = oracle(model), None
     for number, batch in enumerate(segments(18, parts=3)):
         with torch.no_grad():
-            wanted = theirs(batch["ids"].view(3, 6), mems=memory, use_mems=True)
+            wanted = theirs(batch["input_ids"].view(3, 6), mems=memory, use_mems=True)
             found_TD = model.trunk(batch)
         memory = list(wanted.mems)
         torch.testing.assert_close(found_TD, wanted.last_hidden_state.flatten(0, 1), rtol=0, atol=1e-5)
@@ -128,10 +128,12 @@ def test_gradients_are_those_of_the_oracle() -> None:
     theirs = oracle(model)
     first, batch = segments(12, parts=2)
     with torch.no_grad():
-        memory = theirs(first["ids"].view(3, 6), use_mems=True).mems
+        memory = theirs(first["input_ids"].view(3, 6), use_mems=True).mems
         model.trunk(first)
     weight_TD = torch.randn(18, 32, generator=torch.Generator().manual_seed(1))
-    (theirs(batch["ids"].view(3, 6), mems=list(memory)).last_hidden_state.flatten(0, 1) * weight_TD).sum().backward()
+    (
+        theirs(batch["input_ids"].view(3, 6), mems=list(memory)).last_hidden_state.flatten(0, 1) * weight_TD
+    ).sum().backward()
     (model.trunk(batch) * weight_TD).sum().backward()
     wanted = {name: tensor.grad for name, tensor in theirs.named_parameters() if tensor.grad is not None}
     found = dict(renamed(model, {name: tensor.grad for name, tensor in model.trunk.named_parameters()}))
@@ -211,7 +213,7 @@ def test_the_gradient_stops_at_the_memory() -> None:
     assert not net.memory.states[0].requires_grad
     net(second).sum().backward()  # a second pass through the first graph would be an error
     unseen = torch.ones(VOCAB, dtype=torch.bool)
-    unseen[second["ids"]] = False
+    unseen[second["input_ids"]] = False
     assert net.tokens.weight.grad[unseen].abs().max() == 0
 
 
@@ -230,9 +232,11 @@ def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_t
     states_BSD = torch.cat([net(batch).detach().view(3, 24 // parts, 32) for batch in segments(24, parts)], dim=1)
     (whole,) = segments(24, parts=1)
     for changed in range(24):
-        ids_BS = whole["ids"].view(3, 24).clone()
+        ids_BS = whole["input_ids"].view(3, 24).clone()
         ids_BS[:, changed] = (ids_BS[:, changed] + 1) % VOCAB
-        other_BSD = net(whole | {"ids": ids_BS.flatten(), "slot": torch.tensor(changed + 1)}).detach().view(3, 24, 32)
+        other_BSD = (
+            net(whole | {"input_ids": ids_BS.flatten(), "slot": torch.tensor(changed + 1)}).detach().view(3, 24, 32)
+        )
         moved_S = (other_BSD - states_BSD).abs().amax(dim=(0, 2)) > 1e-5
         assert moved_S.nonzero().flatten().tolist() == list(range(changed, min(changed + 8, 24)))
 
@@ -283,7 +287,9 @@ def test_unpadded_states_equal_padded_states() -> None:
 
 def test_no_token_sees_a_later_one() -> None:
     net, (batch,) = built().trunk, segments(8, parts=1, rows=1)
-    changed = batch | {"ids": torch.where(torch.arange(8) == 5, (batch["ids"] + 1) % VOCAB, batch["ids"])}
+    changed = batch | {
+        "input_ids": torch.where(torch.arange(8) == 5, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
+    }
     before, after = net(batch), net(changed)
     assert torch.equal(before[:5], after[:5])
     assert (before[5:] - after[5:]).abs().amin(dim=0).max() > 0

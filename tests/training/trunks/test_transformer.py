@@ -115,7 +115,7 @@ def test_model_has_the_published_number_of_weights(
 def test_bert_base_without_heads_but_with_its_pooler_has_109_482_240_weights() -> None:
     with torch.device("meta"):
         model = built(bert(12, 768, 12), [PairLabel()], 30_522)
-    heads_only = sum(parameter.numel() for parameter in model.heads["pair_label"].classify.parameters())
+    heads_only = sum(parameter.numel() for parameter in model.heads["next_sentence_label"].classify.parameters())
     assert model.num_parameters - heads_only == 109_482_240
 
 
@@ -166,7 +166,7 @@ def test_rows_of_a_batch_do_not_see_each_other(trunk: Trunk) -> None:
 
 def batch_of(lengths: Sequence[int], device: str = "cpu") -> dict[str, Tensor]:
     """Unpadded rows of these lengths, as far as a layout reads them."""
-    return {"ids": torch.zeros(sum(lengths), device=device), "lengths": torch.tensor(lengths)}
+    return {"input_ids": torch.zeros(sum(lengths), device=device), "lengths": torch.tensor(lengths)}
 
 
 def dense_attention(qkv_3BSHK: Tensor, seen_BSS: Tensor) -> Tensor:
@@ -193,7 +193,9 @@ def test_attention_equals_a_dense_mask(lengths: list[int], causal: bool) -> None
 @pytest.mark.parametrize("trunk", TRUNKS[2:])
 def test_decoder_does_not_see_the_future(trunk: Decoder) -> None:
     batch, net = unpadded(random_rows([10], VOCAB)), built(trunk, [NextToken()]).trunk
-    changed = batch | {"ids": torch.where(torch.arange(10) < 6, batch["ids"], (batch["ids"] + 1) % VOCAB)}
+    changed = batch | {
+        "input_ids": torch.where(torch.arange(10) < 6, batch["input_ids"], (batch["input_ids"] + 1) % VOCAB)
+    }
     before, after = net(batch), net(changed)
     torch.testing.assert_close(before[:6], after[:6], rtol=0, atol=1e-6)
     assert (before[6:] - after[6:]).abs().amax(-1).min() > 0.01
@@ -201,7 +203,9 @@ def test_decoder_does_not_see_the_future(trunk: Decoder) -> None:
 
 def test_encoder_sees_both_sides() -> None:
     batch, net = unpadded(random_rows([10], VOCAB)), built(ENCODER, BERT).trunk
-    changed = batch | {"ids": torch.where(torch.arange(10) == 6, (batch["ids"] + 1) % VOCAB, batch["ids"])}
+    changed = batch | {
+        "input_ids": torch.where(torch.arange(10) == 6, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
+    }
     assert (net(batch) - net(changed)).abs().amax(-1).min() > 1e-4
 
 
@@ -231,7 +235,7 @@ def test_first_position_reads_the_row_after_the_offset() -> None:
 def test_trunk_with_one_segment_reads_a_pair_as_one() -> None:
     """RoBERTa fine-tuned on pairs: their second segment has no row of its own."""
     rows, net = random_rows(RAGGED, VOCAB), built(replace(ENCODER, type_vocab_size=1), (MaskedTokens(),)).trunk
-    alike = [row | {"segments": row["segments"] * 0} for row in rows]
+    alike = [row | {"token_type_ids": row["token_type_ids"] * 0} for row in rows]
     torch.testing.assert_close(net(unpadded(rows)), net(unpadded(alike)), rtol=0, atol=0)
 
 

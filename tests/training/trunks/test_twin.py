@@ -73,10 +73,10 @@ def parts(model: Model, prefix: str) -> dict[str, Tensor]:
 def test_a_sample_stands_at_each_chosen_place_and_the_text_everywhere_else() -> None:
     batch, model = unpadded(rows()), twin().train()  # an evaluation draws the same each time
     _, read = scored(model, batch)
-    elsewhere = torch.ones(len(batch["ids"]), dtype=torch.bool)
+    elsewhere = torch.ones(len(batch["input_ids"]), dtype=torch.bool)
     elsewhere[batch["targets_at"]] = False
-    assert torch.equal(read["ids"][elsewhere], batch["ids"][elsewhere])
-    samples = torch.stack([scored(model, batch, seed)[1]["ids"][batch["targets_at"]] for seed in range(30)])
+    assert torch.equal(read["input_ids"][elsewhere], batch["input_ids"][elsewhere])
+    samples = torch.stack([scored(model, batch, seed)[1]["input_ids"][batch["targets_at"]] for seed in range(30)])
     assert all(len(set(column.tolist())) > 3 for column in samples.T)
 
 
@@ -85,7 +85,7 @@ def test_a_token_counts_as_replaced_where_the_sample_differs_from_the_original()
     read_ids = originals(batch).clone()
     at_M = batch["targets_at"]
     read_ids[at_M[1:]] = (batch["targets"][1:] + 1) % VOCAB  # the first sample is right
-    read = {**batch, "ids": read_ids}
+    read = {**batch, "input_ids": read_ids}
     hidden = torch.randn(len(read_ids), 32, generator=torch.Generator().manual_seed(0))
     score = model.heads["replaced"](hidden, read, model.trunk.table)
     label_T = torch.zeros(len(read_ids))
@@ -100,7 +100,7 @@ def test_what_was_replaced_is_among_the_chosen() -> None:
     batch, model = unpadded(rows()), twin()
     for seed in range(5):
         _, read = scored(model, batch, seed)
-        changed = (read["ids"] != originals(batch)).nonzero().squeeze(1)
+        changed = (read["input_ids"] != originals(batch)).nonzero().squeeze(1)
         assert set(changed.tolist()) <= set(batch["targets_at"].tolist())
 
 
@@ -116,8 +116,8 @@ def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> N
     _, read = scored(model := twin(), batch := unpadded(rows()))
     torch.manual_seed(0)
     score = model(batch)["replaced_token_detection"]
-    assert int(score.metrics["replaced_share"]) == int((read["ids"] != originals(batch)).sum())
-    assert score.count == len(batch["ids"])
+    assert int(score.metrics["replaced_share"]) == int((read["input_ids"] != originals(batch)).sum())
+    assert score.count == len(batch["input_ids"])
 
 
 @pytest.mark.parametrize("samples", ["generator", "frozen", "uniform"])
@@ -128,7 +128,7 @@ def test_a_sample_may_be_the_right_token_unless_that_is_forbidden(samples: Any, 
     model = twin(replace(trunk, allow_correct=allow_correct), losses)
     batch = unpadded(random_rows([16] * 64, VOCAB, rate=1.0))
     _, read = scored(model, batch)
-    assert bool((read["ids"] == batch["targets"]).any()) == allow_correct
+    assert bool((read["input_ids"] == batch["targets"]).any()) == allow_correct
 
 
 def test_samples_follow_the_softmax() -> None:
@@ -204,7 +204,7 @@ def test_no_gradient_of_the_generator_reaches_what_only_the_discriminator_has() 
 
 def test_both_nets_have_one_embedding_and_nothing_else_in_common() -> None:
     names = {name.split(".")[1] for name in parts(twin(), "trunk")}
-    assert names == {"tokens", "positions", "segments", "embedding_norm", "discriminator", "generator"}
+    assert names == {"tokens", "positions", "token_type_ids", "embedding_norm", "discriminator", "generator"}
     model = twin()
     ours = {id(tensor) for tensor in parts(model, "trunk.discriminator").values()}
     assert not ours & {id(tensor) for tensor in parts(model, "trunk.generator").values()}
@@ -249,7 +249,7 @@ def test_a_frozen_generator_samples_what_the_encoder_would_that_it_was(tmp_path:
     feature_MD = head.features(encoder.trunk(batch)[batch["targets_at"]])
     torch.manual_seed(0)
     wanted_M = token_sample(feature_MD, encoder.trunk.table, head.bias, torch.rand(len(feature_MD)), None)
-    assert torch.equal(read["ids"][batch["targets_at"]], wanted_M)
+    assert torch.equal(read["input_ids"][batch["targets_at"]], wanted_M)
 
 
 def test_the_discriminator_of_the_second_stage_begins_as_the_generator(tmp_path: Path) -> None:
@@ -300,14 +300,14 @@ def test_the_generators_gradient_is_on_average_that_of_the_expected_reward() -> 
     """One hidden token, so that every sample can be tried: the gradient of sum_v p(v) reward(v), turned around."""
     model = twin(losses=(Adversarial(), Replaced()))
     batch = unpadded(random_rows([9], VOCAB, rate=0.0))
-    batch |= {"targets_at": torch.tensor([4]), "targets": batch["ids"][[4]]}
+    batch |= {"targets_at": torch.tensor([4]), "targets": batch["input_ids"][[4]]}
     net, head, table_VD = model.trunk, model.heads["adversarial"], model.trunk.table
 
     def filled() -> Tensor:
         return net.generator(net.embed(batch), layout(batch, "bidirectional"))
 
     def reward(token: int) -> Tensor:
-        read = {**batch, "ids": batch["ids"].index_fill(0, batch["targets_at"], token)}
+        read = {**batch, "input_ids": batch["input_ids"].index_fill(0, batch["targets_at"], token)}
         return model.heads["replaced"].surprise(net.discriminator(net.embed(read), layout(read, "bidirectional")), read)
 
     reward_V = torch.cat([reward(token) for token in range(VOCAB)])
@@ -368,7 +368,7 @@ def test_all_tokens_mlm_mixes_the_softmax_with_a_copy_of_the_input() -> None:
     head = model.heads["replaced"]
     p_TV = F.linear(head.tokens.features(hidden_TD), model.trunk.table, head.tokens.bias).softmax(-1)
     copy_T1 = head.copy(hidden_TD).sigmoid()
-    mixed_TV = copy_T1 * F.one_hot(read["ids"], VOCAB) + (1 - copy_T1) * p_TV
+    mixed_TV = copy_T1 * F.one_hot(read["input_ids"], VOCAB) + (1 - copy_T1) * p_TV
     torch.testing.assert_close(mixed_TV.sum(-1), torch.ones(len(p_TV)))
     wanted = -mixed_TV.gather(1, originals(batch)[:, None]).log().sum()
     torch.testing.assert_close(scores["replaced_token_detection"].loss, wanted)

@@ -53,13 +53,15 @@ def rows_of(lengths: list[int], seed: int = 0, rate: float = 0.4) -> list[Row]:
     rows = random_rows(lengths, VOCAB, seed, rate)
     for row in rows:
         row["labels"][0] = IGNORE
-        row["segments"] = np.arange(len(row["ids"])) * 3 // len(row["ids"])
-        del row["pair_label"]
+        row["token_type_ids"] = np.arange(len(row["input_ids"])) * 3 // len(row["input_ids"])
+        del row["next_sentence_label"]
     return [ordered(row, number) for number, row in enumerate(rows)]
 
 
 def batch_of(rows: list[Row], unpadded: bool = True, **columns: Tensor) -> dict[str, Tensor]:
-    batch = collate.unpadded(rows) if unpadded else collate.padded(rows, max(len(row["ids"]) for row in rows) + 2, 0)
+    batch = (
+        collate.unpadded(rows) if unpadded else collate.padded(rows, max(len(row["input_ids"]) for row in rows) + 2, 0)
+    )
     return tensors(batch) | columns
 
 
@@ -82,7 +84,9 @@ def oracle(model: Model) -> Any:
 
 def asked(rows: list[Row]) -> tuple[dict[str, Tensor], Tensor]:
     """The same rows, of one length and one number of targets, as transformers takes them; and the labels [B, Q]."""
-    ids_BS, segments_BS = (torch.tensor(np.stack([row[name] for row in rows])) for name in ("ids", "segments"))
+    ids_BS, segments_BS = (
+        torch.tensor(np.stack([row[name] for row in rows])) for name in ("input_ids", "token_type_ids")
+    )
     hidden_BSS = torch.tensor(np.stack([row["rank"][None, :] > row["reach"][:, None] for row in rows])).float()
     at_BQ = torch.tensor(np.stack([np.flatnonzero(row["labels"] != IGNORE) for row in rows]))
     labels_BQ = torch.tensor(np.stack([row["labels"] for row in rows])).gather(1, at_BQ)
@@ -188,7 +192,7 @@ def test_a_folder_for_transformers_has_our_logits_and_comes_back_to_the_bit(tmp_
 
 
 def half_backward(rows: list[Row]) -> list[Row]:
-    down_S = np.arange(len(rows[0]["ids"]))[::-1]
+    down_S = np.arange(len(rows[0]["input_ids"]))[::-1]
     return [row | {"positions": down_S} if 2 * number >= len(rows) else row for number, row in enumerate(rows)]
 
 
@@ -230,12 +234,12 @@ def in_order(*places: int) -> list[Row]:
     """A row of 8 tokens whose tokens 1, 4, 6 are asked, in an order given by their places in it."""
     rank_S = np.full(8, -1)
     rank_S[[1, 4, 6]] = places
-    row = {"ids": np.arange(10, 18), "segments": np.zeros(8), "labels": np.where(rank_S >= 0, 7, IGNORE)}
+    row = {"input_ids": np.arange(10, 18), "token_type_ids": np.zeros(8), "labels": np.where(rank_S >= 0, 7, IGNORE)}
     return [row | {"rank": rank_S, "reach": np.where(rank_S < 0, -1, rank_S - 1)}]
 
 
 def changed(rows: list[Row], at: int) -> list[Row]:
-    return [row | {"ids": np.where(np.arange(8) == at, 42, row["ids"])} for row in rows]
+    return [row | {"input_ids": np.where(np.arange(8) == at, 42, row["input_ids"])} for row in rows]
 
 
 @pytest.mark.parametrize(("token", "moved"), [(1, [False] * 3), (4, [True, False, False]), (6, [True, True, False])])
@@ -261,7 +265,7 @@ def test_a_target_that_sees_nothing_has_finite_states_and_gradients() -> None:
     assert all(tensor.grad.isfinite().all() for tensor in model.parameters())
     first = int(row["rank"].argmin())
     blind = logits_of(model, batch)[first]
-    other = logits_of(model, batch | {"ids": (batch["ids"] + 1) % VOCAB})[first]
+    other = logits_of(model, batch | {"input_ids": (batch["input_ids"] + 1) % VOCAB})[first]
     assert torch.equal(blind, other)
 
 
@@ -296,7 +300,7 @@ def test_each_row_has_the_states_that_it_has_alone(unpadded: bool) -> None:
 def test_states_are_zero_where_nothing_is_asked(unpadded: bool) -> None:
     batch = batch_of(rows_of([5, 9, 3, 8]), unpadded)
     hidden = built().trunk(batch)
-    assert hidden.shape == (*batch["ids"].shape, 32)
+    assert hidden.shape == (*batch["input_ids"].shape, 32)
     asked_at = hidden.flatten(0, -2).abs().sum(-1).nonzero().squeeze(1)
     assert torch.equal(asked_at, batch["targets_at"])
 

@@ -130,8 +130,8 @@ def test_with_tied_global_linears_a_wide_window_sees_all_too() -> None:
 def moved(trunk: Encoder | Decoder, changed: int) -> list[int]:
     """Places whose state in a row of 24 tokens moves when the token at one place is another."""
     batch, model = unpadded(random_rows([24], VOCAB)), net(trunk)
-    other = torch.where(torch.arange(24) == changed, (batch["ids"] + 1) % VOCAB, batch["ids"])
-    change_T = (model.trunk(batch) - model.trunk(batch | {"ids": other})).abs().amax(-1)
+    other = torch.where(torch.arange(24) == changed, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
+    change_T = (model.trunk(batch) - model.trunk(batch | {"input_ids": other})).abs().amax(-1)
     return (change_T > 1e-6).nonzero().flatten().tolist()
 
 
@@ -159,8 +159,8 @@ def test_banded_layer_sees_so_many_tokens_back_and_none_ahead() -> None:
     model = net(BANDED)
     model.trunk.blocks = model.trunk.blocks[1:]
     batch = unpadded(random_rows([24], VOCAB))
-    other = torch.where(torch.arange(24) == 12, (batch["ids"] + 1) % VOCAB, batch["ids"])
-    change_T = (model.trunk(batch) - model.trunk(batch | {"ids": other})).abs().amax(-1)
+    other = torch.where(torch.arange(24) == 12, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
+    change_T = (model.trunk(batch) - model.trunk(batch | {"input_ids": other})).abs().amax(-1)
     assert (change_T > 1e-6).nonzero().flatten().tolist() == [12, 13, 14]
 
 

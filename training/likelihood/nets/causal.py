@@ -97,7 +97,7 @@ def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain
     else:
         ids_BS, places_BS, seen_BSS = as_array(trees)
         first_B = np.arange(len(trees)) * ids_BS.shape[1]
-        columns = tensors({"ids": ids_BS, "positions": places_BS}, device_of(model))
+        columns = tensors({"input_ids": ids_BS, "positions": places_BS}, device_of(model))
         hidden = model.trunk.masked_states(columns, torch.from_numpy(seen_BSS).to(device_of(model)))
     numbers, at, targets, counts = list[int](), list[int](), list[int](), list[int]()
     for tree, first in zip(trees, first_B.tolist(), strict=True):
@@ -134,4 +134,8 @@ def _at(
 def _row(tree: Tree) -> Row:
     """A tree without branches; its places count up."""
     ids_S = np.array(tree.ids, np.int32)
-    return {"ids": ids_S, "segments": np.zeros(len(ids_S), np.int8), "labels": np.full(len(ids_S), IGNORE, np.int32)}
+    return {
+        "input_ids": ids_S,
+        "token_type_ids": np.zeros(len(ids_S), np.int8),
+        "labels": np.full(len(ids_S), IGNORE, np.int32),
+    }

@@ -73,7 +73,7 @@ def masked(
     log_p_M, right_M = torch.zeros(len(asked), dtype=torch.float64), torch.zeros(len(asked), dtype=torch.bool)
     done = 0
     with evaluating(model):
-        for part in by_length(list(enumerate(asked)), lambda each: len(each[1].row["ids"]), micro_tokens):
+        for part in by_length(list(enumerate(asked)), lambda each: len(each[1].row["input_ids"]), micro_tokens):
             batch = tensors(unpadded([each.row for _, each in part]), device_of(model))
             log_p, right = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
             at = torch.tensor([number for number, _ in part])
@@ -105,4 +105,4 @@ def _masked(row: Templated, at: int, mask: int, kind: PseudoKind) -> Row:
     ids_S[at] = mask
     if kind == "within_word_l2r":
         ids_S[later] = mask
-    return {"ids": ids_S, "segments": row.segments, "labels": labels_S}
+    return {"input_ids": ids_S, "token_type_ids": row.segments, "labels": labels_S}

@@ -21,8 +21,8 @@ def in_order(ids: Sequence[int], asked: int) -> Row:
     ids_S, place_S = np.array(ids, np.int32), np.arange(len(ids), dtype=np.int32)
     labels_S = np.where(place_S >= asked, ids_S, IGNORE).astype(np.int32)
     return {
-        "ids": ids_S,
-        "segments": np.zeros(len(ids_S), np.int8),
+        "input_ids": ids_S,
+        "token_type_ids": np.zeros(len(ids_S), np.int8),
         "labels": labels_S,
         "rank": place_S,
         "reach": place_S - 1,

@@ -140,7 +140,7 @@ def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch:
 def _shifted(ids: Sequence[int], start: int, stop: int) -> Row:
     """A row whose tokens predict those behind them."""
     return {
-        "ids": np.array(ids[start:stop], np.int32),
-        "segments": np.zeros(stop - start, np.int8),
+        "input_ids": np.array(ids[start:stop], np.int32),
+        "token_type_ids": np.zeros(stop - start, np.int8),
         "labels": np.array(ids[start + 1 : stop + 1], np.int32),
     }

@@ -122,12 +122,12 @@ def _row(source: Sequence[int], pair: Pair) -> Row:
     ids = [*begins, *continuation[:-1]]
     labels = [*[IGNORE] * (len(begins) - 1), *continuation]
     return {
-        "ids": np.array(ids, np.int32),
-        "segments": np.zeros(len(ids), np.int8),
+        "input_ids": np.array(ids, np.int32),
+        "token_type_ids": np.zeros(len(ids), np.int8),
         "labels": np.array(labels, np.int32),
-        "source_ids": np.array(source, np.int32),
+        "source_input_ids": np.array(source, np.int32),
     }
 
 
 def _size(row: Row) -> int:
-    return max(len(row["ids"]), len(row["source_ids"]))
+    return max(len(row["input_ids"]), len(row["source_input_ids"]))

@@ -26,7 +26,7 @@ class PairLabelHead(nn.Module):
         return self.classify(torch.tanh(self.pooler(hidden_BD)))
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
-        logits_B2, label_B = self.logits(tokens_at(hidden, batch["first_at"])), batch["pair_label"]
+        logits_B2, label_B = self.logits(tokens_at(hidden, batch["first_at"])), batch["next_sentence_label"]
         count, label_B = int((label_B != IGNORE).sum()), label_B.to(logits_B2.device)
         loss = F.cross_entropy(logits_B2.float(), label_B, reduction="sum")
         return Score(loss, count, (logits_B2.argmax(-1) == label_B).sum())

@@ -1,8 +1,8 @@
 """The heads of ELECTRA's discriminator (arXiv:2003.10555): was this token replaced, or (3.5) which one was it before?
 
-The batch is the one that the discriminator reads: `ids` hold the replacements, `targets_at` and `targets` the original
-tokens; a replacement that equals the original counts as not replaced. The metric `replaced_share` of each head is the
-number of replaced tokens, which the loop divides by the number of targets of the loss.
+The batch is the one that the discriminator reads: `input_ids` hold the replacements, `targets_at` and `targets` the
+original tokens; a replacement that equals the original counts as not replaced. The metric `replaced_share` of each head
+is the number of replaced tokens, which the loop divides by the number of targets of the loss.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class ReplacedHead(nn.Module):
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = predicted_at(batch, self.at)
         logit_M = self.logits(tokens_at(hidden, at_M)).float()
-        replaced_M = (batch["ids"].flatten() != originals(batch))[at_M]
+        replaced_M = (batch["input_ids"].flatten() != originals(batch))[at_M]
         loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
         return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), replaced_share(batch))
 
@@ -69,7 +69,7 @@ class OriginalHead(nn.Module):
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = predicted_at(batch, "all")
         target_M = originals(batch)[at_M]
-        log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["ids"].flatten()[at_M], table_VD)
+        log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["input_ids"].flatten()[at_M], table_VD)
         loss = F.nll_loss(log_p_MV, target_M, reduction="sum")
         return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum(), replaced_share(batch))
 
@@ -83,12 +83,12 @@ class ChosenOriginalHead(MaskedTokensHead):
 
 def originals(batch: Mapping[str, Tensor]) -> Tensor:
     """The ids [B * S] or [T] of a batch with the original tokens at `targets_at`."""
-    return batch["ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
+    return batch["input_ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
 
 
 def replaced(batch: Mapping[str, Tensor]) -> Tensor:
     """Bool [M]: whether another token than the original is at each of `targets_at`."""
-    return batch["ids"].flatten()[batch["targets_at"]] != batch["targets"]
+    return batch["input_ids"].flatten()[batch["targets_at"]] != batch["targets"]
 
 
 def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -98,7 +98,7 @@ def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:
     """Flat positions of all tokens of a batch, padding left out, or of those that were chosen."""
-    ids, lengths_B = batch["ids"], batch["lengths"]
+    ids, lengths_B = batch["input_ids"], batch["lengths"]
     if at == "masked":
         return batch["targets_at"]
     if ids.ndim == 1:
