@@ -44,8 +44,8 @@ def _end_to_end(rows: Sequence[Row], side: str) -> Batch:
     for name in PER_TOKEN:
         if side + name in rows[0] and name != "positions":
             batch[side + name] = np.concatenate([row[side + name] for row in rows], dtype=np.int64, casting="unsafe")
-    lengths_B, first_at_B = _rows_of(rows, f"{side}ids")
-    position_T = np.arange(len(batch[f"{side}ids"]), dtype=np.int64) - np.repeat(first_at_B, lengths_B)
+    lengths_B, first_at_B = _rows_of(rows, f"{side}input_ids")
+    position_T = np.arange(len(batch[f"{side}input_ids"]), dtype=np.int64) - np.repeat(first_at_B, lengths_B)
     for row, first, length in zip(rows, first_at_B.tolist(), lengths_B.tolist(), strict=True):
         if f"{side}positions" in row:  # a batch may have rows with them and rows without
             position_T[first : first + length] = row[f"{side}positions"]
