@@ -61,13 +61,13 @@ table: $(READY) ## a table of the literature at SCALE: make table TABLE=albert-s
 	@sesame ablation $(TABLE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
 cluster-up: $(READY) ## a Ray cluster of this machine alone: a head and two raylets on 127.0.0.1, with a token
-	@python -m orchestration.launch.here up
+	@python -m orchestration.launch.local_cluster up
 
 cluster-down: $(READY) ## end it
-	@python -m orchestration.launch.here down
+	@python -m orchestration.launch.local_cluster down
 
 submit: $(READY) ## send RECIPE at SCALE to it: make submit RECIPE=gpt2 ARGS="--data PATH"
-	@RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$$(python -c 'from orchestration.launch.here import FOLDER; print(FOLDER)')/token" \
+	@RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$$(python -c 'from orchestration.launch.local_cluster import FOLDER; print(FOLDER)')/token" \
 		sesame submit $(RECIPE) --scale $(SCALE) --output-dir $(OUT) --address http://127.0.0.1:8265 $(ARGS)
 
 ui: $(READY) ## the MLflow UI on 127.0.0.1

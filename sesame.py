@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from orchestration.config import Recipe
-    from orchestration.jobs import Flags, Job
+    from orchestration.jobs import Job, JobFlags
     from orchestration.progress import Report
-    from orchestration.terminal.inspect import Sample
+    from orchestration.terminal.inspect import DecodedExample
     from preprocessing.manifest import Manifest
     from training.model import Model
     from training.run import Run
@@ -90,10 +90,10 @@ def open(
     `holdout_ratio`: the fraction of it for validation and downstream tasks, .01 where none is given. `output_dir`:
     where everything is written. `cluster`: its name or file. Nothing is made here; what does not fit is BadInput.
     """
-    from orchestration.jobs import Flags
+    from orchestration.jobs import JobFlags
 
     recipe = _path("recipe", recipe, "the name of a recipe (sesame.recipes()), or a .yaml file")
-    flags = Flags(
+    flags = JobFlags(
         recipe=recipe,
         overrides=[
             _word("overrides", one, 'text as "optimizer.learning_rate=2e-4", one after another') for one in overrides
@@ -123,17 +123,17 @@ class Session:
     job: "Job"
     """What is done, its stages and their folders."""
 
-    def __init__(self, flags: "Flags", progress: Progress = "auto") -> None:
-        from orchestration.jobs import Flags
+    def __init__(self, flags: "JobFlags", progress: Progress = "auto") -> None:
+        from orchestration.jobs import JobFlags
 
-        if not isinstance(flags, Flags):
+        if not isinstance(flags, JobFlags):
             raise BadInput(f"flags is {_shown(flags)}, allowed is Flags of orchestration.jobs; sesame.open makes them")
         if progress not in get_args(Progress):
             raise BadInput(f"progress is {_shown(progress)}, allowed is one of {', '.join(get_args(Progress))}")
         self._progress: Progress = progress
         self._open(flags)
 
-    def _open(self, flags: "Flags") -> None:
+    def _open(self, flags: "JobFlags") -> None:
         from orchestration.jobs import open_job
 
         self._flags, self.job = flags, open_job(flags)
@@ -241,7 +241,7 @@ class Session:
         `max_steps`, `max_seq_length` and `frozen_features` replace those of the paper's grid; `grid` names another one.
         BadInput if a task does not exist, a value has the wrong type, or no task uses one of these values.
         """
-        from orchestration.jobs import evaluate, pretrain, request, score_plan, subject
+        from orchestration.jobs import eval_request, eval_target, evaluate, pretrain, score_plan
 
         files = None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "a path of a folder"))
         named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
@@ -249,9 +249,9 @@ class Session:
         if baseline not in ("none", "random_init"):
             raise BadInput(f"baseline is {_shown(baseline)}, allowed is none or random_init")
         how = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
-        net, cluster = subject.subject_of(self._flags), self.job.cluster
-        wanted = request.Wanted(
-            tasks=request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
+        net, cluster = eval_target.subject_of(self._flags), self.job.cluster
+        wanted = eval_request.EvalRequest(
+            tasks=eval_request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
             task_data_dir=files,
             with_baseline=baseline == "random_init",
             machine=cluster.engine,
@@ -284,7 +284,7 @@ class Session:
             yield report
 
 
-class ExampleList(list["Sample"]):
+class ExampleList(list["DecodedExample"]):
     """Rows as a model sees them, which print as text: what is predicted stands in brackets behind its token."""
 
     def __repr__(self) -> str:

@@ -26,13 +26,13 @@ def gpt(layers: int, width: int, heads: int, length: int) -> Any:
 
     from training.losses import NextToken
     from training.model import Model
-    from training.specs import Decoder, Learned
+    from training.specs import Decoder, LearnedPositions
 
     trunk = Decoder(
         num_hidden_layers=layers,
         hidden_size=width,
         num_attention_heads=heads,
-        position_embedding=Learned(max_position_embeddings=length),
+        position_embedding=LearnedPositions(max_position_embeddings=length),
     )
     with torch.device("meta"):
         return Model(trunk, (NextToken(),), 50_257, seed=0)
@@ -64,10 +64,10 @@ def worker(rank: int, world: int, port: int, layers: int, precision: str) -> Non
     from training.engines import connect, mesh_of
     from training.engines.deepspeed import deepspeed_config, peers_of, settling
     from training.model import materialise
-    from training.optim import AdamW
-    from training.specs import Machine
+    from training.optimizers import AdamW
+    from training.specs import EngineSettings
 
-    machine = Machine(zero_stage=3, precision=precision)  # type: ignore[arg-type]  # argparse has checked it
+    machine = EngineSettings(zero_stage=3, precision=precision)  # type: ignore[arg-type]  # argparse has checked it
     connect(machine)
     model, mesh = gpt(layers, 2_048, 16, 1_024), mesh_of(machine)
     settle = settling(machine, deepspeed_config(machine, AdamW(learning_rate=1e-4)), mesh)

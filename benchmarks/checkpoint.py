@@ -30,7 +30,7 @@ from training import checkpoint
 from training.engines import LocalEngine
 from training.model import Model
 from training.saver import Saver
-from training.specs import Machine
+from training.specs import EngineSettings
 
 Step = Callable[[], None]
 
@@ -41,7 +41,7 @@ def engine_of(name: str) -> LocalEngine[Model]:
     """An engine with the net of a recipe, whose optimiser has taken a step."""
     recipe = load(name)
     model = Model(recipe.model, recipe.losses, recipe.data.tokenizer.vocab_size, seed=0)
-    engine = LocalEngine(model, recipe.optimizer, Machine())
+    engine = LocalEngine(model, recipe.optimizer, EngineSettings())
     for weight in model.parameters():
         weight.grad = torch.full_like(weight, 1e-3)
     engine.step(1e-4)

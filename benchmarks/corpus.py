@@ -30,7 +30,7 @@ from typing import Any, Final
 import zstandard
 from peers.measure import Run, adopt, measured
 
-from preprocessing.vocab import WordPiece, train
+from preprocessing.tokenization import WordPiece, train
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PEERS: Final = ROOT / "benchmarks" / "peers"

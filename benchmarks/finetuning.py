@@ -23,14 +23,14 @@ from typing import Any, Final
 import torch
 
 from orchestration.config import load_task
-from preprocessing.vocab import WordPiece, train
+from preprocessing.tokenization import WordPiece, train
 from training.engines import LocalEngine
-from training.evaluation.outcome import Net
+from training.evaluation.eval_result import EvaluatedModel
 from training.finetuning import Example, TaskModel, Tuning, groups, outputs, tune
 from training.formats import to_transformers
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
-from training.specs import Encoder, Learned, Machine
+from training.specs import Encoder, EngineSettings, LearnedPositions
 
 SIZES: Final[Mapping[str, tuple[int, int]]] = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
 TUNING: Final = Tuning(learning_rate=5e-5, batch_size=32, epochs=1)
@@ -38,21 +38,21 @@ ROWS_OF_TABLE: Final = 30_522
 Times = tuple[float, float]  # seconds of training, and of answering
 
 
-def net_of(size: str, texts: Sequence[str]) -> Net:
+def net_of(size: str, texts: Sequence[str]) -> EvaluatedModel:
     """A net of random weights with the table of the published size, and a vocabulary of these texts."""
     layers, width = SIZES[size]
     trunk = Encoder(
         num_hidden_layers=layers,
         hidden_size=width,
         num_attention_heads=width // 64,
-        position_embedding=Learned(max_position_embeddings=512),
+        position_embedding=LearnedPositions(max_position_embeddings=512),
     )
     spec = ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=ROWS_OF_TABLE)
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
-    return Net(spec, weights, train(WordPiece(vocab_size=8_000), texts))
+    return EvaluatedModel(spec, weights, train(WordPiece(vocab_size=8_000), texts))
 
 
-def ours(net: Net, examples: Sequence[Example], machine: Machine) -> Times:
+def ours(net: EvaluatedModel, examples: Sequence[Example], machine: EngineSettings) -> Times:
     model = TaskModel(net.spec.model, load_task("sst2").task.targets(), net.spec.vocab_size, seed=0)
     assert net.weights is not None
     model.take_over(net.weights)
@@ -119,7 +119,7 @@ def compare(size: str, data: Path, rows: int, rounds: int) -> dict[str, Any]:
     items = task.items("train", data)[0][:rows]
     net = net_of(size, [item.texts[0] for item in items])
     examples = task.task.encoded(items, net.vocab, task.max_seq_length, training=True).examples
-    machine = Machine(cpu_threads=torch.get_num_threads())
+    machine = EngineSettings(cpu_threads=torch.get_num_threads())
     with tempfile.TemporaryDirectory() as room:
         net.vocab.save(Path(room) / "vocab")
         assert net.weights is not None

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from training.formats import to_transformers
-from training.generation import Limits, Prompt, generate
+from training.generation import GenerationLimits, Prompt, generate
 from training.generation.rows import begin, step
 from training.losses import NextToken
 from training.model import Model
-from training.specs import Decoder, EncoderDecoder, Learned, LearnedPlain, Relative
+from training.specs import Decoder, EncoderDecoder, LearnedPositions, RelativePositions, Seq2SeqLearnedPositions
 
 
 def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
@@ -36,11 +36,13 @@ def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
         "hidden_dropout": 0.0,
     }
     trunk = {
-        "gpt2": Decoder(**sizes, position_embedding=Learned(max_position_embeddings=1024)),
+        "gpt2": Decoder(**sizes, position_embedding=LearnedPositions(max_position_embeddings=1024)),
         "transformer_xl": Decoder(
-            **sizes, position_embedding=Relative(mem_len=256), norm_position="post", activation="relu"
+            **sizes, position_embedding=RelativePositions(mem_len=256), norm_position="post", activation="relu"
         ),
-        "bart": EncoderDecoder(**sizes, position_embedding=LearnedPlain(max_position_embeddings=1026, offset=2)),
+        "bart": EncoderDecoder(
+            **sizes, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=1026, offset=2)
+        ),
     }[net]
     return Model(trunk, (NextToken(),), vocab_size, seed=0).eval()
 
@@ -80,14 +82,14 @@ def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
     transformers.logging.set_verbosity_error()
     prompts, spent = [Prompt(np.arange(row, row + 16)) for row in range(4)], dict[str, list[float]]()
     with tempfile.TemporaryDirectory() as folder:
-        vocab.train(vocab.ByteBPE(vocab_size=300), ["some text"]).save(Path(folder) / "vocab")
+        tokenization.train(tokenization.ByteLevelBPE(vocab_size=300), ["some text"]).save(Path(folder) / "vocab")
         state = {name: tensor.detach() for name, tensor in model.named_parameters()}
         to_transformers(state, model.spec, Path(folder) / "vocab", Path(folder))
         theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     ids = torch.tensor(np.stack([prompt.ids for prompt in prompts]))
     for _ in range(3):
         began = time.process_time()
-        ours = [row.ids.tolist() for row in generate(model, prompts, Limits(max_new_tokens=tokens))]
+        ours = [row.ids.tolist() for row in generate(model, prompts, GenerationLimits(max_new_tokens=tokens))]
         spent.setdefault("sesame", []).append(time.process_time() - began)
         began = time.process_time()
         kept = {"eos_token_id": None, "pad_token_id": 0, "do_sample": False, "max_new_tokens": tokens}

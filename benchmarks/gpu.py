@@ -56,7 +56,7 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
     from orchestration.config import load
     from orchestration.planning import demand_of
     from preprocessing.collate import padded, unpadded
-    from preprocessing.vocab import table_rows
+    from preprocessing.tokenization import table_rows
     from training.meter import peak
     from training.model import Model
 
@@ -92,11 +92,11 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
 def engine_of(model: Any, recipe: Any, sizes: Sizes, **more: Any) -> Any:
     """DeepSpeed's engine of one process, as a cluster file would have it."""
     from training.engines import DeepSpeedEngine, connect
-    from training.specs import Machine
+    from training.specs import EngineSettings
 
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": str(free_port()), "DS_ACCELERATOR": sizes.device}
-    machine = Machine(device=sizes.device, precision=sizes.precision, **more)  # type: ignore[arg-type]
+    machine = EngineSettings(device=sizes.device, precision=sizes.precision, **more)  # type: ignore[arg-type]
     connect(machine)
     return DeepSpeedEngine(model, recipe.optimizer, machine)
 
@@ -186,7 +186,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
     from benchmarks.step import made_up, small_vocab
     from orchestration.planning import demand_of
     from preprocessing.collate import unpadded
-    from preprocessing.vocab import table_rows
+    from preprocessing.tokenization import table_rows
     from training.model import Model
 
     cuda = sizes.device == "cuda"
@@ -261,9 +261,9 @@ def gpts(sizes: Sizes) -> Iterator[Any]:
 
 def planned(recipe: Any, sizes: Sizes) -> Any:
     """What one device needs for a row of it."""
-    from orchestration.planning import Layout, demand_of, memory
+    from orchestration.planning import ParallelLayout, demand_of, memory
 
-    layout = Layout(
+    layout = ParallelLayout(
         zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True, precision=sizes.precision
     )
     return memory(demand_of(recipe), layout, min(sizes.length, 1_024), cuda=sizes.device == "cuda")

@@ -20,22 +20,22 @@ import numpy as np
 import torch
 
 from orchestration.config import tasks_of
-from preprocessing.vocab import ByteBPE, Vocab, given
+from preprocessing.tokenization import ByteLevelBPE, Vocab, given
 from training.formats import to_transformers
 from training.likelihood import Request
-from training.likelihood.nets import causal
-from training.likelihood.nets.causal import token_log_ps
-from training.likelihood.nets.rolling import carried, pairs_of
+from training.likelihood.models import causal
+from training.likelihood.models.causal import token_log_ps
+from training.likelihood.models.rolling import carried, pairs_of
 from training.losses import NextToken
 from training.model import Model
-from training.specs import Decoder, Learned, Relative
-from training.tasks import Likelihood
+from training.specs import Decoder, LearnedPositions, RelativePositions
+from training.tasks import LoglikelihoodChoice
 
 
 def requests_of(name: str, count: int, data_dir: Path) -> list[Request]:
     """What is asked about `count` items of a task: five stretches of its last split."""
     (task,) = tasks_of(name)
-    assert isinstance(task.task, Likelihood), f"{name} is no task of likelihoods"
+    assert isinstance(task.task, LoglikelihoodChoice), f"{name} is no task of likelihoods"
     items, _ = task.items(list(task.files)[-1], data_dir)
     starts = range(0, len(items) // 5 * 5, len(items) // 5)
     return task.task.asked([item for start in starts for item in items[start : start + count // 5]]).requests
@@ -60,12 +60,12 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
     from lm_eval.api.instance import Instance
 
     layers, width, heads = map(int, options.net.split("x"))
-    vocab = given(ByteBPE(path=str(options.data_dir.parent / "tokenizers/gpt2-roberta")))
+    vocab = given(ByteLevelBPE(path=str(options.data_dir.parent / "tokenizers/gpt2-roberta")))
     trunk = Decoder(
         num_hidden_layers=layers,
         hidden_size=width,
         num_attention_heads=heads,
-        position_embedding=Learned(max_position_embeddings=1024),
+        position_embedding=LearnedPositions(max_position_embeddings=1024),
     )
     model = Model(trunk, (NextToken(),), vocab.size, seed=0).eval()
     lm, rows = theirs(model, vocab), list[dict[str, Any]]()
@@ -87,7 +87,7 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def memory(options: argparse.Namespace) -> list[dict[str, Any]]:
     """One row: milliseconds a token, both ways."""
-    positions = Relative(mem_len=options.memory, clamp_len=options.memory, same_length=True)
+    positions = RelativePositions(mem_len=options.memory, clamp_len=options.memory, same_length=True)
     sizes = {"layers": options.layers, "width": options.width, "heads": options.width // 64}
     trunk = Decoder(**sizes, position_embedding=positions, norm_position="post", activation="relu")
     model = Model(trunk, (NextToken(),), options.vocab, seed=0).eval()

@@ -16,35 +16,35 @@ from typing import Any, Final
 
 import numpy as np
 
-from preprocessing.choose import Choose, Nothing, Spans, Tokens, Words
 from preprocessing.collate import padded, unpadded
+from preprocessing.masking import Masking, NoMasking, SpanMasking, TokenMasking, WholeWordMasking
+from preprocessing.objectives import CausalLM, MaskedLM, Objective
 from preprocessing.order import shuffled
-from preprocessing.rewrite import Cloze, Rewrite, Shift
+from preprocessing.packing import Contiguous, Packing, SegmentPair
 from preprocessing.rng import key
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Row
-from preprocessing.segment import Packed, Pair, Segment
 
 BATCH: Final = 256
 LENGTH: Final = 512
-OBJECTIVES: Final[dict[str, tuple[Choose, Rewrite]]] = {
-    "tokens, cloze (BERT, RoBERTa)": (Tokens(), Cloze()),
-    "words, cloze (whole-word masking)": (Words(), Cloze()),
-    "spans, cloze by span (SpanBERT)": (Spans(), Cloze(replace_unit="span")),
-    "nothing, shift (GPT)": (Nothing(), Shift()),
+OBJECTIVES: Final[dict[str, tuple[Masking, Objective]]] = {
+    "tokens, cloze (BERT, RoBERTa)": (TokenMasking(), MaskedLM()),
+    "words, cloze (whole-word masking)": (WholeWordMasking(), MaskedLM()),
+    "spans, cloze by span (SpanBERT)": (SpanMasking(), MaskedLM(replace_unit="span")),
+    "nothing, shift (GPT)": (NoMasking(), CausalLM()),
 }
-SEGMENTS: Final[dict[str, Segment]] = {
-    "packed sentences": Packed(unit="sentence"),
-    "packed tokens": Packed(unit="token"),
-    "pair random": Pair(negatives="random"),
-    "pair swap": Pair(negatives="swapped"),
+SEGMENTS: Final[dict[str, Packing]] = {
+    "packed sentences": Contiguous(unit="sentence"),
+    "packed tokens": Contiguous(unit="token"),
+    "pair random": SegmentPair(negatives="random"),
+    "pair swap": SegmentPair(negatives="swapped"),
 }
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Stands in for preprocessing.vocab.Vocab: BERT's size and special tokens."""
+    """Stands in for preprocessing.tokenization.Vocab: BERT's size and special tokens."""
 
     size: int = 30_522
     pad: int = 0
@@ -70,7 +70,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Stands in for preprocessing.shards.Store."""
+    """Stands in for preprocessing.shards.TokenStore."""
 
     shards: tuple[Text, ...]
     folder: Path = Path("made-up")
@@ -98,14 +98,14 @@ def best_ms(work: Callable[[], object], runs: int = 7) -> float:
     return 1e3 * min(times)
 
 
-def apply(choose: Choose, rewrite: Rewrite, rows: list[Row], vocab: Any) -> None:
+def apply(choose: Masking, rewrite: Objective, rows: list[Row], vocab: Any) -> None:
     masking = key(0, "masking")
     for sample, row in enumerate(rows):
         rng = masking.at(0, sample)
         rewrite(row | {"hits": choose(row, rng)}, vocab, rng)
 
 
-def make_rows(rows: Rows) -> None:
+def make_rows(rows: ExampleDataset) -> None:
     for address in rows.addresses(0, BATCH):
         rows.row(*address)
 
@@ -122,14 +122,16 @@ def measure() -> list[dict[str, Any]]:
             {"what": what, "ms": round(ms, 3), "mtokens_per_s": round(tokens / ms / 1e3, 1) if tokens else None}
         )
 
-    plain = Sampling(packing=SEGMENTS["packed sentences"], masking=Nothing(), objective=Shift())
-    packed = Rows(small, vocab, plain, LENGTH)
+    plain = ExampleSpec(packing=SEGMENTS["packed sentences"], masking=NoMasking(), objective=CausalLM())
+    packed = ExampleDataset(small, vocab, plain, LENGTH)
     rows = [packed.row(0, sample) for sample in range(BATCH)]
     num_tokens = sum(len(row["input_ids"]) for row in rows)
     for name, (choose, rewrite) in OBJECTIVES.items():
         note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, choose, rewrite, rows, vocab))
     for name, segment in SEGMENTS.items():
-        made = Rows(small, vocab, Sampling(packing=segment, masking=Words(), objective=Cloze()), LENGTH)
+        made = ExampleDataset(
+            small, vocab, ExampleSpec(packing=segment, masking=WholeWordMasking(), objective=MaskedLM()), LENGTH
+        )
         made.count(0)
         note(f"whole rows 256 x 512, words: {name}", BATCH * LENGTH, partial(make_rows, made))
     labelled = [row | {"labels": row["input_ids"]} for row in rows]

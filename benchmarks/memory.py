@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from benchmarks.workers import hardware, now, together
 from orchestration.config import Recipe, load
-from orchestration.planning import Memory, demand_of, memory
+from orchestration.planning import DeviceMemory, demand_of, memory
 from orchestration.planning.layout import layout_of
-from training.specs import Machine
+from training.specs import EngineSettings
 
 RECIPES: Final = {
     "bert": "bert_base",
@@ -74,9 +74,9 @@ class Case:
         return replace(recipe, model=replace(recipe.model, **sizes), data=replace(recipe.data, tokenizer=vocab))
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> EngineSettings:
         further = {"reduce_bucket_size": self.bucket, "allgather_bucket_size": self.bucket} if self.bucket else {}
-        return Machine(
+        return EngineSettings(
             zero_stage=self.zero,  # type: ignore[arg-type]  # checked there, as the others are
             precision=self.precision,  # type: ignore[arg-type]
             micro_batch_tokens=self.rows * demand_of(self.recipe).row_tokens(self.length),
@@ -102,7 +102,7 @@ class Case:
         return ", ".join(odd)
 
 
-def planned(case: Case) -> Memory:
+def planned(case: Case) -> DeviceMemory:
     """What the plan says, of CPUs."""
     demand = demand_of(case.recipe)
     layout = layout_of(case.machine, WORLD, demand.row_tokens(case.length), WORLD * case.rows)
@@ -155,7 +155,7 @@ class Trainer:
 
         from benchmarks.step import made_up, small_vocab
         from preprocessing.collate import unpadded
-        from preprocessing.vocab import table_rows
+        from preprocessing.tokenization import table_rows
         from training.engines import DeepSpeedEngine
         from training.model import Model
 
@@ -304,13 +304,13 @@ def compared(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
         yield _line(case, planned(case), found)
 
 
-def in_parts(plan: Memory) -> dict[str, float]:
+def in_parts(plan: DeviceMemory) -> dict[str, float]:
     """What a plan says, by the names of what is measured."""
     says = {"weights": plan.weights, "gradients": plan.gradients, "masters": plan.master, "moments": plan.optimiser}
     return says | {"states": plan.states, "peak": plan.peak}
 
 
-def _line(case: Case, plan: Memory, found: dict[str, float]) -> dict[str, Any]:
+def _line(case: Case, plan: DeviceMemory, found: dict[str, float]) -> dict[str, Any]:
     found["states"] = sum(found[name] for name in PARTS)
     return {
         "case": asdict(case),

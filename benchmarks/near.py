@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.readers import Jsonl, sniff
+from pipeline.readers import JsonlReader, sniff
 from pipeline.spec import Clean, Corpus, Dedup
-from pipeline.steps import Texts, read_text
+from pipeline.steps import TextDirectory, read_text
 from preprocessing.text import text_key
 from preprocessing.text.minhash import jaccard
 
@@ -44,7 +44,7 @@ def unlike(source: str, folder: Path) -> list[str]:
     return [text for text in found if text_key(text).hex() not in touched and len(text.split()) >= 50]
 
 
-def repeats(texts: Texts) -> list[dict[str, str]]:
+def repeats(texts: TextDirectory) -> list[dict[str, str]]:
     with pa.memory_map(str(texts.folder / "duplicates.arrow")) as file:
         return pa.ipc.open_file(file).read_all().to_pylist()
 
@@ -61,7 +61,10 @@ def measure(source: str, folder: Path) -> dict[str, float]:
     )
     start = time.perf_counter()
     corpus = Corpus(
-        name="planted", sources=(Jsonl(path=str(folder / "planted.jsonl")),), dedup=NEAR, clean=Clean(fix_text=False)
+        name="planted",
+        sources=(JsonlReader(path=str(folder / "planted.jsonl")),),
+        dedup=NEAR,
+        clean=Clean(fix_text=False),
     )
     found = repeats(read_text(corpus, folder / "planted", HERE))
     seconds = time.perf_counter() - start

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from orchestration.config import tasks_of
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
-from training.likelihood import NGramReader, NGrams, fit
-from training.tasks import Likelihood
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
+from training.likelihood import NGramLikelihood, NGrams, fit
+from training.tasks import LoglikelihoodChoice
 
 
-def counted(store: Store, vocab: Vocab, order: int) -> NGrams:
+def counted(store: TokenStore, vocab: Vocab, order: int) -> NGrams:
     """N-grams of all sentences of a split."""
     ids_T = np.concatenate([shard.ids_T for shard in store.shards])
     starts_T = np.concatenate([shard.sentence_starts(0, shard.num_tokens) for shard in store.shards])
@@ -32,10 +32,10 @@ def counted(store: Store, vocab: Vocab, order: int) -> NGrams:
     return fit(ids_T, starts_T, vocab.size, order)
 
 
-def scores(reader: NGramReader, name: str, data_dir: Path) -> dict[str, Any]:
+def scores(reader: NGramLikelihood, name: str, data_dir: Path) -> dict[str, Any]:
     """The scores of a task of likelihoods on its last split."""
     (task,) = tasks_of(name)
-    assert isinstance(task.task, Likelihood), f"{name} is no task of likelihoods"
+    assert isinstance(task.task, LoglikelihoodChoice), f"{name} is no task of likelihoods"
     split = list(task.files)[-1]
     items, _ = task.items(split, data_dir)
     train = task.items("train", data_dir)[0] if task.task.num_fewshot else []
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    store = Store.open(given.corpus, "train")
+    store = TokenStore.open(given.corpus, "train")
     vocab, begun = Vocab.load(store.vocab_dir), time.perf_counter()
     ngrams = counted(store, vocab, given.order)
     found: dict[str, Any] = {
@@ -61,7 +61,7 @@ def main() -> None:
     }
     for name in given.tasks.split(","):
         begun = time.perf_counter()
-        found[name] = scores(NGramReader(ngrams, vocab), name, given.data_dir)
+        found[name] = scores(NGramLikelihood(ngrams, vocab), name, given.data_dir)
         found[f"{name}_s"] = round(time.perf_counter() - begun, 1)
     found["peak_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
     print(json.dumps(found) if given.json else "\n".join(f"{name}: {value}" for name, value in found.items()))

@@ -33,7 +33,7 @@ from typing import Any
 import psutil
 
 from orchestration import tracking
-from orchestration.launch import Patience, pretrain, ray_session
+from orchestration.launch import RestartPolicy, pretrain, ray_session
 from orchestration.launch.address import on_loopback
 from orchestration.launch.session import PATIENCE
 from tests.training.corpora import mini_corpus, mini_run
@@ -121,7 +121,7 @@ def trial(run: Run, folder: Path, draw: random.Random, kill: Any) -> dict[str, f
         fewest=1,
         place=tracking.place(folder.parent),
         metadata=tracking.Metadata("recovery"),
-        patience=Patience(grow_s=0),
+        patience=RestartPolicy(grow_s=0),
         on_progress=one,
     )
     return one.seconds()

@@ -245,7 +245,7 @@ def bare(file: Path) -> dict[str, float]:
     from training.data import open_loader
     from training.engines import DeepSpeedEngine, connect, mesh_of
     from training.formats import describe_model
-    from training.optim import rate_at
+    from training.optimizers import rate_at
     from training.run import stored_run
 
     run = stored_run(file.parent)

@@ -26,14 +26,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from orchestration.config import Recipe, load
-from preprocessing import vocab as vocabularies
+from preprocessing import tokenization as vocabularies
 from preprocessing.collate import padded, unpadded
-from preprocessing.rows import Rows
+from preprocessing.rows import ExampleDataset
 from preprocessing.schema import IGNORE, Batch, Row
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from training.formats import to_transformers
-from training.losses import PairLabel
+from training.losses import SentencePair
 from training.model import Model, parameter_groups
 
 NAMES: Final = ("bert_base", "gpt2", "albert_base", "electra_base", "t5_base", "xlnet_base")
@@ -71,7 +71,7 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
         starts_S = np.arange(raw_length) % SENTENCE == 0
         made = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
         row |= {name: column for name, column in made.items() if name in wanted}
-        if any(isinstance(loss, PairLabel) for loss in recipe.losses):
+        if any(isinstance(loss, SentencePair) for loss in recipe.losses):
             row["next_sentence_label"] = rng.integers(2)
         rows.append(objective(row | {"hits": recipe.masking(row, rng)}, vocab, rng))
     return rows
@@ -248,8 +248,8 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
 
 def real(recipe: Recipe, corpus: Path, num_rows: int, length: int) -> list[Row]:
     """The first rows of a corpus in training order."""
-    store = Store.open(corpus, "train")
-    rows = Rows(store, Vocab.load(store.vocab_dir), replace(recipe.sampling, seed=0), length)
+    store = TokenStore.open(corpus, "train")
+    rows = ExampleDataset(store, Vocab.load(store.vocab_dir), replace(recipe.sampling, seed=0), length)
     return [rows.row(epoch, sample) for epoch, sample in rows.addresses(0, num_rows)]
 
 

@@ -23,7 +23,7 @@ def together(*reports: Report) -> Report:
 
 
 @dataclass(frozen=True)
-class Rates:
+class CorpusRates:
     """How fast a corpus grows; 0 where nothing can be said yet."""
 
     bytes_per_s: float = 0.0
@@ -43,7 +43,7 @@ class Pace:
         self.began_s = self.changed_s = 0.0
         self.done = -1
 
-    def __call__(self, event: Mapping[str, Any], now_s: float) -> Rates:
+    def __call__(self, event: Mapping[str, Any], now_s: float) -> CorpusRates:
         """The rates at the time `now_s` of a clock in seconds.
 
         >>> pace = Pace("text")
@@ -57,12 +57,12 @@ class Pace:
             self.done, self.changed_s = event["done"], now_s
         parts, took_s = self.done - self.first["done"], self.changed_s - self.began_s
         if not parts or not took_s:
-            return Rates()
+            return CorpusRates()
         left_s = (event["total"] - self.done) * took_s / parts - (now_s - self.changed_s)
         bytes_per_s, tokens_per_s = (
             (event.get(key, 0) - self.first.get(key, 0)) / took_s for key in ("bytes", "tokens")
         )
-        return Rates(bytes_per_s, tokens_per_s, max(0.0, left_s))
+        return CorpusRates(bytes_per_s, tokens_per_s, max(0.0, left_s))
 
 
 class Paces:
@@ -71,7 +71,7 @@ class Paces:
     def __init__(self) -> None:
         self.pace = Pace()
 
-    def __call__(self, event: Mapping[str, Any]) -> Rates | None:
+    def __call__(self, event: Mapping[str, Any]) -> CorpusRates | None:
         if not {"done", "total", "documents", "bytes"} <= event.keys():
             return None
         if self.pace.stage != event["stage"]:

@@ -19,7 +19,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @dataclass
-class Asked:
+class StopRequest:
     """Which signal has asked to stop; 0: none yet."""
 
     signal: int = 0
@@ -41,7 +41,7 @@ class Asked:
             raise Stopped
 
 
-_open: Final = list[Asked]()  # of the blocks that listen, the innermost last
+_open: Final = list[StopRequest]()  # of the blocks that listen, the innermost last
 
 
 def _leave() -> None:
@@ -56,7 +56,7 @@ def signals_raise(what: Callable[[], str] = lambda: "stopped") -> Iterator[None]
 
     Further signals are ignored while what is open is closed.
     """
-    asked = Asked()
+    asked = StopRequest()
 
     def end(number: int, frame: object) -> None:
         asked.signal = asked.signal or number
@@ -70,9 +70,9 @@ def signals_raise(what: Callable[[], str] = lambda: "stopped") -> Iterator[None]
 
 
 @contextmanager
-def stop_signals() -> Iterator[Asked]:
+def stop_signals() -> Iterator[StopRequest]:
     """Take note of the first signal without ending; a second one raises at once."""
-    asked = Asked()
+    asked = StopRequest()
 
     def note(number: int, frame: object) -> None:
         if asked.signal:
@@ -94,7 +94,7 @@ def listen_again() -> None:
 
 
 @contextmanager
-def _handled(asked: Asked, handler: "signal._HANDLER") -> Iterator[None]:
+def _handled(asked: StopRequest, handler: "signal._HANDLER") -> Iterator[None]:
     """Both signals have this handler inside the block, where Python lets this thread handle any."""
     if threading.current_thread() is not threading.main_thread():
         yield

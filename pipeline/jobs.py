@@ -24,8 +24,8 @@ from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus
 from pipeline.steps import (
     ENCODER_VERSION,
-    Marks,
-    Texts,
+    BoundarySettings,
+    TextDirectory,
     chained,
     check_fit,
     encode_shard,
@@ -41,9 +41,9 @@ from pipeline.steps import (
 )
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
-from preprocessing.manifest import FILE_NAME, Group, Ledger, Manifest, ShardInfo
+from preprocessing.manifest import FILE_NAME, Ledger, Manifest, MixtureGroupStats, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION
-from preprocessing.vocab import Vocab, VocabSpec, keeps_whitespace, train, without_whitespace
+from preprocessing.tokenization import TokenizerSpec, Vocab, keeps_whitespace, train, without_whitespace
 
 __all__ = ["encode", "read_text", "require_room", "train_vocab"]
 
@@ -56,7 +56,7 @@ _SHARD_SHARE: Final = 0.75  # size of a shard as a share of its text: about 2.3 
 
 def train_vocab(
     text_dir: Path | str,
-    spec: VocabSpec,
+    spec: TokenizerSpec,
     out: Path | str,
     beam_args: Sequence[str] = (),
     report: Report | None = None,
@@ -68,7 +68,7 @@ def train_vocab(
     the text was read, with the share of each language by `spec.alpha`; it is read as it is needed, a few MB at a
     time. BadInput where the text or the file cannot give such a vocabulary.
     """
-    texts, out = Texts.load(Path(text_dir).absolute()), Path(out).absolute()
+    texts, out = TextDirectory.load(Path(text_dir).absolute()), Path(out).absolute()
     sample_mb = sample_mb or spec.sample_mb
     wanted = json.loads(json.dumps(asdict(spec)))  # as it is read again: tuples are lists
     made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
@@ -92,8 +92,8 @@ def train_vocab(
     return vocab
 
 
-def _train(spec: VocabSpec, text_dir: str, out: str, sample_mb: int) -> None:
-    texts = Texts.load(text_dir)
+def _train(spec: TokenizerSpec, text_dir: str, out: str, sample_mb: int) -> None:
+    texts = TextDirectory.load(text_dir)
     if spec.path:
         sample: Iterator[str] = iter(())
     elif spec.language_sampling_alpha < 1:
@@ -103,7 +103,7 @@ def _train(spec: VocabSpec, text_dir: str, out: str, sample_mb: int) -> None:
     train(spec, sample).save(out)
 
 
-def _sample(texts: Texts, most: int) -> Iterator[str]:
+def _sample(texts: TextDirectory, most: int) -> Iterator[str]:
     """The training documents with the smallest keys, the first of the plan, up to `most` bytes.
 
     Those of a mixture too: its weights say nothing here, so that mixtures of the same text have the same vocabulary.
@@ -123,7 +123,7 @@ def _sample(texts: Texts, most: int) -> Iterator[str]:
             yield document.text
 
 
-def _sample_of_languages(texts: Texts, most: int, spec: VocabSpec) -> Iterator[str]:
+def _sample_of_languages(texts: TextDirectory, most: int, spec: TokenizerSpec) -> Iterator[str]:
     """Training documents in which a language has its share by `alpha`, up to `most` bytes.
 
     Of each language the first ones of the plan; where there are too few, they come several times, one after another.
@@ -144,7 +144,7 @@ def _sample_of_languages(texts: Texts, most: int, spec: VocabSpec) -> Iterator[s
     yield from _times(texts, times_N)
 
 
-def _times(texts: Texts, times_N: np.ndarray) -> Iterator[str]:
+def _times(texts: TextDirectory, times_N: np.ndarray) -> Iterator[str]:
     """The first documents of the plan, each as often as it is said."""
     for start in range(0, len(times_N), _READ_AT_ONCE):
         times_K = times_N[start : start + _READ_AT_ONCE]
@@ -153,7 +153,7 @@ def _times(texts: Texts, times_N: np.ndarray) -> Iterator[str]:
                 yield from repeat(document.text, times)
 
 
-def _languages(texts: Texts, stop: int, languages: Sequence[str]) -> np.ndarray:
+def _languages(texts: TextDirectory, stop: int, languages: Sequence[str]) -> np.ndarray:
     """A number for the language, or the languages, that the source of each of the first `stop` documents names."""
     _, first_S, source_N = np.unique(texts.plan_N["source"][:stop], return_index=True, return_inverse=True)
     sources = [document.source for at in first_S.tolist() for document in texts.documents(at, at + 1)]
@@ -162,7 +162,7 @@ def _languages(texts: Texts, stop: int, languages: Sequence[str]) -> np.ndarray:
     return np.array([groups.index(tuple(names)) for names in named], np.int64)[source_N]
 
 
-def _num_training(texts: Texts) -> int:
+def _num_training(texts: TextDirectory) -> int:
     """How many documents are for training; they come first in the plan."""
     return sum(shard.stop - shard.start for shard in texts.shards if shard.name.startswith("train"))
 
@@ -179,9 +179,9 @@ def encode(
 
     Raises BadInput where the vocabulary does not fit the text, or the disk is too small.
     """
-    texts, vocab, out = Texts.load(Path(text_dir).absolute()), Vocab.load(vocab_dir), Path(out).absolute()
+    texts, vocab, out = TextDirectory.load(Path(text_dir).absolute()), Vocab.load(vocab_dir), Path(out).absolute()
     names = [shard.name for shard in texts.shards]
-    marks = Marks(
+    marks = BoundarySettings(
         corpus.sentence_boundaries,
         corpus.word_segmentation,
         corpus.phrases,
@@ -220,7 +220,7 @@ def encode(
 
 
 def _manifest(
-    corpus: Corpus, texts: Texts, vocab: Vocab, seals: list[dict[str, Any]], doubts: dict[str, str]
+    corpus: Corpus, texts: TextDirectory, vocab: Vocab, seals: list[dict[str, Any]], doubts: dict[str, str]
 ) -> Manifest:
     shards = tuple(ShardInfo(**seal["info"]) for seal in seals)
     encoded = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
@@ -248,20 +248,20 @@ def _manifest(
     )
 
 
-def _phrases(texts: Texts, seals: list[dict[str, Any]]) -> dict[str, int]:
+def _phrases(texts: TextDirectory, seals: list[dict[str, Any]]) -> dict[str, int]:
     """The phrases that sources mark, and how many are lost in cleaning, or are no units as no token begins in them."""
     return texts.phrases | {"without_token": sum(seal["statistics"]["phrases_without_token"] for seal in seals)}
 
 
-def _mixture(corpus: Corpus, texts: Texts, shards: Sequence[ShardInfo]) -> dict[str, Group]:
+def _mixture(corpus: Corpus, texts: TextDirectory, shards: Sequence[ShardInfo]) -> dict[str, MixtureGroupStats]:
     """What each group of the mixture has, and how often it is read."""
     group_of = {shard.name: shard.group for shard in texts.shards if shard.group}
     total = sum(shard.tokens for shard in shards if shard.name in group_of)
-    groups = dict[str, Group]()
+    groups = dict[str, MixtureGroupStats]()
     for group in corpus.mixture:
         mine = [shard for shard in shards if group_of.get(shard.name) == group.name]
         tokens, share = sum(shard.tokens for shard in mine), corpus.shares[group.name]
-        groups[group.name] = Group(
+        groups[group.name] = MixtureGroupStats(
             weight=group.weight,
             share=share,
             documents=sum(shard.rows for shard in mine),
@@ -293,7 +293,7 @@ def _language(corpus: Corpus) -> str:
     return corpus.clean.languages[0] if len(corpus.clean.languages) == 1 else ""
 
 
-def _unit_hash(corpus: Corpus, texts: Texts) -> str:
+def _unit_hash(corpus: Corpus, texts: TextDirectory) -> str:
     """What the units come from: the input whose spans are given, or the phrases of a file."""
     if corpus.phrases in ("", "given"):
         return corpus.phrases and texts.identity

@@ -112,7 +112,7 @@ class Decontaminate:
 
 
 @spec
-class Group:
+class MixtureGroup:
     """A part of a mixture: one source or several, and their share of the tokens that are trained on."""
 
     name: str  # of the group, for --data NAME=PATH
@@ -137,7 +137,7 @@ class Corpus:
 
     name: str  # of the corpus and its folder
     sources: tuple[Source, ...] = ()
-    mixture: tuple[Group, ...] = ()
+    mixture: tuple[MixtureGroup, ...] = ()
     clean: Clean = Clean()
     dedup: Dedup = Dedup()
     decontaminate: Decontaminate = Decontaminate()
@@ -201,7 +201,7 @@ Runner = Literal["FnApiRunner", "PortableRunner", "FlinkRunner", "SparkRunner", 
 
 
 @spec
-class Beam:
+class BeamSettings:
     """Where Beam makes a corpus: its runner, and options of Beam itself. Comes from the cluster file."""
 
     runner: Runner = "FnApiRunner"  # FnApiRunner: this machine, in one process or several
@@ -223,7 +223,7 @@ class Beam:
     def foreign(self) -> dict[str, str]:
         """Options that only another runner reads, by their names; which one it is.
 
-        >>> Beam(runner="FlinkRunner", options={"spark_version": "3", "parallelism": 2}).foreign
+        >>> BeamSettings(runner="FlinkRunner", options={"spark_version": "3", "parallelism": 2}).foreign
         {'spark_version': 'SparkRunner'}
         """
         readers = {name: _READERS.get(name.partition("_")[0], self.runner) for name in self.options}
@@ -233,8 +233,8 @@ class Beam:
     def arguments(self) -> list[str]:
         """As a command line has them; `--no_NAME` is for runners.check_options, as Beam knows it of few names.
 
-        >>> Beam(runner="FlinkRunner", options={"streaming": False, "parallelism": 2, "files": ["a", "b"]}).arguments
-        ['--runner=FlinkRunner', '--no_streaming', '--parallelism=2', '--files=a', '--files=b']
+        >>> BeamSettings(runner="FlinkRunner", options={"streaming": False, "files": ["a", "b"]}).arguments
+        ['--runner=FlinkRunner', '--no_streaming', '--files=a', '--files=b']
         """
         words = [] if self.runner == "FnApiRunner" else [f"--runner={self.runner}"]
         for name, value in self.options.items():

@@ -140,10 +140,10 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-class Hashed(io.RawIOBase):
+class HashingWriter(io.RawIOBase):
     """Hands bytes on to a file and hashes them on the way, for writers that want a file and would fill memory instead.
 
-    >>> hashed = Hashed(io.BytesIO())
+    >>> hashed = HashingWriter(io.BytesIO())
     >>> hashed.write(b"abc"), hashed.hexdigest() == xxhash.xxh3_128_hexdigest(b"abc")
     (3, True)
     """

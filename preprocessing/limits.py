@@ -26,7 +26,7 @@ BESIDE: Final = 2e9  # of the command and of Ray
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryLimit:
     """Bytes of the machine or of a control group."""
 
     limit: float
@@ -64,14 +64,14 @@ def cores(root: Path = ROOT) -> Cores:
     return min(found, key=lambda one: one.number)
 
 
-def memory(root: Path = ROOT) -> Memory:
+def memory(root: Path = ROOT) -> MemoryLimit:
     """The smallest limit, with what is free below every limit; `where` names the one that has least left."""
     levels = [_of_machine(root), *_of_groups(root)]
     tightest = min(levels, key=lambda one: one.free)
-    return Memory(min(one.limit for one in levels), tightest.free, tightest.where)
+    return MemoryLimit(min(one.limit for one in levels), tightest.free, tightest.where)
 
 
-def tightest(root: Path = ROOT) -> Memory:
+def tightest(root: Path = ROOT) -> MemoryLimit:
     """The machine, or the group, that has least memory left: which is full first."""
     return min([_of_machine(root), *_of_groups(root)], key=lambda one: one.free)
 
@@ -82,16 +82,16 @@ def processes(each: float = PROCESS, beside: float = BESIDE, root: Path = ROOT) 
     return max(1, min(cores(root).whole, int((memory(root).limit - beside) // each)))
 
 
-def _of_machine(root: Path) -> Memory:
+def _of_machine(root: Path) -> MemoryLimit:
     """By the kernel's own estimate of what is available."""
     found = dict(re.findall(r"^(\w+): +([0-9]+) kB", (root / "proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE))
     limit = 1024.0 * int(found["MemTotal"])
-    return Memory(
+    return MemoryLimit(
         limit, min(limit, 1024.0 * int(found["MemAvailable"] if "MemAvailable" in found else found["MemFree"]))
     )
 
 
-def _of_groups(root: Path) -> Iterator[Memory]:
+def _of_groups(root: Path) -> Iterator[MemoryLimit]:
     """Each limit of memory that holds for this process, from its own group up."""
     for group in _groups("memory", root):
         limits = [limit for read in (_limits_2, _limits_1) for limit in read(group) if limit < UNLIMITED]
@@ -101,7 +101,7 @@ def _of_groups(root: Path) -> Iterator[Memory]:
         for name in ("memory.current", "memory.usage_in_bytes"):
             with suppress(OSError, ValueError):
                 used = max(0.0, int((group / name).read_text(encoding="utf-8")) - _reclaimable(group))
-        yield Memory(limit, max(0.0, limit - used), str(group))
+        yield MemoryLimit(limit, max(0.0, limit - used), str(group))
 
 
 def _limits_2(group: Path) -> Iterator[float]:

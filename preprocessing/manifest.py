@@ -99,7 +99,7 @@ class ShardInfo:
 
 
 @dataclass(frozen=True)
-class Group:
+class MixtureGroupStats:
     """A source, or several, with a share of the training tokens; `documents` and `tokens` are those of its shards.
 
     `share` is its weight over the sum of all weights. `epochs` is how often it is read while as many tokens are trained
@@ -133,7 +133,7 @@ class Manifest:
     shards: tuple[ShardInfo, ...]
     ledger: Ledger
     statistics: dict[str, Any] = field(default_factory=dict)
-    mixture: dict[str, Group] = field(default_factory=dict)
+    mixture: dict[str, MixtureGroupStats] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -187,7 +187,7 @@ class Manifest:
             if len({shard.name for shard in shards}) < len(shards):
                 raise ValueError("a shard is listed once")
             groups = value.pop("mixture", {}).items()
-            mixture = {name: Group(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
+            mixture = {name: MixtureGroupStats(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
             if not {name for group in mixture.values() for name in group.shards} <= {shard.name for shard in shards}:
                 raise ValueError("a group has shards that are listed")
             if not isinstance(value["vocab"], dict):

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from preprocessing.errors import BadInput
-from preprocessing.rng import Key
+from preprocessing.rng import RandomKey
 from preprocessing.schema import Ints
 
 _ROUNDS: Final = 6  # each mixes both halves; with four, orders of five samples are not equally frequent (chi-square)
@@ -17,7 +17,7 @@ _WHOLE: Final = 1 << 30
 Count = TypeVar("Count", int, Ints)
 
 
-def shuffled(position_N: Ints, size: int, key: Key, epoch: int) -> Ints:
+def shuffled(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
     """Samples at these positions of the epoch: a random-looking bijection of [0, size) onto itself, int64 [N].
 
     A Feistel network over a grid of about sqrt(size) x sqrt(size) cells; a cell past the end is sent through again

@@ -20,7 +20,7 @@ _PURPOSES: Final = {  # numbers are part of every seed: add at the end, never re
 
 
 @dataclass(frozen=True)
-class Key:
+class RandomKey:
     """The 128 bits that tell one (seed, purpose) from all others; `at` gives the generator of one address."""
 
     bits: int
@@ -35,7 +35,7 @@ class Key:
         return np.random.Generator(np.random.Philox(key=self.bits, counter=[0, 0, sample, epoch]))
 
 
-def key(seed: int, purpose: str) -> Key:
+def key(seed: int, purpose: str) -> RandomKey:
     """Key of a purpose under a seed (from 0 up); the purposes are a fixed table: another name is a KeyError."""
     low, high = np.random.SeedSequence(seed, spawn_key=(_PURPOSES[purpose],)).generate_state(2, np.uint64)
-    return Key(bits=int(high) << 64 | int(low))
+    return RandomKey(bits=int(high) << 64 | int(low))

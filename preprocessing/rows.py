@@ -1,6 +1,7 @@
 """The one place where a training sample is made: packing, masking and objective at an address (epoch, sample).
 
-The loader and the materialising pipeline both call `Rows.row`, so a row on disk and a row from the loader are the same.
+The loader and the materialising pipeline both call `ExampleDataset.row`, so a row on disk and a row from the loader are
+the same.
 """
 
 from bisect import bisect_right
@@ -13,28 +14,28 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from preprocessing import rng
-from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
+from preprocessing.masking import Masking
+from preprocessing.objectives import Objective
 from preprocessing.order import dealt, shuffled, turns, whole_shares
-from preprocessing.rewrite import Rewrite
-from preprocessing.sampling import Sampling
+from preprocessing.packing import Packing, PackingPlan, lines_of, plans_of
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Ints, Row
-from preprocessing.segment import Plan, Segment, lines_of, plans_of
-from preprocessing.shards import Shard, Store
+from preprocessing.shards import Shard, TokenStore
 from preprocessing.spec import kind_of
-from preprocessing.vocab import KINDS, Vocab
+from preprocessing.tokenization import KINDS, Vocab
 
 UNMIXED: Final = "take a corpus file without `mixture`, or name the text with --data PATH, without GROUP="
 _FEW_SENTENCES: Final = 1.2  # a document: that many have texts whose lines were taken for documents
 _KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
-_UNIONS: Final[dict[str, Any]] = {"packing": Segment, "masking": Choose, "objective": Rewrite}
+_UNIONS: Final[dict[str, Any]] = {"packing": Packing, "masking": Masking, "objective": Objective}
 
 
 @dataclass(frozen=True)
 class _Copy:
     """The plans of one pass over a group of the text (segment.plans_of); row numbers run on from plan to plan."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[PackingPlan, ...]
     end_K: Ints  # rows up to and with plan k
 
     @property
@@ -44,7 +45,7 @@ class _Copy:
 
 
 @dataclass(frozen=True)
-class Realised:
+class RealizedShare:
     """What a stretch of positions has of one group of a mixture; tokens are those of the text, special ones are not."""
 
     rows: int
@@ -53,7 +54,7 @@ class Realised:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ExampleDataset:
     """Every training sample of one corpus split, made on demand from its address.
 
     `length` is the most tokens of a row that the model reads.
@@ -64,9 +65,9 @@ class Rows:
     less. Row i of group g of G has the number i * G + g.
     """
 
-    store: Store
+    store: TokenStore
     vocab: Vocab
-    sampling: Sampling
+    sampling: ExampleSpec
     length: int
     # Caches, no part of the identity: plans and numbers of rows by group and turn; by group, its first place after each
     # of its epochs; for an epoch, the tokens up to each of its places; the tokens up to the end of each epoch.
@@ -129,13 +130,13 @@ class Rows:
         """(epoch, sample) at the positions start ... stop - 1; faster than `at` for each."""
         return [(epoch, sample) for epoch, sample in self._addresses(start, stop).tolist()]
 
-    def realised(self, stop: int) -> list[Realised]:
+    def realised(self, stop: int) -> list[RealizedShare]:
         """What the positions before `stop` have of each group, in the order of the store's; of other text, of all.
 
         Rows are counted. Tokens and epochs are those rows at the mean length, and over the number, of the first epoch.
         """
         return [
-            Realised(
+            RealizedShare(
                 rows=rows,
                 tokens=rows * self._tokens(group, 0) // self._count(group, 0),
                 epochs=rows / self._count(group, 0),
@@ -268,11 +269,11 @@ class Rows:
         return np.bincount(ids_T, minlength=max(self.vocab.size, int(ids_T.max(initial=0)) + 1))
 
     @cached_property
-    def _masking(self) -> rng.Key:
+    def _masking(self) -> rng.RandomKey:
         return rng.key(self.sampling.seed, "masking")
 
     @cached_property
-    def _order(self) -> rng.Key:
+    def _order(self) -> rng.RandomKey:
         return rng.key(self.sampling.seed, "order")
 
     def _turn(self, epoch: int) -> int:
@@ -347,17 +348,17 @@ class Rows:
 
 
 def impossible(
-    segment: Segment, choose: Choose, rewrite: Rewrite, losses_needs: Mapping[str, frozenset[str]]
+    segment: Packing, choose: Masking, rewrite: Objective, losses_needs: Mapping[str, frozenset[str]]
 ) -> str | None:
     """Why these parts cannot work together (which lacks which column, and what to do), or None when they can.
 
     `losses_needs`: for the kind of each loss the columns that it needs.
 
-    >>> from preprocessing.choose import Nothing
-    >>> from preprocessing.rewrite import Cloze, Shift
-    >>> from preprocessing.segment import Packed
-    >>> impossible(Packed(unit="token"), Nothing(), Shift(), {"next_token": frozenset({"labels"})})
-    >>> impossible(Packed(unit="token"), Nothing(), Cloze(), {"masked_tokens": frozenset({"labels"})})
+    >>> from preprocessing.masking import NoMasking
+    >>> from preprocessing.objectives import MaskedLM, CausalLM
+    >>> from preprocessing.packing import Contiguous
+    >>> impossible(Contiguous(unit="token"), NoMasking(), CausalLM(), {"next_token": frozenset({"labels"})})
+    >>> impossible(Contiguous(unit="token"), NoMasking(), MaskedLM(), {"masked_tokens": frozenset({"labels"})})
     "objective 'mlm' needs column 'hits', which masking 'none' does not emit: use masking kind 'token', 'whole_word',
     'entity', 'span', 'ngram', 'random_spans', 'fragment' or 'partial_prediction'"
     """
@@ -368,14 +369,14 @@ def impossible(
         for column in sorted(needs - emitted):
             return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_lacking(column, parts)}"
     if rewrite.reads_segments not in (1, segment.segments):
-        kinds = [kind_of(member) for member in get_args(Segment) if member.segments == rewrite.reads_segments]
+        kinds = [kind_of(member) for member in get_args(Packing) if member.segments == rewrite.reads_segments]
         return (
             f"objective {rewrite.kind!r} needs rows of {rewrite.reads_segments} segments, packing {segment.kind!r} has "
             f"{segment.segments}: use packing kind {_one_of(map(repr, kinds))}"
         )
     if unread := choose.emits - rewrite.needs:
         reason = f"objective {rewrite.kind!r} does not read {min(unread)!r}"
-        none = [kind_of(member) for member in get_args(Choose) if not member.can_emit]
+        none = [kind_of(member) for member in get_args(Masking) if not member.can_emit]
         return f"masking {choose.kind!r} has no effect, {reason}: use masking kind {_one_of(map(repr, none))}"
     for loss, needs in losses_needs.items():
         if scarce := needs & (ON_DEMAND | OPTIONAL):
@@ -387,7 +388,7 @@ def impossible(
     return None
 
 
-def _lacking(column: str, parts: Mapping[str, Segment | Choose | Rewrite]) -> str:
+def _lacking(column: str, parts: Mapping[str, Packing | Masking | Objective]) -> str:
     """Which part could emit a column that none of a recipe emits, and of which kind it would have to be."""
     for room, union in _UNIONS.items():
         if kinds := [kind_of(member) for member in get_args(union) if column in member.can_emit]:

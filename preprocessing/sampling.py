@@ -4,24 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from preprocessing.choose import Choose
-from preprocessing.rewrite import Rewrite
-from preprocessing.segment import Segment
+from preprocessing.masking import Masking
+from preprocessing.objectives import Objective
+from preprocessing.packing import Packing
 from preprocessing.spec import part
-from preprocessing.vocab import Vocab, framed
+from preprocessing.tokenization import Vocab, framed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class ExampleSpec:
     """All that decides what a row is, but for its text and its length: one recipe has phases of several lengths.
 
     `static_masks` k > 0 is static masking: epoch e repeats the pairs and masks of epoch e % k; with 0 each epoch draws
     new ones. The order is new in every epoch either way.
     """
 
-    packing: Segment
-    masking: Choose
-    objective: Rewrite
+    packing: Packing
+    masking: Masking
+    objective: Objective
     seed: int = 0
     static_masks: int = 0
 
@@ -35,16 +35,17 @@ class Sampling:
         return framed(vocab, self.objective.frame(self.packing.frame))
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Sampling":
+    def of(cls, values: Mapping[str, Any]) -> "ExampleSpec":
         """The sampling that `dataclasses.asdict` wrote, once as JSON and back.
 
         >>> from dataclasses import asdict
-        >>> from preprocessing.choose import Tokens
-        >>> from preprocessing.rewrite import Cloze
-        >>> from preprocessing.segment import Pair
-        >>> bert = Sampling(packing=Pair(negatives="random"), masking=Tokens(), objective=Cloze(), static_masks=10)
-        >>> Sampling.of(asdict(bert)) == bert
+        >>> from preprocessing.masking import TokenMasking
+        >>> from preprocessing.objectives import MaskedLM
+        >>> from preprocessing.packing import SegmentPair
+        >>> pairs = SegmentPair(negatives="random")
+        >>> bert = ExampleSpec(packing=pairs, masking=TokenMasking(), objective=MaskedLM(), static_masks=10)
+        >>> ExampleSpec.of(asdict(bert)) == bert
         True
         """
-        unions = {"packing": Segment, "masking": Choose, "objective": Rewrite}
+        unions = {"packing": Packing, "masking": Masking, "objective": Objective}
         return cls(**{**values, **{name: part(union, values[name]) for name, union in unions.items()}})

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from preprocessing.errors import BadInput
-from preprocessing.files import Hashed, write_atomic, xxh3_file
-from preprocessing.manifest import AGAIN, FILE_NAME, Group, Manifest, ShardInfo
+from preprocessing.files import HashingWriter, write_atomic, xxh3_file
+from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, MixtureGroupStats, ShardInfo
 from preprocessing.schema import SPLITS, Bools, Ints
 
 Stamp = tuple[int, int] | None
@@ -82,7 +82,7 @@ def write_shard(
 
     def write(file: BinaryIO) -> None:
         nonlocal size, digest
-        hashed = Hashed(file)
+        hashed = HashingWriter(file)
         with pa.ipc.new_file(hashed, batch.schema) as writer:
             writer.write_batch(batch)
         size, digest = file.tell(), hashed.hexdigest()
@@ -179,18 +179,20 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Store:
+class TokenStore:
     """One split of a finished corpus, open for reading."""
 
     folder: Path
     split: str
     manifest: Manifest
     shards: tuple[Shard, ...]
-    groups: tuple[Group, ...] = ()  # of the shards, where training mixes them by weight; none: all are read alike
+    groups: tuple[
+        MixtureGroupStats, ...
+    ] = ()  # of the shards, where training mixes them by weight; none: all are read alike
     stamps: tuple[Stamp, ...] = ()  # of the shards, when they were opened
 
     @classmethod
-    def open(cls, folder: Path | str, split: str, verify: bool = True) -> "Store":
+    def open(cls, folder: Path | str, split: str, verify: bool = True) -> "TokenStore":
         """Open a split of the corpus in `folder`; BadInput names the shard that is missing, cut or damaged.
 
         Sizes are always compared with the manifest, hashes at the first open of a process unless `verify` is False.

@@ -21,7 +21,7 @@ _ALIKE: Final = 0.9  # share of them that have as many cells as the header
 _MOST_AGAIN: Final = 0.9  # share of the bytes read
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line, or several as one."""
 
     start: int  # where it begins in the file, decompressed
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     fault: str = ""  # "too_long", or "truncated" or "bomb" where a compressed file cannot be read on, "trailing_data"
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The cells of a row, none where it has a fault, and the lines that it took."""
 
     cells: list[str]
@@ -43,12 +43,12 @@ class Row(NamedTuple):
 
 
 def rows(
-    lines: Iterator[Line],
+    lines: Iterator[TextLine],
     separator: str,
     quoting: Quoting,
     limit: int,
     decode: Callable[[bytes], tuple[str, int]],
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """The rows of a table of at most `limit` bytes each; empty ones, and what is none, with their bytes too.
 
     `decode`: the text of a line, and how many of its characters could not be read. A quotation mark that is never
@@ -74,11 +74,11 @@ def rows(
 class _Feed:
     """Lines for csv.reader, which takes several for a row; `taken` says what the last row took."""
 
-    def __init__(self, lines: Iterator[Line], limit: int, decode: Callable[[bytes], tuple[str, int]]) -> None:
+    def __init__(self, lines: Iterator[TextLine], limit: int, decode: Callable[[bytes], tuple[str, int]]) -> None:
         self.lines, self.limit, self.decode = lines, limit, decode
-        self.again = deque[Line]()  # lines that were part of a row which is none
+        self.again = deque[TextLine]()  # lines that were part of a row which is none
         self.read = self.given_back = 0  # bytes, in all
-        self.row, self.size, self.repaired, self.fault = list[Line](), 0, 0, ""
+        self.row, self.size, self.repaired, self.fault = list[TextLine](), 0, 0, ""
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -108,11 +108,11 @@ class _Feed:
         self.row = self.row[:1]
         self.size = sum(line.size for line in self.row)
 
-    def taken(self, cells: list[str], why: str) -> Row:
+    def taken(self, cells: list[str], why: str) -> TableRow:
         """The row of these cells and of the lines since the last call."""
         start, snippet = (self.row[0].start, self.row[0].content[:SNIPPET]) if self.row else (0, b"")
         fault = self.fault or why
-        said = Row([] if fault else cells, fault, start, self.size, len(self.row), self.repaired, snippet)
+        said = TableRow([] if fault else cells, fault, start, self.size, len(self.row), self.repaired, snippet)
         self.row, self.size, self.repaired, self.fault = [], 0, 0, ""
         return said
 

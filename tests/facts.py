@@ -35,8 +35,8 @@ def _is_inner(name: str) -> bool:
 def parts_of(union: Any, *more: Any) -> list[Any]:
     """A part of each class of the union that needs no key, so that a new class is tested at once, and `more`.
 
-    >>> from preprocessing.choose import Choose, Tokens
-    >>> [part.kind for part in parts_of(Choose, Tokens(sample_alpha=0.5))][:2]
+    >>> from preprocessing.masking import Masking, TokenMasking
+    >>> [part.kind for part in parts_of(Masking, TokenMasking(sample_alpha=0.5))][:2]
     ['none', 'token']
     """
     members = get_args(union) or (union,)

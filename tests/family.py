@@ -6,13 +6,13 @@ from functools import cache
 import numpy as np
 
 from orchestration.config import Recipe, load, names
-from preprocessing.rows import Rows
-from preprocessing.vocab import table_rows
+from preprocessing.rows import ExampleDataset
+from preprocessing.tokenization import table_rows
 from tests.mini_world import AT, world
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab
 from training.data import Loader
 from training.model import Model
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 RECIPES = names("recipes")
 
@@ -75,13 +75,13 @@ def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
     """The batches of so many steps of a small recipe, of so many rows each, on made-up text."""
     phase = Phase(seq_length=one.phases[0].seq_length, global_batch_size=rows, steps=steps)
     text = translations() if one.data.packing.kind == "parallel" else store()
-    made = Rows(
+    made = ExampleDataset(
         text,  # type: ignore[arg-type]
         Words(),  # type: ignore[arg-type]
         one.sampling,
         phase.seq_length,
     )
-    return Loader({phase.seq_length: made}, [phase], Machine(), pad=0, rank=0, world=1)
+    return Loader({phase.seq_length: made}, [phase], EngineSettings(), pad=0, rank=0, world=1)
 
 
 def model(one: Recipe) -> Model:

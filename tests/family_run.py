@@ -26,7 +26,7 @@ from typing import Any
 
 from orchestration import cli
 from orchestration.config import load
-from orchestration.jobs import Flags, Job, open_job
+from orchestration.jobs import Job, JobFlags, open_job
 from orchestration.launch import ray_session
 from tests.family import RECIPES
 
@@ -101,7 +101,7 @@ class Setting:
         """The job of each recipe."""
         given = {"scale": "tiny", "out": self.out, "overrides": self.overrides()}
         given |= {"hold_out": HOLD_OUT} if self.packages else {}
-        return {name: open_job(Flags(recipe=name, data=self.data(name), **given)) for name in names}
+        return {name: open_job(JobFlags(recipe=name, data=self.data(name), **given)) for name in names}
 
 
 _lane = ExitStack()  # what a process keeps open for all of its runs

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestration.reports.ablations import text as table_text
+from orchestration.reports.ablations import synthetic_language as table_text
 from preprocessing.schema import Bools, Ints
 
 PAD, UNK, CLS, SEP, MASK = range(5)

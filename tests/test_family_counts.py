@@ -7,11 +7,11 @@ from orchestration.config import check, load, load_cluster
 from orchestration.reports import net
 from orchestration.reports.family import parameters
 from preprocessing.errors import MiscountedWeights
-from preprocessing.vocab import table_rows
+from preprocessing.tokenization import table_rows
 from tests.family import RECIPES, loader, model, recipe
 from tests.training.parity import hf
 from training.engines.engine import to_tensors
-from training.losses import PairLabel, SpanBoundary
+from training.losses import SentencePair, SpanBoundary
 from training.specs import Decoder, Encoder
 
 POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as family.md counts them, with a pooler
@@ -84,7 +84,7 @@ def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
     assert 0 < torch.stack(norms).norm() < 1e4
 
 
-@pytest.mark.parametrize(("part", "name"), [(PairLabel, "loss sentence_pair"), (Encoder, "trunk")])
+@pytest.mark.parametrize(("part", "name"), [(SentencePair, "loss sentence_pair"), (Encoder, "trunk")])
 def test_a_part_that_states_other_weights_than_it_makes_is_named(
     part: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

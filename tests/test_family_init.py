@@ -5,8 +5,8 @@ import math
 import pytest
 
 from orchestration.config import load
+from training.architectures import Backbone
 from training.model import Model
-from training.trunks import Net
 
 SMALLER = [
     "model.num_hidden_layers=2",
@@ -18,7 +18,7 @@ GPT2 = ["gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl"]
 GPT3 = ["gpt3_125m", "gpt3_350m", "gpt3_760m", "gpt3_1_3b", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b", "gpt3_175b"]
 
 
-def net(name: str) -> Net:
+def net(name: str) -> Backbone:
     """The net of a recipe with all of its keys but its sizes."""
     recipe = load(name, SMALLER)
     return Model(recipe.model, recipe.losses, 500, seed=0).trunk

@@ -15,7 +15,7 @@ from orchestration import cli
 from orchestration.config import scales
 from orchestration.jobs import corpus as build
 from orchestration.progress import ignore
-from pipeline.readers.installed import prose
+from pipeline.readers.python_docs import prose
 from tests.golden import record, text
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestration.jobs import Flags, open_job
+from orchestration.jobs import JobFlags, open_job
 from orchestration.jobs.corpus import untracked
 from preprocessing.schema import Ints
 from tests.mini_world import unigram_entropy
@@ -43,7 +43,7 @@ def run_of(name: str, out: Path, steps: int) -> Run:
     ]
     if not name.startswith("transformer_xl"):  # to whole words, too much would be unknown
         overrides.append("data.tokenizer.vocab_size=1024")
-    flags = Flags(
+    flags = JobFlags(
         recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), output_dir=out
     )
     job = open_job(flags)

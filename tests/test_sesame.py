@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import sesame
-from orchestration.jobs import Flags, evaluate, open_job, pretrain, score_plan, subject
-from orchestration.jobs.request import Subject
+from orchestration.jobs import JobFlags, eval_target, evaluate, open_job, pretrain, score_plan
+from orchestration.jobs.eval_request import EvalTarget
 from orchestration.version import DISTRIBUTION, sesame_version
 from tests import notebook
 from tests.training.corpora import mini_corpus
-from training.tasks import Chosen, TaskScore
+from training.tasks import SelectedTrials, TaskScore
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "sesame.ipynb"
@@ -217,7 +217,7 @@ def test_what_is_wrong_is_the_error_of_the_command() -> None:
 
 
 def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Path) -> None:
-    flags = Flags(
+    flags = JobFlags(
         recipe="bert_base",
         overrides=["cluster.num_workers=1"],
         scale="tiny",
@@ -311,12 +311,12 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     def scored(folder: Path, plans: Any, cluster: Any, report: Any) -> Sequence[TaskScore]:
         asked.extend(plans)
         starts = {"pretrained": 0.75, "random": 0.5}
-        chosen = {name: Chosen({}, {"test": {"accuracy": (value,)}}) for name, value in starts.items()}
+        chosen = {name: SelectedTrials({}, {"test": {"accuracy": (value,)}}) for name, value in starts.items()}
         return [TaskScore("next_sentence", "accuracy", "test", "", chosen, labels=40, chance=0.5)]
 
     folder = bert.job.plan.run.folder
-    net = Subject(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
-    monkeypatch.setattr(subject, "subject_of", lambda flags: net)
+    net = EvalTarget(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
+    monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
     monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: [wanted])
     monkeypatch.setattr(score_plan, "check_flags", lambda plans, wanted: None)
     monkeypatch.setattr(evaluate, "evaluate", scored)
@@ -355,8 +355,8 @@ def test_scores_take_lists_of_names_numbers_alone_and_tables(
     bert: sesame.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[Any] = []
-    net = Subject(folder=tmp_path, hash="of the run", name="bert_base_tiny", parameters=1)
-    monkeypatch.setattr(subject, "subject_of", lambda flags: net)
+    net = EvalTarget(folder=tmp_path, hash="of the run", name="bert_base_tiny", parameters=1)
+    monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
     monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: asked.append(wanted) or [])
     monkeypatch.setattr(evaluate, "evaluate", lambda *_: [])
     (tmp_path / "my.csv").write_text(

@@ -8,10 +8,10 @@ import pytest
 from orchestration.config import strict_yaml
 from pipeline.steps.encode import phrases_of
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Unigram, WordPiece, given
-from preprocessing.vocab.folder import of_folder
+from preprocessing.tokenization import Unigram, WordPiece, given
+from preprocessing.tokenization.folder import of_folder
 from tests.preprocessing.test_stand_ins import LFS, PAGE
-from training.files.opened import contents
+from training.files.archives import contents
 from training.formats import sharded, weights
 
 

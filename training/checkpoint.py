@@ -30,9 +30,9 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, discard, from_checked_json, is_beside, parse_json
-from training.engines import Engine, Fragments, Part, Seal, memory_in
+from training.engines import CheckpointFragment, Engine, Fragments, Seal, memory_in
 from training.model import Model
-from training.recut import Layout, recut
+from training.reshard_memory import MemoryLayout, recut
 from training.run import Resume, step_of, steps
 from training.specs import Phase
 from training.workers import ALONE, Workers
@@ -121,7 +121,7 @@ def newest(folder: Path) -> Path | None:
     return None
 
 
-class Stored(Mapping[str, Tensor]):
+class StoredWeights(Mapping[str, Tensor]):
     """Float32 weights by name, and buffers, in a checkpoint: each is read whenever it is asked for, and not kept."""
 
     def __init__(self, fragments: Fragments) -> None:
@@ -143,12 +143,12 @@ class Stored(Mapping[str, Tensor]):
         return len(self.shapes) + len(self._buffers)
 
 
-def weights_of(path: Path, workers: Workers = ALONE) -> Stored:
+def weights_of(path: Path, workers: Workers = ALONE) -> StoredWeights:
     """The weights in a checkpoint of any workers. BadInput where it is not whole, for which `workers` share it out."""
     if fault := _fault_seen_by(workers, path):
         raise BadInput(fault)
     _check_format(path)
-    return Stored(_fragments(path))
+    return StoredWeights(_fragments(path))
 
 
 def goes_on(folder: Path, resume: Resume) -> bool:
@@ -258,7 +258,7 @@ def _recut_memory(
         return {}
     memory, written = None, _manifest(path)
     if phase := _phase_of(phases, written["step"]):
-        theirs, ours = Layout.of(written, phase), Layout.of(topology, phase)
+        theirs, ours = MemoryLayout.of(written, phase), MemoryLayout.of(topology, phase)
         if theirs and ours:
             with suppress(LookupError, ValueError):  # rows of another phase, or of a layout that is none
                 files = dict(enumerate(_parts(path)))
@@ -377,7 +377,7 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
     sync(final.parent)
 
 
-def tell(part: Part, seal: Seal, file: Path) -> None:
+def tell(part: CheckpointFragment, seal: Seal, file: Path) -> None:
     """Say beside a worker's file what `publish` wants to know of it: where that is said, the file is whole. Raises
     OSError."""
     unfinished = file.with_name(f"{file.name}.seal.new")

@@ -12,12 +12,12 @@ from preprocessing.collate import padded, unpadded
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
 from preprocessing.order import rank_slice
-from preprocessing.rows import Rows
+from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Batch, Row
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from training.run import Run
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +32,9 @@ class Loader:
     under ZeRO each forward and backward pass is a meeting of all workers.
     """
 
-    rows_by_length: Mapping[int, Rows]
+    rows_by_length: Mapping[int, ExampleDataset]
     phases: Sequence[Phase]
-    machine: Machine
+    machine: EngineSettings
     pad: int  # token that fills up padded batches
     rank: int
     world: int
@@ -227,7 +227,7 @@ def open_validation(run: Run, rank: int, world: int) -> Loader | None:
 
 
 def _open(run: Run, split: str, rank: int, world: int) -> Loader:
-    store = Store.open(run.corpus, split)
+    store = TokenStore.open(run.corpus, split)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
     if vocab.size > run.vocab_size:
         raise BadInput(
@@ -235,6 +235,7 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
             f"set data.tokenizer.vocab_size to {vocab.size} or more, or make the corpus with a smaller vocabulary"
         )
     rows_by_length = {
-        length: Rows(store, vocab, run.sampling, length) for length in {phase.seq_length for phase in run.phases}
+        length: ExampleDataset(store, vocab, run.sampling, length)
+        for length in {phase.seq_length for phase in run.phases}
     }
     return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world)

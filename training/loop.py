@@ -20,9 +20,9 @@ from training import checkpoint
 from training.data import Batches, Loader, open_loader, open_validation
 from training.engines import Engine, StepResult
 from training.losses import Loss
-from training.meter import Meter, Work, peak
+from training.meter import BatchWork, Meter, peak
 from training.model import Model, net_of
-from training.optim import rate_at
+from training.optimizers import rate_at
 from training.profiler import Profiler, timed, within
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
@@ -30,7 +30,7 @@ from training.score import Score
 from training.spikes import highest_loss, remembering, skipping, spikes_of
 from training.state import NOT_MADE, State, Sums, Update, advance
 
-__all__ = ["Result", "Run", "State", "evaluate", "pretrain"]
+__all__ = ["Run", "State", "TrainingResult", "evaluate", "pretrain"]
 
 Sink = Callable[[int, dict[str, float]], None]
 """Takes the number of updates done and metrics by name; it is called on the first worker only."""
@@ -48,7 +48,7 @@ SumName = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Result:
+class TrainingResult:
     """How `pretrain` ended."""
 
     finished: bool  # False: stopped on request, after a checkpoint
@@ -60,7 +60,7 @@ class StepWork:
     """The work of a step, over all workers; known before its forward pass."""
 
     stop: bool
-    work: Work
+    work: BatchWork
     targets: dict[str, int]  # by kind of loss
     votes: list[float]  # of the saver
 
@@ -86,7 +86,7 @@ def pretrain(
     doing: Doing = nobody,
     show: Callable[[int], None] = no_samples,
     keep: Callable[[int], None] = no_samples,
-) -> Result:
+) -> TrainingResult:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
     Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
@@ -124,14 +124,14 @@ def _pretrain(
     keep: Callable[[int], None],
     room: ExitStack,
     loaders: Sequence[Loader],
-) -> Result:
+) -> TrainingResult:
     """`pretrain`; what has to be closed after it is in `room`. The `loaders`: of training and, where there is one, of
     validation."""
     loader, validation = loaders[0], loaders[1] if len(loaders) > 1 else None
     log = sink if engine.rank == 0 else _ignore
     state = saved = resumed = _resume(run, engine)
     saver = room.enter_context(closing(_saver(run, engine)))
-    meter, tally = Meter(run.model, run.vocab_size, _peak(run, engine)), Tally(engine)
+    meter, tally = Meter(run.model, run.vocab_size, _peak(run, engine)), MetricsTally(engine)
 
     def look(done: int) -> None:
         if run.sample_prompts:
@@ -223,7 +223,7 @@ def _pretrain(
     saver.finish()
     if resumed.step < state.step == run.steps:
         _require_unchanged(run, engine, loaders, since=resumed.step)
-    return Result(finished=state.step == run.steps, state=state)
+    return TrainingResult(finished=state.step == run.steps, state=state)
 
 
 def _require_unchanged(run: Run, engine: Engine[Model], loaders: Sequence[Loader], since: int | None = None) -> None:
@@ -253,7 +253,7 @@ class Learner:
 
     run: Run
     engine: Engine[Model]
-    tally: "Tally"
+    tally: "MetricsTally"
     first: int  # step after which this process has begun
 
     def learn(self, step: int, batches: Sequence[Batch], targets: Mapping[str, int], highest_loss: float) -> Update:
@@ -307,7 +307,7 @@ def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -
     step_work = _step_work(run.losses, batches, stop=False, engine=engine, counts=counts)
     torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # an address that no update has
     engine.model.eval()
-    tally = Tally(engine)
+    tally = MetricsTally(engine)
     for _, scores in engine.scored(batches):
         tally.add({name: value * counts for name, value in _sums(run.losses, scores).items()})
     tally.count(step_work.targets)
@@ -315,7 +315,7 @@ def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -
     return _metrics("eval", run.losses, tally.added_to({}))
 
 
-class Tally:
+class MetricsTally:
     """Adds up what becomes metrics, on the device: it waits for the device and for other workers in `added_to` only.
 
     The terms are single-precision numbers of similar size and their sums double: as long as these are exact, they are
@@ -366,7 +366,7 @@ def _step_work(
     mine = [count * engine.counts * counts for count in (*astuple(work), *targets_of)]
     stops, *sums = (int(value) for value in engine.reduce_sums([stop, *votes, *mine]))
     heard, sums = sums[: len(votes)], sums[len(votes) :]
-    work, targets_of = Work(*sums[: -len(losses)]), sums[-len(losses) :]
+    work, targets_of = BatchWork(*sums[: -len(losses)]), sums[-len(losses) :]
     targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, targets_of, strict=True)}
     return StepWork(stops > 0, work, targets, [float(vote) for vote in heard])
 
@@ -382,13 +382,13 @@ def _check_counts(losses: Sequence[Loss], batch: Batch, scores: Mapping[str, Sco
             )
 
 
-def _work(batches: Sequence[Batch], targets: int) -> Work:
+def _work(batches: Sequence[Batch], targets: int) -> BatchWork:
     """The work of this worker's batches, of which `targets` states are projected to the vocabulary."""
     length_B = np.concatenate([batch["lengths"] for batch in batches]).astype(np.int64)
     source_B = np.zeros_like(length_B)
     if "source_lengths" in batches[0]:
         source_B = np.concatenate([batch["source_lengths"] for batch in batches]).astype(np.int64)
-    return Work(
+    return BatchWork(
         tokens=int(length_B.sum()),
         squares=int((length_B**2).sum()),
         targets=targets,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Final
 
-from training.specs import Trunk, Work
+from training.specs import Architecture, BatchWork
 
 PEAK_BF16: Final[Mapping[str, float]] = {  # dense FLOP/s; NVIDIA data sheets, half of what they give with sparsity
     "B200": 2250e12,
@@ -31,14 +31,14 @@ def peak(device_name: str) -> float | None:
     return next((flops for name, flops in PEAK_BF16.items() if re.search(rf"\b{name}\b", device_name)), None)
 
 
-def flops(trunk: Trunk, vocab_size: int, work: Work) -> float:
+def flops(trunk: Architecture, vocab_size: int, work: BatchWork) -> float:
     """FLOPs of a forward and a backward pass, as arXiv:2104.04473 counts: 6 per weight and token, 12 per attended pair.
 
     GPT-2 small at 1,024 tokens costs 0.8 GFLOP a token, and a bidirectional attention twice the pairs of a causal one:
 
     >>> from training.specs import Decoder
     >>> gpt2 = Decoder(num_hidden_layers=12, hidden_size=768, num_attention_heads=12)
-    >>> round(flops(gpt2, 50257, Work(tokens=1024, squares=1024**2, targets=1023)) / 1024 / 1e9, 3)
+    >>> round(flops(gpt2, 50257, BatchWork(tokens=1024, squares=1024**2, targets=1023)) / 1024 / 1e9, 3)
     0.798
 
     What a head does before the token table is left out.
@@ -49,7 +49,7 @@ def flops(trunk: Trunk, vocab_size: int, work: Work) -> float:
 class Meter:
     """Adds up steps between two reports. The clock runs on while a step waits for its batch, not across `skip`."""
 
-    def __init__(self, trunk: Trunk, vocab_size: int, peak: float | None) -> None:
+    def __init__(self, trunk: Architecture, vocab_size: int, peak: float | None) -> None:
         """`peak` is the FLOP/s of all devices together, None where it is not known."""
         self.trunk, self.vocab_size, self.peak = trunk, vocab_size, peak
         self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
@@ -59,7 +59,7 @@ class Meter:
         """Do not count the time since the last step: it went to an evaluation or a checkpoint."""
         self.since = perf_counter()
 
-    def add(self, work: Work) -> None:
+    def add(self, work: BatchWork) -> None:
         """A step is finished."""
         now = perf_counter()
         self.seconds += now - self.since

@@ -12,19 +12,30 @@ from torch import Tensor, nn
 
 from preprocessing.errors import MiscountedWeights
 from preprocessing.spec import require, spec
+from training.architectures import (
+    ONLY,
+    WHOLE,
+    Backbone,
+    FusedModule,
+    PipelineStage,
+    Share,
+    StageInputs,
+    cut_net,
+    cut_stages,
+    sinusoids_at,
+)
+from training.architectures import build as build_net
 from training.losses import Loss, MaskedTokens, check_losses
-from training.optim import Decays
+from training.optimizers import Decays
 from training.score import Score
-from training.specs import Init, Trunk
-from training.trunks import ONLY, WHOLE, Fused, Given, Net, Share, Stage, cut_net, cut_stages, sinusoids_at
-from training.trunks import build as build_net
+from training.specs import Architecture, Init
 
 
 @spec
 class ModelSpec:
     """All that is needed to build a net: what `export.save_weights` writes beside its tensors."""
 
-    model: Trunk
+    model: Architecture
     losses: tuple[Loss, ...]
     vocab_size: int  # rows of the token table; may exceed the tokenizer
 
@@ -44,12 +55,12 @@ class Model(nn.Module):
 
     def __init__(
         self,
-        trunk: Trunk,
+        trunk: Architecture,
         losses: tuple[Loss, ...],
         vocab_size: int,
         seed: int,
         share: Share = WHOLE,
-        stage: Stage = ONLY,
+        stage: PipelineStage = ONLY,
     ) -> None:
         super().__init__()
         self.spec = ModelSpec(model=trunk, losses=tuple(losses), vocab_size=vocab_size)
@@ -70,14 +81,14 @@ class Model(nn.Module):
             self.to_empty(device=device)
             initialise(self, trunk, seed)
 
-    def _leave_stage(self, stage: Stage) -> None:
+    def _leave_stage(self, stage: PipelineStage) -> None:
         """Leave what this stage has."""
         owners = {f"trunk.{name}": owner for name, owner in self.trunk.owners(stage.of).items()}
         owners |= {f"heads.{name}": stage.of - 1 for name in self.heads}
         self.trunk.stage = stage
         self.stages = cut_stages(self, owners, stage)
 
-    def forward(self, batch: Mapping[str, Tensor], given: Given | None = None) -> dict[str, Score] | Tensor:
+    def forward(self, batch: Mapping[str, Tensor], given: StageInputs | None = None) -> dict[str, Score] | Tensor:
         """Score of each loss, by its kind; of a stage but the last one, the states that it passes on."""
         if given is None:
             return self.trunk.scores(batch, self.heads, self.spec.losses)
@@ -109,13 +120,13 @@ def _check_weights(model: Model) -> None:
             )
 
 
-def build(trunk: Trunk, vocab_size: int) -> Net:
+def build(trunk: Architecture, vocab_size: int) -> Backbone:
     """The net of a trunk, with so many rows of its token table."""
     return build_net(trunk, vocab_size, MaskedTokens().head)
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
+def initialise(model: nn.Module, trunk: Architecture, seed: int) -> None:
     """Matrices and tables as the net says for their name (Net.init, Net.std), biases 0, norm gains 1.
 
     Each parameter has a generator of its own, from the seed and its name: one more head leaves the others as they were.
@@ -135,7 +146,7 @@ def initialise(model: nn.Module, trunk: Trunk, seed: int) -> None:
 
 
 @dataclass(frozen=True)
-class Peers:
+class ReplicaGroup:
     """Workers that have the same of a net. Each draws some of its weights, and `passed` gives them to the others.
 
     All of them call `passed` with a tensor of one shape, and the number of the one whose tensor has the values.
@@ -147,11 +158,11 @@ class Peers:
     device: torch.device | str = "cpu"  # where they receive
 
 
-ALONE = Peers()
+ALONE = ReplicaGroup()
 
 
 @torch.no_grad()
-def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: Peers = ALONE) -> None:
+def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: ReplicaGroup = ALONE) -> None:
     """Make the weights of a model on the meta device, equal to those that it has elsewhere; at most two are held whole.
 
     `settle` takes each of them, float32, and makes the parameter of it: it may cast, move or partition it. Of a tensor
@@ -199,8 +210,8 @@ def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: P
 class _First:
     """What the weights of a net begin with."""
 
-    net: Net
-    trunk: Trunk
+    net: Backbone
+    trunk: Architecture
     shapes: Mapping[str, list[tuple[int, ...]]]  # by name, of the tensors in each
     seed: int
 
@@ -234,7 +245,7 @@ def _generator(address: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
 
-def _inputs(module: nn.Module, trunk: Trunk) -> int:
+def _inputs(module: nn.Module, trunk: Architecture) -> int:
     """Inputs of a linear, or of the tied table, whose bias a head has."""
     return module.in_features if isinstance(module, nn.Linear) else trunk.table_width
 
@@ -249,10 +260,10 @@ def _draw_by_size(tensor: Tensor, init: Init, module: nn.Module, count: int, gen
         tensor.normal_(0.0, tensor.shape[1] ** -0.5, generator=generator)
 
 
-def net_of(model: nn.Module) -> Net:
+def net_of(model: nn.Module) -> Backbone:
     """The net of a model or of a classifier, which is its `model`."""
     net = model.trunk
-    assert isinstance(net, Net)
+    assert isinstance(net, Backbone)
     return net
 
 
@@ -283,7 +294,7 @@ def shapes_of(model: nn.Module) -> dict[str, list[tuple[int, ...]]]:
     """By the name of each parameter, the shapes of the tensors in it: of one, or of several that are fused."""
     shapes = {}
     for prefix, module in model.named_modules():
-        fused = module.fused() if isinstance(module, Fused) else {}
+        fused = module.fused() if isinstance(module, FusedModule) else {}
         for name, parameter in module.named_parameters(prefix, recurse=False):
             length, *others = getattr(parameter, "ds_shape", parameter.shape)  # of one that ZeRO-3 has partitioned
             lengths = fused.get(name.rpartition(".")[2], (length,))

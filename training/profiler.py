@@ -22,7 +22,7 @@ from torch.autograd.profiler import record_function
 
 from preprocessing.files import write_atomic
 from training.run import WARM_UP, Run
-from training.trace import MODULE, PHASE, Spent, Trace, events_of, read, steps_within
+from training.trace import MODULE, PHASE, TimeSpent, Trace, events_of, read, steps_within
 
 T = TypeVar("T")
 FOLDER, TRACE, TEXT, CSV = "profile", "trace.json.gz", "table.txt", "table.csv"  # in the run's folder
@@ -37,7 +37,7 @@ Of = Literal["step", "phase", "module", "operator", "kernel"]
 
 
 @dataclass(frozen=True)
-class Line:
+class ProfileRow:
     """A line of the table. Times are of one step; modules are parts of the forward pass, operators of everything."""
 
     of: Of
@@ -149,27 +149,27 @@ def _name_modules(model: nn.Module, hooks: ExitStack) -> None:
         hooks.callback(module.register_forward_hook(end).remove)
 
 
-def table(found: Trace, wall_ms: float) -> list[Line]:
+def table(found: Trace, wall_ms: float) -> list[ProfileRow]:
     """The lines of a recording, whose steps took `wall_ms` together."""
     steps, step_ms = found.steps, wall_ms / found.steps
     step_device = found.device / steps
     whole = step_device or step_ms  # where there is a device its time is shared out: the host runs ahead of it
 
-    def line(of: Of, name: str, spent: Spent) -> Line:
+    def line(of: Of, name: str, spent: TimeSpent) -> ProfileRow:
         host, device = spent.host / steps, spent.device / steps
-        return Line(of, name, spent.calls / steps, host, device, (device if step_device else host) / whole)
+        return ProfileRow(of, name, spent.calls / steps, host, device, (device if step_device else host) / whole)
 
     phases = [line("phase", name, found.phases[name]) for name in PHASES if name in found.phases]
     rest_ms = max(0.0, step_ms - sum(phase.host_ms for phase in phases))
     rest_device = max(0.0, step_device - sum(phase.device_ms for phase in phases))
-    between = Spent(steps, rest_ms * steps, rest_device * steps)
+    between = TimeSpent(steps, rest_ms * steps, rest_device * steps)
 
-    def longest(of: Of, by_name: Mapping[str, Spent], most: int | None = None) -> list[Line]:
+    def longest(of: Of, by_name: Mapping[str, TimeSpent], most: int | None = None) -> list[ProfileRow]:
         lines = [line(of, name, spent) for name, spent in by_name.items()]
         return sorted(lines, key=lambda one: -max(one.host_ms, one.device_ms))[:most]
 
     return [
-        Line("step", "one step", 1.0, step_ms, step_device, 1.0),
+        ProfileRow("step", "one step", 1.0, step_ms, step_device, 1.0),
         *phases,
         line("phase", "between these", between),
         line("phase", "communication, in all of these", found.sent),
@@ -179,7 +179,7 @@ def table(found: Trace, wall_ms: float) -> list[Line]:
     ]
 
 
-def as_text(lines: Iterable[Line], steps: int, recorded: int = 0) -> str:
+def as_text(lines: Iterable[ProfileRow], steps: int, recorded: int = 0) -> str:
     """The table for people, no wider than WIDEST; `steps` of `recorded` were read."""
     lines = list(lines)
     room = WIDEST - len(_row("", "", "", "", "", "", 0))
@@ -221,10 +221,10 @@ def cut(name: str, width: int) -> str:
     return f"{name[:first]}...{name[len(name) - (width - 3 - first) :]}"
 
 
-def as_csv(lines: Iterable[Line]) -> str:
+def as_csv(lines: Iterable[ProfileRow]) -> str:
     """The table for programs."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Line)])
+    writer.writerow([field.name for field in fields(ProfileRow)])
     writer.writerows(astuple(line) for line in lines)
     return file.getvalue()

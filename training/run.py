@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_json, parse_json, write_atomic
 from preprocessing.manifest import FILE_NAME
-from preprocessing.sampling import Sampling
+from preprocessing.sampling import ExampleSpec
 from preprocessing.spec import part
 from training.losses import Loss
-from training.optim import Optim
-from training.specs import Machine, Phase, Stability, Trunk
+from training.optimizers import Optimizer
+from training.specs import Architecture, EngineSettings, LossSpikes, Phase
 
 Resume = Literal["allow", "never", "must"]
 WARM_UP: Final = 3  # steps before the first that is profiled: buffers are made, kernels chosen
@@ -27,11 +27,11 @@ class Run:
     """Pretraining of one recipe on one corpus by one kind of worker."""
 
     # science: the recipe
-    model: Trunk
+    model: Architecture
     losses: tuple[Loss, ...]
-    optimizer: Optim
+    optimizer: Optimizer
     phases: tuple[Phase, ...]
-    sampling: Sampling  # of the rows of all phases
+    sampling: ExampleSpec  # of the rows of all phases
     recipe_hash: str = ""
     # matter
     corpus: str  # folder of a finished corpus
@@ -39,9 +39,9 @@ class Run:
     init_checkpoint: str = ""  # folder of weights to start from, ours or transformers'; empty: random initialisation
     # circumstance: the cluster and the command
     folder: str  # of the run: checkpoints/ is in it
-    engine: Machine
+    engine: EngineSettings
     resume: Resume = "allow"
-    loss_spikes: Stability = field(default_factory=Stability)
+    loss_spikes: LossSpikes = field(default_factory=LossSpikes)
     skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, counted from 1
     profile_steps: int = 0  # steps whose time is recorded, once and after a few others; 0: none
     log_every: int = 10  # steps
@@ -73,14 +73,14 @@ class Run:
     def from_json(cls, text: str) -> "Run":
         """The run that `to_json` wrote."""
         value = parse_json(text)
-        made = {key: part(union, value[key]) for key, union in {"model": Trunk, "optimizer": Optim}.items()}
-        made["sampling"] = Sampling.of(value["sampling"])
+        made = {key: part(union, value[key]) for key, union in {"model": Architecture, "optimizer": Optimizer}.items()}
+        made["sampling"] = ExampleSpec.of(value["sampling"])
         made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
         made["sample_prompts"] = tuple(value.get("sample_prompts", ()))
         made["skip_steps"] = tuple(value.get("skip_steps", ()))
-        made["loss_spikes"] = Stability(**value.get("loss_spikes", {}))
-        made["engine"] = Machine(**value["engine"])
+        made["loss_spikes"] = LossSpikes(**value.get("loss_spikes", {}))
+        made["engine"] = EngineSettings(**value["engine"])
         return cls(**value | made)
 
 

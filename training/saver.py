@@ -31,7 +31,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.files import discard
 from training import checkpoint
-from training.engines import Engine, Part, write
+from training.engines import CheckpointFragment, Engine, write
 from training.model import Model
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class Saver:
     def _unfinished(self) -> Path:
         return self.folder / f"{checkpoint.UNFINISHED}{checkpoint.name(self._step)}-{self._attempt}"
 
-    def _write(self, part: Part) -> None:
+    def _write(self, part: CheckpointFragment) -> None:
         begun_s = time.monotonic()
         self._unfinished.mkdir(parents=True, exist_ok=True)
         file = self._unfinished / checkpoint.part_name(self.engine.rank)

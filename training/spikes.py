@@ -11,7 +11,7 @@ import numpy as np
 
 from preprocessing.errors import Diverged
 from training.run import Run
-from training.specs import Stability
+from training.specs import LossSpikes
 from training.state import State, Sums, Update
 
 SPIKES = "spikes.jsonl"  # in the run's folder: each spike, and which batches are skipped for it
@@ -38,10 +38,10 @@ class Spike:
         return f"step {self.step}: {self.name} {self.value:.6g} is a spike, the limit is {self.limit:.6g}"
 
 
-def limit(recent: Sequence[float], stability: Stability) -> float:
+def limit(recent: Sequence[float], stability: LossSpikes) -> float:
     """What a value must not exceed after these, the last `window` ones; inf where there are fewer.
 
-    >>> limit([1.0, 3.0, 1.0, 3.0], Stability(window_steps=4)), limit([1.0], Stability(window_steps=4))
+    >>> limit([1.0, 3.0, 1.0, 3.0], LossSpikes(window_steps=4)), limit([1.0], LossSpikes(window_steps=4))
     (8.0, inf)
     """
     if len(recent) < stability.window_steps:
@@ -49,14 +49,14 @@ def limit(recent: Sequence[float], stability: Stability) -> float:
     return float(np.mean(recent) + stability.threshold_sigmas * np.std(recent))
 
 
-def spike(step: int, name: str, value: float, recent: Sequence[float], stability: Stability) -> Spike | None:
+def spike(step: int, name: str, value: float, recent: Sequence[float], stability: LossSpikes) -> Spike | None:
     """The spike that a value is; None where it is like the others."""
     highest = limit(recent, stability)
     ordinary = math.isfinite(value) and value <= highest
     return None if ordinary else Spike(step, name, value, highest)
 
 
-def longer(recent: Sequence[float], value: float, stability: Stability) -> tuple[float, ...]:
+def longer(recent: Sequence[float], value: float, stability: LossSpikes) -> tuple[float, ...]:
     """The last `window` values, with one more."""
     return (*recent, value)[-stability.window_steps :]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training.engines import StepResult
-from training.meter import Work
+from training.meter import BatchWork
 
 Sums = Mapping[str, Mapping[str, float]]
 """By kind of a loss: its sums by name, and under `targets` their number."""
@@ -49,7 +49,7 @@ class Update:
 NOT_MADE = Update(StepResult(math.nan, skipped=True), is_read=False)
 
 
-def advance(state: State, work: Work, update: Update) -> State:
+def advance(state: State, work: BatchWork, update: Update) -> State:
     """The state after the work of a step, whether its update was made or not."""
     skipped, diverges = update.result.skipped, update.result.skipped and not update.result.overflow
     return replace(

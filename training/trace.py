@@ -35,7 +35,7 @@ class Event:
 
 
 @dataclass
-class Spent:
+class TimeSpent:
     """Of one name."""
 
     calls: int = 0
@@ -49,11 +49,11 @@ class Trace:
 
     steps: int = 0
     device: float = 0.0  # of all kernels; more than the time that passed where several run at once
-    phases: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
-    modules: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
-    operators: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
-    kernels: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
-    sent: Spent = field(default_factory=Spent)
+    phases: dict[str, TimeSpent] = field(default_factory=lambda: defaultdict(TimeSpent))
+    modules: dict[str, TimeSpent] = field(default_factory=lambda: defaultdict(TimeSpent))
+    operators: dict[str, TimeSpent] = field(default_factory=lambda: defaultdict(TimeSpent))
+    kernels: dict[str, TimeSpent] = field(default_factory=lambda: defaultdict(TimeSpent))
+    sent: TimeSpent = field(default_factory=TimeSpent)
 
 
 def events_of(recorded: Iterable[Any]) -> Iterator[Event]:
@@ -153,7 +153,7 @@ def _walk(events: Sequence[Event], kernels_of: dict[int, float], found: Trace) -
         open_ones.append(one)
 
 
-def _add(to: Spent, host: float = 0.0, device: float = 0.0) -> None:
+def _add(to: TimeSpent, host: float = 0.0, device: float = 0.0) -> None:
     to.calls += 1
     to.host += host
     to.device += device

@@ -17,7 +17,7 @@ class Workers(Protocol):
         """Sums over all workers, in float64."""
 
 
-class Alone:
+class SingleWorker:
     """One worker."""
 
     rank, world = 0, 1
@@ -26,10 +26,10 @@ class Alone:
         return [float(value) for value in values]
 
 
-ALONE: Final = Alone()
+ALONE: Final = SingleWorker()
 
 
-class Connected:
+class ConnectedWorkers:
     """All workers of the group that `engines.connect` has joined."""
 
     def __init__(self) -> None:
@@ -44,4 +44,4 @@ class Connected:
 
 def all_workers() -> Workers:
     """Those of this process's group, or this one alone where it has joined none."""
-    return Connected() if distributed.is_available() and distributed.is_initialized() else ALONE
+    return ConnectedWorkers() if distributed.is_available() and distributed.is_initialized() else ALONE

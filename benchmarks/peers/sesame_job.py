@@ -3,15 +3,15 @@
 from task import Task, begin, end, stage
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl
+from pipeline.readers import JsonlReader
 from pipeline.spec import Corpus
 from pipeline.steps import read_text
 from preprocessing.manifest import Manifest
-from preprocessing.vocab import WordPiece
+from preprocessing.tokenization import WordPiece
 
 
 def whole(task: Task) -> Corpus:
-    return Corpus(name="benchmark", sources=(Jsonl(path=str(task.input)),))
+    return Corpus(name="benchmark", sources=(JsonlReader(path=str(task.input)),))
 
 
 def work(task: Task, corpus: Corpus) -> Manifest:

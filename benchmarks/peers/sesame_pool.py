@@ -10,23 +10,23 @@ from task import begin, end, stage
 
 from pipeline import jobs
 from pipeline.spec import Corpus
-from pipeline.steps import ENCODER_VERSION, Marks, Texts, check_fit, encode_shard, seal_of
+from pipeline.steps import ENCODER_VERSION, BoundarySettings, TextDirectory, check_fit, encode_shard, seal_of
 from pipeline.steps import ingest as read
 from pipeline.steps.clean import Cleaner, clean_split
 from pipeline.steps.dedup import addresses, write_first_of_each
-from pipeline.steps.plan import Shard, write_plan
+from pipeline.steps.plan import PlannedShard, write_plan
 from preprocessing.manifest import Manifest
 from preprocessing.schema import SCHEMA_VERSION
-from preprocessing.vocab import Vocab, WordPiece, train
+from preprocessing.tokenization import Vocab, WordPiece, train
 
 
-def clean(part: read.Part, out: str, cleaner: Cleaner) -> list[tuple[int, bytes]]:
+def clean(part: read.TextPart, out: str, cleaner: Cleaner) -> list[tuple[int, bytes]]:
     documents = Path(out) / part.name
     clean_split(part.split, documents, cleaner)
     return list(addresses(documents, part.number))
 
 
-def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> Texts:
+def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> TextDirectory:
     out.mkdir()
     cleaner = Cleaner(corpus.clean)
     parts = read._parts(corpus, cleaner, "")
@@ -43,12 +43,12 @@ def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> Texts:
     return texts
 
 
-def encode(corpus: Corpus, texts: Texts, vocab: Vocab, out: Path, pool: ProcessPoolExecutor) -> Manifest:
-    marks = Marks(corpus.sentence_boundaries, corpus.word_segmentation, corpus.phrases)
+def encode(corpus: Corpus, texts: TextDirectory, vocab: Vocab, out: Path, pool: ProcessPoolExecutor) -> Manifest:
+    marks = BoundarySettings(corpus.sentence_boundaries, corpus.word_segmentation, corpus.phrases)
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     check_fit(vocab, texts)
     vocab.save(out / "vocab")
-    shards: Sequence[Shard] = texts.shards
+    shards: Sequence[PlannedShard] = texts.shards
     work = [pool.submit(encode_shard, shard, str(texts.folder), str(out), marks, **identity) for shard in shards]
     for done in work:
         done.result()

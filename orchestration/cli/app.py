@@ -19,7 +19,7 @@ from orchestration.cli.shared import TYPED
 from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, is_plain, refuse
 from orchestration.version import sesame_version
-from preprocessing import renamed
+from preprocessing import renames
 from preprocessing.errors import ResourceError, SesameError, missing_module
 
 COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks how a word could be completed
@@ -74,7 +74,7 @@ def _usage(error: TyperException, words: Sequence[str]) -> str:
 
     option = getattr(error, "option_name", "") or ""
     verb = words[0] if words else ""
-    if now := renamed.new_option(verb, option):
+    if now := renames.new_option(verb, option):
         return f"{option} was renamed to {now} in 0.2"
     if key := key_of(option.lstrip("-").replace("-", "_")):
         return f"no such option: {option}; here it is a key: write {key}=VALUE"
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     BEGAN_S.set(perf_counter())
     given = list(sys.argv[1:] if arguments is None else arguments)
     ours, beam = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
-    if now := renamed.new_verb(ours[0] if ours else ""):
+    if now := renames.new_verb(ours[0] if ours else ""):
         return refuse(f"sesame {ours[0]} was renamed to sesame {now} in 0.2", 2)
     if beam and ours[:1] not in (["corpus"], ["run"]):
         return refuse("options after `--` are for Beam: only corpus and run take them", 2)

@@ -15,25 +15,27 @@ from orchestration.terminal import waiting
 from preprocessing.credentials import without_credentials
 
 if TYPE_CHECKING:
-    from orchestration.jobs import Flags, Job, Plan
+    from orchestration.jobs import Job, JobFlags, JobPlan
     from orchestration.launch import JobServer
 
 TYPED = ContextVar[tuple[str, ...]]("TYPED", default=())
 """The words that `main` was given."""
 
 
-def flags_of(recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any) -> "Flags":
+def flags_of(recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any) -> "JobFlags":
     """The options that verbs share, as jobs take them."""
     with waiting("importing"):
-        from orchestration.jobs import Flags
+        from orchestration.jobs import JobFlags
 
     typed = shlex.join(without_credentials(typed_words()))
     values: dict[str, Any] = {one.name: getattr(given, one.name) for one in dataclasses.fields(given)}
     values |= {"data": values["data"] or (), "command_line": typed}
-    return Flags(recipe=recipe, overrides=overrides or (), **values, **more)
+    return JobFlags(recipe=recipe, overrides=overrides or (), **values, **more)
 
 
-def open_flags(recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any) -> tuple["Flags", "Job"]:
+def open_flags(
+    recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any
+) -> tuple["JobFlags", "Job"]:
     """The shared options, and the job that they describe. BadInput if its parts do not fit together."""
     flags = flags_of(recipe, overrides, given, **more)
     from orchestration.jobs import open_job
@@ -42,7 +44,7 @@ def open_flags(recipe: str, overrides: Sequence[str] | None, given: TextOptions,
         return flags, open_job(flags)
 
 
-def stages_of(job: "Job") -> "Plan":
+def stages_of(job: "Job") -> "JobPlan":
     """The stages of a job; looking at a directory of many files takes time."""
     with waiting("looking at the text"):
         return job.plan
@@ -81,10 +83,10 @@ def check_beam(job: "Job", given: Sequence[str]) -> None:
 
 def warn_of_few_rows(job: "Job") -> None:
     """Log which tasks have too little held-out text."""
-    from orchestration.jobs import hold_out
+    from orchestration.jobs import held_out
 
-    with waiting(hold_out.STAGE):
-        hold_out.tasks_without_text(job.plan.corpus, job.recipe.eval_tasks)
+    with waiting(held_out.STAGE):
+        held_out.tasks_without_text(job.plan.corpus, job.recipe.eval_tasks)
 
 
 def job_server(address: str) -> "JobServer":

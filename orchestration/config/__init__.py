@@ -7,7 +7,7 @@ written.py (the way back). own_task.py makes a task of a user's own table.
 from orchestration.config.checks import check, remarks, without_effect
 from orchestration.config.error_messages import nearest
 from orchestration.config.glossary import key_of
-from orchestration.config.keys import Part, find_keys, key_names, parts
+from orchestration.config.keys import KeyGroup, find_keys, key_names, parts
 from orchestration.config.overrides import flat, split_overrides
 from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import (
@@ -26,12 +26,12 @@ from orchestration.config.recipe import (
     unavailable,
 )
 from orchestration.config.scales import SCALES
-from orchestration.config.written import not_default, to_yaml
+from orchestration.config.serialize import not_default, to_yaml
 
 __all__ = [
     "SCALES",
     "Cluster",
-    "Part",
+    "KeyGroup",
     "Recipe",
     "add_task",
     "beside_first",

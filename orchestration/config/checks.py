@@ -13,14 +13,14 @@ from orchestration.config.error_messages import annotations, kind_of, options
 from orchestration.config.overrides import flat
 from orchestration.config.recipe import Cluster, Recipe
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Rewrite
+from preprocessing.objectives import Objective
+from preprocessing.packing import Packing
 from preprocessing.rows import impossible
-from preprocessing.segment import Segment
-from preprocessing.vocab import VocabSpec, given, table_rows
+from preprocessing.tokenization import TokenizerSpec, given, table_rows
 from training.losses import check_losses
-from training.optim import Optim, cycles, rate_at
+from training.optimizers import Optimizer, cycles, rate_at
 from training.run import WARM_UP
-from training.specs import Trunk
+from training.specs import Architecture
 
 LEAST_LENGTH: Final = 8  # tokens of a row, as `Phase` has it
 
@@ -89,18 +89,18 @@ def _vocabulary(recipe: Recipe) -> Iterator[str]:
             )
 
 
-def _name_it(vocab: VocabSpec, role: str) -> str:
+def _name_it(vocab: TokenizerSpec, role: str) -> str:
     """What to change so that a vocabulary of a file has a special token."""
     if role == "sentinel":
         return "set data.tokenizer.extra_ids to as many as it has"
     return f"say which it is by {role}_token in its tokenizer_config.json, or name another file"
 
 
-def _remedy(vocab: VocabSpec, role: str) -> str:
+def _remedy(vocab: TokenizerSpec, role: str) -> str:
     """What to change so that a vocabulary has a special token: a key of its kind, or another kind."""
     if key := vocab.roles.get(role):
         return f"set data.tokenizer.{key}"
-    having = [member for member in typing.get_args(VocabSpec) if role in member.roles]
+    having = [member for member in typing.get_args(TokenizerSpec) if role in member.roles]
     return f"use kind {' or '.join(map(kind_of, having))}"
 
 
@@ -109,7 +109,7 @@ def _losses(recipe: Recipe) -> Iterator[str]:
     trunk, losses = recipe.model, recipe.losses
     for loss in losses:
         if trunk.attention_mask not in loss.sees:
-            kinds = " or ".join(_kinds(Trunk, "attention_mask", one) for one in sorted(loss.sees))
+            kinds = " or ".join(_kinds(Architecture, "attention_mask", one) for one in sorted(loss.sees))
             yield (
                 f"losses: {loss.kind} needs {' or '.join(sorted(loss.sees))} attention_mask, "
                 f"model {trunk.kind} has {trunk.attention_mask}; use model kind {kinds}"
@@ -132,19 +132,21 @@ def _attention_mask(recipe: Recipe) -> Iterator[str]:
         yield (
             f"model.attention_mask is {trunk.attention_mask}, objective {rewrite.kind} has an attention mask for each "
             f"row; "
-            f"use model.attention_mask per_sequence, or model kind {_kinds(Trunk, 'hides_own_token', True)}"
+            f"use model.attention_mask per_sequence, or model kind {_kinds(Architecture, 'hides_own_token', True)}"
         )
     elif rewrite.attention == "model" and trunk.attention_mask == "per_sequence":
         yield (
             f"model.attention_mask is per_sequence, objective {rewrite.kind} makes no attention mask; "
-            f"use objective kind {_kinds(Rewrite, 'attention', 'rows')} or {_kinds(Rewrite, 'attention', 'queries')}"
+            f"use objective kind {_kinds(Objective, 'attention', 'rows')} or "
+            f"{_kinds(Objective, 'attention', 'queries')}"
         )
     elif rewrite.attention != "model" and (rewrite.attention == "queries") != trunk.hides_own_token:
-        queries, hiding = _kinds(Rewrite, "attention", "queries"), _kinds(Trunk, "hides_own_token", True)
+        queries, hiding = _kinds(Objective, "attention", "queries"), _kinds(Architecture, "hides_own_token", True)
         yield (
             f"objective {rewrite.kind} with model {trunk.kind}: only {hiding} hides a token from itself, as "
             f"{queries} needs it, and other objectives mask it; use {queries} with model kind {hiding}, "
-            f"{_kinds(Rewrite, 'attention', 'rows')} with kind {_kinds(Trunk, 'attention_mask', 'bidirectional')}"
+            f"{_kinds(Objective, 'attention', 'rows')} with kind "
+            f"{_kinds(Architecture, 'attention_mask', 'bidirectional')}"
         )
 
 
@@ -154,19 +156,19 @@ def _source(recipe: Recipe) -> Iterator[str]:
     if rewrite.two_sided and not trunk.reads_source:
         yield (
             f"objective {rewrite.kind} makes a source and a target, model {trunk.kind} reads one row; "
-            f"use model kind {_kinds(Trunk, 'reads_source', True)}"
+            f"use model kind {_kinds(Architecture, 'reads_source', True)}"
         )
     if trunk.reads_source and not rewrite.two_sided:
         yield (
             f"objective {rewrite.kind} makes no source, model {trunk.kind} reads one; "
-            f"use objective kind {_kinds(Rewrite, 'two_sided', True)}"
+            f"use objective kind {_kinds(Objective, 'two_sided', True)}"
         )
 
 
 def _memory(recipe: Recipe) -> Iterator[str]:
     """A memory without rows that continue each other, or such rows without a memory; weights that a net begins with."""
     trunk, segment = recipe.model, recipe.data.packing
-    streams = _kinds(Segment, "ordered", True)
+    streams = _kinds(Packing, "ordered", True)
     if trunk.begins_trained and not recipe.init_checkpoint:
         yield f"{trunk.begins_trained}: set init_checkpoint to weights of an encoder of these sizes that fills in masks"
     if trunk.mem_len and not segment.ordered:
@@ -200,7 +202,7 @@ def _tables(recipe: Recipe) -> Iterator[str]:
         yield (
             f"{where}: {part.kind} marks {part.segments} segments, model {trunk.kind} tells {trunk.type_vocab_size} "
             f"apart; "
-            f"use model kind {_having_key(Trunk, 'type_vocab_size')} with type_vocab_size {part.segments}"
+            f"use model kind {_having_key(Architecture, 'type_vocab_size')} with type_vocab_size {part.segments}"
         )
     num_languages = len(segment.languages)
     if num_languages > 1 and num_languages > trunk.num_languages:
@@ -218,9 +220,10 @@ def _tables(recipe: Recipe) -> Iterator[str]:
         yield (
             f"model.token_embedding.cutoffs needs frequent tokens first, data.tokenizer of kind {vocab.kind} has "
             f"another order; "
-            f"use data.tokenizer kind {_kinds(VocabSpec, 'token_order', 'frequency')}, or token_order frequency with "
+            f"use data.tokenizer kind {_kinds(TokenizerSpec, 'token_order', 'frequency')}, or token_order frequency "
+            f"with "
             f"kind "
-            f"{_having_key(VocabSpec, 'token_order')}, or leave out model.token_embedding"
+            f"{_having_key(TokenizerSpec, 'token_order')}, or leave out model.token_embedding"
         )
 
 
@@ -363,7 +366,7 @@ def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     if not recipe.optimizer.takes_slices:
         yield (
             f"{given}, optimizer.kind {recipe.optimizer.kind} looks at whole tensors; set tensor_parallel 1, or use "
-            f"{_kinds(Optim, 'takes_slices', True)}"
+            f"{_kinds(Optimizer, 'takes_slices', True)}"
         )
     if (rows := table_rows(recipe.data.tokenizer)) < workers:
         yield f"{given}, the token table has {rows} rows; lower tensor_parallel"
@@ -381,14 +384,14 @@ def _having_key(union: Any, key: str) -> str:
 
 def _offering(key: str) -> str:
     """The kinds of trunk of which some positions have this key."""
-    found = [each for each in typing.get_args(Trunk) if "position_embedding" in annotations(each)]
+    found = [each for each in typing.get_args(Architecture) if "position_embedding" in annotations(each)]
     offers = {each: options(annotations(each)["position_embedding"]) for each in found}
     return " or ".join(kind_of(each) for each in found if any(key in annotations(one) for one in offers[each]))
 
 
 def _having(nets: Iterable[str]) -> str:
     """The kinds of trunk that have one of these nets."""
-    return " or ".join(kind_of(member) for member in typing.get_args(Trunk) if member.nets & set(nets))
+    return " or ".join(kind_of(member) for member in typing.get_args(Architecture) if member.nets & set(nets))
 
 
 def _fact(member: Any, name: str) -> Any:

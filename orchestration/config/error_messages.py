@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestration.config import facts, glossary
-from preprocessing import renamed
+from orchestration.config import glossary, part_checks
+from preprocessing import renames
 
 Keys = tuple[str | int, ...]
 
@@ -134,8 +134,8 @@ def _say(dotted: str, found: Any, place: str = "") -> str:
     match found["type"]:
         case "missing":
             return f"{dotted} is missing"
-        case "literal_error" if now := renamed.new_value(place, given):
-            return renamed.answer(f"{dotted}={given}", f"{place}={now}")
+        case "literal_error" if now := renames.new_value(place, given):
+            return renames.answer(f"{dotted}={given}", f"{place}={now}")
         case "literal_error":
             return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
         case "value_error":
@@ -161,7 +161,7 @@ def _renamed_key(root: type, data: Any, path: Keys) -> list[str]:
     part = _value(data, path[:-1])
     kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
     place = _in_table(root, path[:-1])
-    return renamed.explain_key(place, str(path[-1]), _value(data, path), kind, _dotted(path))
+    return renames.explain_key(place, str(path[-1]), _value(data, path), kind, _dotted(path))
 
 
 def _renamed_inside(root: type, data: Any, path: Keys) -> list[str]:
@@ -177,7 +177,7 @@ def _unnumbered(dotted: str) -> str:
 
 def _new_value(dotted: str, given: object) -> str:
     """What a value of 0.1 is called now; "" if it is none."""
-    return renamed.new_value(_unnumbered(dotted), given)
+    return renames.new_value(_unnumbered(dotted), given)
 
 
 def _in_table(root: type, path: Keys) -> str:
@@ -242,9 +242,9 @@ def _unknown_kind(root: type, data: Any, path: Keys) -> str:
     kinds = [kind_of(member) for member in members]
     where = f"{_dotted(path)}.kind"
     place = _in_table(root, path)
-    if (now := renamed.new_value(place, given, "kind")) in kinds:
-        return renamed.answer(f"{where}={given}", f"{place}.kind={now}")
-    if forgotten := facts.unlisted(members, given):
+    if (now := renames.new_value(place, given, "kind")) in kinds:
+        return renames.answer(f"{where}={given}", f"{place}.kind={now}")
+    if forgotten := part_checks.unlisted(members, given):
         return f"{where} is {given!r}, but {forgotten}"
     meant = next((kind for kind in glossary.KINDS.get(given.lower(), ()) if kind in kinds), "")
     if meant:
@@ -269,7 +269,7 @@ def _at(dotted: str, message: str) -> str:
     if not said or not dotted:
         return f"{dotted or 'the file'}: {message}" if not said else message
     if now := _new_value(said[1], said[2].strip("'")):
-        return renamed.answer(f"{said[1]}={said[2].strip(chr(39))}", f"{said[1]}={now}")
+        return renames.answer(f"{said[1]}={said[2].strip(chr(39))}", f"{said[1]}={now}")
     first, _, inside = said[1].partition(".")
     key = inside if first == dotted.split(".")[-1] else said[1].split(".")[-1]
     return f"{dotted}.{key} is {said[2]}, allowed is {said[3]}"

@@ -29,7 +29,7 @@ TERMS: Final = {term.key.replace(".0", ""): term.means for term in glossary.TERM
 
 
 @dataclass(frozen=True)
-class Key:
+class KeyDoc:
     """A key of a part, as a recipe writes it."""
 
     name: str
@@ -39,14 +39,14 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Part:
+class KeyGroup:
     """The keys that stand together in a file, of one kind where there are several."""
 
     path: str  # "optimizer"; "" are the keys at the top of a recipe
     kind: str  # "" where there is one only
     within: tuple[str, ...]  # kinds of the part around it, where not all of them have it
     means: str
-    keys: tuple[Key, ...]
+    keys: tuple[KeyDoc, ...]
 
     @property
     def name(self) -> str:
@@ -55,9 +55,9 @@ class Part:
 
 
 @cache
-def parts() -> tuple[Part, ...]:
+def parts() -> tuple[KeyGroup, ...]:
     """Those of a recipe, then of a cluster file, then of a corpus file, each before those inside of it."""
-    found = dict[tuple[str, type], Part]()
+    found = dict[tuple[str, type], KeyGroup]()
     for path, root in FILES.items():
         for cls, part in _parts(root, path, "", ""):
             before = found.get((path_of := part.path, cls))
@@ -65,7 +65,7 @@ def parts() -> tuple[Part, ...]:
     return tuple(found.values())
 
 
-def find_keys(asked: str) -> list[Part]:
+def find_keys(asked: str) -> list[KeyGroup]:
     """The parts that someone means: `optim` and what is inside of it, `optim.adamw`, `adamw`, one key
     `optimizer.learning_rate`.
 
@@ -116,11 +116,11 @@ def _ends(path: str, with_: str) -> bool:
     return bool(with_) and (path == with_ or path.endswith(f".{with_}"))
 
 
-def _parts(cls: type, path: str, kind: str, within: str) -> Iterator[tuple[type, Part]]:
+def _parts(cls: type, path: str, kind: str, within: str) -> Iterator[tuple[type, KeyGroup]]:
     found = annotations(cls)
     inner = {name: inner for name, annotation in found.items() if (inner := _classes(annotation))}
     keys = tuple(_key(cls, name, path) for name in found if name != "kind")
-    yield cls, Part(path, kind, (within,) if within else (), _first_sentence(cls), keys)
+    yield cls, KeyGroup(path, kind, (within,) if within else (), _first_sentence(cls), keys)
     for name, classes in inner.items():
         for each in classes:
             yield from _parts(each, f"{path}.{name}".strip("."), kind_of(each), kind)
@@ -137,9 +137,9 @@ def _classes(annotation: Any) -> list[type]:
     return found
 
 
-def _key(cls: type, name: str, path: str) -> Key:
+def _key(cls: type, name: str, path: str) -> KeyDoc:
     field = next(field for field in dataclasses.fields(cls) if field.name == name)
-    return Key(name, _type(annotations(cls)[name]), _default(field), meaning(cls, name, f"{path}.{name}".strip(".")))
+    return KeyDoc(name, _type(annotations(cls)[name]), _default(field), meaning(cls, name, f"{path}.{name}".strip(".")))
 
 
 def _type(annotation: Any) -> str:

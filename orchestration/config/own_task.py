@@ -10,10 +10,25 @@ from typing import Final
 
 from orchestration.config.recipe import refuse_name
 from preprocessing.errors import BadInput
-from training.files import Fault, Jsonl, Records, Table, contents, first, guessed_encoding, named, plain_ending, read
-from training.tasks import Classify, Kinds, Regress, Split, TaskFile
+from training.files import (
+    JsonlFormat,
+    RecordFault,
+    Records,
+    TableFormat,
+    contents,
+    first,
+    guessed_encoding,
+    named,
+    plain_ending,
+    read,
+)
+from training.tasks import Classification, Kinds, Regression, SplitRecords, TaskFile
 
-FORMATS: Final[Mapping[str, Table | Jsonl]] = {".csv": Table(), ".tsv": Table(delimiter="\t"), ".jsonl": Jsonl()}
+FORMATS: Final[Mapping[str, TableFormat | JsonlFormat]] = {
+    ".csv": TableFormat(),
+    ".tsv": TableFormat(delimiter="\t"),
+    ".jsonl": JsonlFormat(),
+}
 _AS_WELL: Final = {".tab": ".tsv"}
 MOST_LABELS: Final = 50  # more than these, and not numbers: the column is hardly one of labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
@@ -42,7 +57,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
         raise BadInput(f"--csv {given}: {path} is not there")
     *texts, label = columns
     read_as = ""
-    if isinstance(format, Table):
+    if isinstance(format, TableFormat):
         encoding, read_as = guessed_encoding(next(contents(path.parent, path.name))[1])
         format = replace(format, column=texts[0], encoding=encoding)
     name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[: TaskFile.most_letters] or "table"
@@ -51,7 +66,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     labels = _labels(records, columns, given)
     if has_commas := _has_decimal_commas([name for _, name in labels], label, given):
         labels = [(raw, name.replace(",", ".")) for raw, name in labels]
-    if not isinstance(format, Jsonl) and label.lstrip("-").isdigit():
+    if not isinstance(format, JsonlFormat) and label.lstrip("-").isdigit():
         cell = str((first(path.parent, path.name, replace(format, header=False)) or {}).get(label, "")).strip()
         if cell and cell in (found for _, found in labels):
             said = f"line 1 has the label {cell!r} in column {label}, and is read as a header"
@@ -60,7 +75,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     nothing = {raw: None for raw, name in labels if not name}
     renamed = {raw: name for raw, name in labels if name and raw != name}
     splits = {
-        name: Split(
+        name: SplitRecords(
             paths=(str(path.absolute()),),
             format=format,
             folds=tenths,
@@ -91,7 +106,7 @@ def _whole(records: Records, columns: list[str]) -> Records:
         return records
     found = replace(records, rows=[], places=[], malformed=[*records.malformed])
     for row, place, column in zip(records.rows, records.places, lacking, strict=True):
-        found.add(Fault(f"has no column {column}; its columns are {', '.join(row)}") if column else row, place)
+        found.add(RecordFault(f"has no column {column}; its columns are {', '.join(row)}") if column else row, place)
     return found
 
 
@@ -166,7 +181,7 @@ def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: st
             raise BadInput(
                 f"--csv {given}: {label} is {least:g} in all rows, which is nothing to predict; give another"
             )
-        score = Regress(text=text, text_pair=pair, label=label, min_value=least, max_value=most)
+        score = Regression(text=text, text_pair=pair, label=label, min_value=least, max_value=most)
         return score, f"{label} is a number from {least:g} to {most:g}"
     odd = [name for name in counted if not _numbers(Counter([name]))]
     fractions = [number for name in counted for number in _numbers(Counter([name])) if not number.is_integer()]
@@ -182,7 +197,7 @@ def _task(texts: list[str], label: str, labels: list[tuple[str, str]], given: st
     ordered = tuple(sorted(counted, key=float) if numbers else sorted(counted))
     named = ", ".join(f"{name} ({counted[name]:,})" for name in ordered)
     metrics = ("accuracy", "macro_f1", "matthews")
-    return Classify(
+    return Classification(
         text=text, text_pair=pair, label=label, labels=ordered, metrics=metrics
     ), f"{len(ordered)} labels: {named}"
 

@@ -21,23 +21,23 @@ from orchestration import environment
 from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
-from orchestration.config.facts import check_facts
+from orchestration.config.part_checks import check_facts
 from orchestration.gpus import gpus_here
 from pipeline.readers import Source, absolute
-from pipeline.spec import Beam, Corpus, Group
+from pipeline.spec import BeamSettings, Corpus, MixtureGroup
 from preprocessing import limits
-from preprocessing.choose import Choose, Nothing
 from preprocessing.credentials import has_credential
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Rewrite
-from preprocessing.sampling import Sampling
-from preprocessing.segment import Segment
+from preprocessing.masking import Masking, NoMasking
+from preprocessing.objectives import Objective
+from preprocessing.packing import Packing
+from preprocessing.sampling import ExampleSpec
 from preprocessing.spec import Shrinks, require, require_name, spec
-from preprocessing.vocab import VocabSpec
+from preprocessing.tokenization import TokenizerSpec
 from training.losses import Loss
-from training.optim import Optim
-from training.specs import Machine, Phase, Stability, Trunk
-from training.tasks import EACH, TASKS, TEXT, Split, TaskFile, text_form
+from training.optimizers import Optimizer
+from training.specs import Architecture, EngineSettings, LossSpikes, Phase
+from training.tasks import EACH, TASKS, TEXT, SplitRecords, TaskFile, text_form
 
 HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
@@ -57,8 +57,8 @@ class Data:
     """The text, its vocabulary, and how it is packed into rows."""
 
     corpus: str  # a file of corpora/
-    tokenizer: Annotated[VocabSpec, BY_KIND]
-    packing: Annotated[Segment, BY_KIND]
+    tokenizer: Annotated[TokenizerSpec, BY_KIND]
+    packing: Annotated[Packing, BY_KIND]
     static_masks: int = 0  # k: static masking, k copies of each row, as in BERT's files; 0: dynamic masking
 
     shrinks: ClassVar[Shrinks] = {}
@@ -74,11 +74,11 @@ class Recipe:
     name: str  # of the recipe, its file and its runs
     paper: str = ""  # the title, or what people call the system
     data: Data
-    masking: Annotated[Choose, BY_KIND] = Nothing()
-    objective: Annotated[Rewrite, BY_KIND]
+    masking: Annotated[Masking, BY_KIND] = NoMasking()
+    objective: Annotated[Objective, BY_KIND]
     losses: tuple[Annotated[Loss, BY_KIND], ...]
-    model: Annotated[Trunk, BY_KIND]
-    optimizer: Annotated[Optim, BY_KIND]
+    model: Annotated[Architecture, BY_KIND]
+    optimizer: Annotated[Optimizer, BY_KIND]
     phases: tuple[Phase, ...]
     eval_tasks: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
     init_checkpoint: str = (
@@ -142,9 +142,9 @@ class Recipe:
             )
 
     @property
-    def sampling(self) -> Sampling:
+    def sampling(self) -> ExampleSpec:
         """What its rows are, whatever their length."""
-        return Sampling(
+        return ExampleSpec(
             packing=self.data.packing,
             masking=self.masking,
             objective=self.objective,
@@ -210,9 +210,9 @@ class Cluster:
     # only way to give a credential
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     ray_dashboard: bool = False  # of the Ray that is started here, on 127.0.0.1; its address is said when it is there
-    engine: Machine = Machine()
-    loss_spikes: Stability = Stability()
-    beam: Beam = Beam()
+    engine: EngineSettings = EngineSettings()
+    loss_spikes: LossSpikes = LossSpikes()
+    beam: BeamSettings = BeamSettings()
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -325,11 +325,11 @@ _CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {
 }
 
 
-_ENGINE_KEYS = {field.name for field in dataclasses.fields(Machine)}
+_ENGINE_KEYS = {field.name for field in dataclasses.fields(EngineSettings)}
 
 
 @spec
-class _GroupFile(Group):
+class _GroupFile(MixtureGroup):
     """A group of a mixture as pydantic reads it."""
 
     sources: tuple[Annotated[Source, BY_KIND], ...] = ()
@@ -396,7 +396,9 @@ def load_corpus(name_or_path: str) -> Corpus:
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
     fields["sources"] = () if read.mixture else tuple(source.anchored(folder) for source in read.sources)
     fields["mixture"] = tuple(
-        Group(name=group.name, weight=group.weight, sources=tuple(each.anchored(folder) for each in group.sources))
+        MixtureGroup(
+            name=group.name, weight=group.weight, sources=tuple(each.anchored(folder) for each in group.sources)
+        )
         for group in read.mixture
     )
     against, paths = (
@@ -494,7 +496,7 @@ def unavailable() -> dict[str, str]:
     return strict_yaml.read(HOME / where, where)
 
 
-def _put(split: Split, word: str) -> Split:
+def _put(split: SplitRecords, word: str) -> SplitRecords:
     """The split of one of the words that {variant} stands for."""
     return dataclasses.replace(
         split,
@@ -509,7 +511,7 @@ def _put(split: Split, word: str) -> Split:
     )
 
 
-def _beside(split: Split, folder: Path) -> Split:
+def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
     """The split with the same files in this folder as a further place of each."""
     there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
     return dataclasses.replace(
@@ -521,7 +523,7 @@ def beside_first(task: TaskFile) -> TaskFile:
     """The task with the files beside a user's own task file before those below the data folder: where no data folder is
     named, that is the current one, whose files have nothing to do with the task."""
 
-    def turned(split: Split) -> Split:
+    def turned(split: SplitRecords) -> SplitRecords:
         paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
         return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(turned, split.fallbacks)))
 

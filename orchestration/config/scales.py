@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from orchestration.config import error_messages
-from preprocessing.choose import Choose
 from preprocessing.errors import BadInput
-from preprocessing.segment import Segment
+from preprocessing.masking import Masking
+from preprocessing.packing import Packing
 from preprocessing.spec import AtMost, part
 from training.losses import Loss
 
@@ -44,7 +44,7 @@ def _phases(document: dict[str, Any], scale: str) -> list[dict[str, int]]:
     losses, segment = document.get("losses"), _value(document, "data", "packing")
     kinds: list[Any] = [error_messages.chosen(Loss, loss) for loss in (losses if isinstance(losses, list) else ())]
     said = [kind.phases[scale] for kind in kinds if kind is not None and scale in kind.phases]
-    goes_on = getattr(error_messages.chosen(Segment, segment), "reuse_len", 0)
+    goes_on = getattr(error_messages.chosen(Packing, segment), "reuse_len", 0)
     return [dict(phase) for phase in said[-1]] if said and not goes_on else []
 
 
@@ -64,7 +64,7 @@ def _demo(document: dict[str, Any]) -> str:
     """The text that is on every machine and has what the rows of a recipe want of a corpus."""
     wants: frozenset[str] = frozenset()
     parts: tuple[tuple[Any, Any], ...]
-    parts = (Segment, _value(document, "data", "packing")), (Choose, document.get("masking"))
+    parts = (Packing, _value(document, "data", "packing")), (Masking, document.get("masking"))
     for union, values in parts:
         try:
             wants |= part(union, values).wants

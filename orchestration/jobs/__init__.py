@@ -6,8 +6,8 @@ evaluated, grids.py with which hyper-parameters, score_plan.py on which cells. a
 the net of a run writes, hub.py the way of an export to a hub.
 """
 
-from orchestration.jobs.hold_out import tasks_without_text
-from orchestration.jobs.job import Flags, Job, cluster_of, open_job
-from orchestration.jobs.stages import Plan, Stage
+from orchestration.jobs.held_out import tasks_without_text
+from orchestration.jobs.job import Job, JobFlags, cluster_of, open_job
+from orchestration.jobs.stages import JobPlan, JobStage
 
-__all__ = ["Flags", "Job", "Plan", "Stage", "cluster_of", "open_job", "tasks_without_text"]
+__all__ = ["Job", "JobFlags", "JobPlan", "JobStage", "cluster_of", "open_job", "tasks_without_text"]

@@ -20,18 +20,18 @@ import numpy as np
 from orchestration import figures, launch, tracking
 from orchestration.config import Recipe, digest, load, split_overrides
 from orchestration.jobs import corpus as corpus_stage
-from orchestration.jobs import hold_out, stages
+from orchestration.jobs import held_out, stages
 from orchestration.jobs import pretrain as pretrain_stage
-from orchestration.jobs.ablation_cell import FINETUNINGS, LABELS, STEPS, Question, Score, measured
-from orchestration.jobs.job import Flags, Job, open_job
-from orchestration.launch import Asked, ray_session, stop_signals
+from orchestration.jobs.ablation_trial import FINETUNINGS, LABELS, STEPS, MeasuredScore, MeasureRequest, measured
+from orchestration.jobs.job import Job, JobFlags, open_job
+from orchestration.launch import StopRequest, ray_session, stop_signals
 from orchestration.progress import Report
 from orchestration.reports import ablations, net, training_flops
-from orchestration.reports.ablations import Measure, Row, Table
+from orchestration.reports.ablations import Ablation, AblationRow, Measure
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.lock import held
-from preprocessing.vocab import table_rows
+from preprocessing.tokenization import table_rows
 from training.tasks import TASKS
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
@@ -40,13 +40,13 @@ POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Cell:
+class AblationTrial:
     """One run of a table."""
 
     row: str
     seed: int
     job: Job
-    stage: stages.Stage  # its measures
+    stage: stages.JobStage  # its measures
 
     @property
     def name(self) -> str:
@@ -62,13 +62,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AblationPlan:
     """A table that fits together: its cells, what they are asked, and where it is kept."""
 
-    table: Table
-    cells: tuple[Cell, ...]
-    questions: Mapping[str, Question]
-    stage: stages.Stage
+    table: Ablation
+    cells: tuple[AblationTrial, ...]
+    questions: Mapping[str, MeasureRequest]
+    stage: stages.JobStage
 
     @property
     def job(self) -> Job:
@@ -76,7 +76,7 @@ class Plan:
         return self.cells[0].job
 
 
-def plan(table: Table, flags: Flags, num_seeds: int) -> Plan:
+def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
     """The cells of `table` under the flags of a command; BadInput where a row does not fit them."""
     jobs = {
         (label, seed): job_of(table, row, replace(flags, seed=seed))
@@ -86,17 +86,18 @@ def plan(table: Table, flags: Flags, num_seeds: int) -> Plan:
     questions, causes = {}, {}
     for name, measure in table.columns.items():
         asked = _rows_of(table, measure, flags)
-        questions[name] = Question(measure.kind, measure.of, asked.pretraining().to_json() if asked else "")
+        questions[name] = MeasureRequest(measure.kind, measure.of, asked.pretraining().to_json() if asked else "")
         by = asked.plan.run.hash if asked else [LABELS, STEPS, *FINETUNINGS] if measure.kind == "task" else ""
         causes[name] = {"kind": measure.kind, "of": measure.of, "by": by, "unit": measure.unit}
     cells = [
-        Cell(label, seed, job, stages.measures(job.plan.run, table.name, causes)) for (label, seed), job in jobs.items()
+        AblationTrial(label, seed, job, stages.measures(job.plan.run, table.name, causes))
+        for (label, seed), job in jobs.items()
     ]
     stage = stages.table(table.name, digest(table), [cell.stage for cell in cells], flags.output_dir)
-    return Plan(table, tuple(cells), questions, stage)
+    return AblationPlan(table, tuple(cells), questions, stage)
 
 
-def _rows_of(table: Table, measure: Measure, flags: Flags) -> Job | None:
+def _rows_of(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:
     """The job whose held-out rows a measure is taken on; None where it takes none."""
     if measure.kind in ("task", "rise"):
         assert measure.kind == "rise" or measure.of in TASKS, measure
@@ -105,7 +106,7 @@ def _rows_of(table: Table, measure: Measure, flags: Flags) -> Job | None:
     return job_of(table, replace(row, overrides=(*row.overrides, *measure.overrides)), replace(flags, seed=0))
 
 
-def job_of(table: Table, row: Row, flags: Flags) -> Job:
+def job_of(table: Ablation, row: AblationRow, flags: JobFlags) -> Job:
     """The job of a cell: one worker, unless the command says otherwise, and the table's text unless it names some."""
     job = open_job(replace(flags, recipe=row.recipe, overrides=_overrides(table, row, flags)))
     if flags.data or table.text == "demo":
@@ -114,7 +115,7 @@ def job_of(table: Table, row: Row, flags: Flags) -> Job:
     return replace(job, recipe=replace(job.recipe, data=replace(job.recipe.data, corpus=corpus.name)), corpus=corpus)
 
 
-def _overrides(table: Table, row: Row, flags: Flags) -> list[str]:
+def _overrides(table: Ablation, row: AblationRow, flags: JobFlags) -> list[str]:
     """The overrides of a row; those of the command stand above all but the steps of a row of equal compute."""
     vocab = [table.vocab] if table.vocab and not flags.data else []
     own = [*row.overrides, *row.sizes.get(flags.scale, ())]
@@ -150,7 +151,7 @@ def flops(recipe: Recipe) -> float:
     return training_flops(recipe) + 6 * table * projected
 
 
-def make(plan: Plan, report: Report) -> dict[str, Any]:
+def make(plan: AblationPlan, report: Report) -> dict[str, Any]:
     """Train and measure what is not done, write the page and the figure, and track it all; what they are made from."""
     folder = plan.stage.folder
     if plan.stage.state == "done":
@@ -183,12 +184,12 @@ def make(plan: Plan, report: Report) -> dict[str, Any]:
     return _kept(plan.stage)
 
 
-def _kept(stage: stages.Stage) -> dict[str, Any]:
+def _kept(stage: stages.JobStage) -> dict[str, Any]:
     """What a table that is done has found."""
     return read_object(stage.folder / SCORES, MADE_ANEW, scores=dict, facts=dict, outcome=str)
 
 
-def _log_owed(plan: Plan) -> None:
+def _log_owed(plan: AblationPlan) -> None:
     """Give MLflow what it did not take of a table that is done."""
     if PAGE in tracking.owed(plan.stage.folder):
         _log(plan, _kept(plan.stage))
@@ -197,32 +198,32 @@ def _log_owed(plan: Plan) -> None:
             _log_cell(cell, _tags(plan, cell, parent))
 
 
-def _log(plan: Plan, summary: Mapping[str, Any]) -> None:
+def _log(plan: AblationPlan, summary: Mapping[str, Any]) -> None:
     """Give the table to MLflow; what that does not take is given to it by the next command that asks for the table."""
     page, picture = plan.stage.folder / PAGE, _picture(plan.table, summary)
 
-    def log_table(tracked: tracking.Tracked) -> None:
+    def log_table(tracked: tracking.TrackedRun) -> None:
         tracking.log_table(tracked, ablations.means(summary["scores"]), page, picture)
         tracking.tag(tracked, outcome=summary["outcome"])
 
     tracking.mirror(plan.stage.folder, PAGE, "the scores of the table", log_table)
 
 
-def _picture(table: Table, summary: Mapping[str, Any]) -> Any:
+def _picture(table: Ablation, summary: Mapping[str, Any]) -> Any:
     """The figure: curves over the axis of the table, or bars where it has none."""
     if table.axis:
         return figures.panels(table.title, table.axis, ablations.lines(table, summary["scores"], summary["facts"]))
     return figures.groups(table.title, ablations.by_column(table, summary["scores"]), ablations.units(table))
 
 
-def _require_held_out(plan: Plan, corpus: Path) -> None:
+def _require_held_out(plan: AblationPlan, corpus: Path) -> None:
     """DataError where the tasks of the table have too few rows: without them it would be trained in vain."""
     tasks = [question.of for question in plan.questions.values() if question.kind == "task"]
-    if reasons := hold_out.too_few(corpus, tasks, labels=1).values():
+    if reasons := held_out.too_few(corpus, tasks, labels=1).values():
         raise DataError("\n".join(reasons))
 
 
-def _metadata(plan: Plan) -> tracking.Metadata:
+def _metadata(plan: AblationPlan) -> tracking.Metadata:
     """Which recipes are the rows, by their hashes, and what the columns are."""
     table = plan.table
     rows = {row: [cell.job.recipe.hash for cell in plan.cells if cell.row == row] for row in table.rows}
@@ -236,7 +237,7 @@ def _metadata(plan: Plan) -> tracking.Metadata:
     )
 
 
-def _summary(plan: Plan, found: Mapping[tuple[str, int], Mapping[str, Score]]) -> dict[str, Any]:
+def _summary(plan: AblationPlan, found: Mapping[tuple[str, int], Mapping[str, MeasuredScore]]) -> dict[str, Any]:
     """The scores by row, column and seed, and what they rest on, as JSON has them."""
     rows, columns = plan.table.rows, plan.table.columns
     seeds = sorted({seed for _, seed in found})
@@ -270,11 +271,13 @@ FACTS: Final[Mapping[str, Callable[[Recipe], float]]] = {
 # Cells on Ray
 
 
-def _all_cells(plan: Plan, parent: tracking.Tracked, asked: Asked, report: Report) -> dict[Any, dict[str, Score]]:
+def _all_cells(
+    plan: AblationPlan, parent: tracking.TrackedRun, asked: StopRequest, report: Report
+) -> dict[Any, dict[str, MeasuredScore]]:
     """The scores of every cell. The error of one stops the others, after a checkpoint; so does a signal."""
     progress = _Together(plan.cells, report)
     with ThreadPoolExecutor(_room(plan)) as pool:
-        cells: dict[Future[dict[str, Score]], Cell] = {
+        cells: dict[Future[dict[str, MeasuredScore]], AblationTrial] = {
             pool.submit(_cell, plan, cell, parent, asked, progress): cell for cell in plan.cells
         }
         waiting, error = set(cells), None
@@ -297,7 +300,9 @@ def _error(future: "Future[Any]") -> BaseException | None:
     return None if future.cancelled() else future.exception()
 
 
-def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progress: "_Together") -> dict[str, Score]:
+def _cell(
+    plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun, asked: StopRequest, progress: "_Together"
+) -> dict[str, MeasuredScore]:
     """Train a cell and measure it, or find it done."""
     job, stage = cell.job, cell.stage
     tags, folder = _tags(plan, cell, parent), job.plan.run.folder
@@ -314,51 +319,51 @@ def _cell(plan: Plan, cell: Cell, parent: tracking.Tracked, asked: Asked, progre
     return _scores_of(cell)
 
 
-def _tags(plan: Plan, cell: Cell, parent: tracking.Tracked) -> dict[str, str]:
+def _tags(plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun) -> dict[str, str]:
     """What the MLflow run of a cell says of its place in the table."""
     tags = {"mlflow.parentRunId": parent.run_id, "mlflow.runName": cell.name, "table": plan.table.name}
     return tags | {"row": cell.row, "seed": str(cell.seed)}
 
 
-def _scores_of(cell: Cell) -> dict[str, Score]:
+def _scores_of(cell: AblationTrial) -> dict[str, MeasuredScore]:
     """Of a cell that is done."""
     file = cell.stage.folder / SCORES
     kept = read_object(file, MADE_ANEW)
     with of_kind(file, MADE_ANEW):
-        return {name: Score(**score) for name, score in kept.items()}
+        return {name: MeasuredScore(**score) for name, score in kept.items()}
 
 
-def _log_cell(cell: Cell, tags: Mapping[str, str]) -> None:
+def _log_cell(cell: AblationTrial, tags: Mapping[str, str]) -> None:
     found = {f"table/{name}": one.value for name, one in _scores_of(cell).items()}
 
-    def log_scores(tracked: tracking.Tracked) -> None:
+    def log_scores(tracked: tracking.TrackedRun) -> None:
         tracking.tag(tracked, **tags)
         tracking.log_scores(tracked, found)
 
     tracking.mirror(cell.job.plan.run.folder, cell.name, f"the scores of {cell.name}", log_scores)
 
 
-def _room(plan: Plan) -> int:
+def _room(plan: AblationPlan) -> int:
     """How many cells Ray has room for at a time."""
     cluster = plan.job.cluster
     return launch.room(cluster.count_workers(plan.job.recipe), cluster.cpus_per_worker, cluster.gpus_per_worker)
 
 
-def _gpus(plan: Plan) -> int:
+def _gpus(plan: AblationPlan) -> int:
     return plan.job.cluster.count_workers(plan.job.recipe) * plan.job.cluster.gpus_per_worker
 
 
 class _Together:
     """The steps of all cells as one bar. Cells report from threads of their own, the main thread shows the sum."""
 
-    def __init__(self, cells: Sequence[Cell], report: Report) -> None:
+    def __init__(self, cells: Sequence[AblationTrial], report: Report) -> None:
         self._report = report
         self._done = {cell.name: 0 for cell in cells}
         self._now = dict.fromkeys(self._done, "")  # their stages: "" before the first, "done" after the last
         self._total = sum(cell.job.recipe.num_steps for cell in cells)
         self._lock = threading.Lock()
 
-    def of(self, cell: Cell) -> Report:
+    def of(self, cell: AblationTrial) -> Report:
         """What a cell reports to."""
 
         def report(event: Mapping[str, Any]) -> None:

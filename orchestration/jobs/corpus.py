@@ -12,8 +12,8 @@ from orchestration.reports import data_card
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from pipeline import jobs
 from pipeline.runners import check_here
-from pipeline.spec import Beam
-from pipeline.steps import Static, materialise
+from pipeline.spec import BeamSettings
+from pipeline.steps import StaticExampleSpec, materialise
 from preprocessing.errors import BadInput
 from preprocessing.lock import JOB, held
 from preprocessing.manifest import Manifest
@@ -66,9 +66,9 @@ def arguments_of(job: Job, beam_args: Sequence[str]) -> list[str]:
     return arguments
 
 
-def _say_what_stays_here(beam: Beam, env: Mapping[str, str]) -> None:
+def _say_what_stays_here(beam: BeamSettings, env: Mapping[str, str]) -> None:
     """A warning where the variables of the cluster file do not reach the workers of its runner."""
-    if env and beam.runner != Beam().runner:
+    if env and beam.runner != BeamSettings().runner:
         log.warning(
             "beam: the workers of %s are started elsewhere, and have %s of `env` only where they are given it there",
             beam.runner, ", ".join(env),
@@ -101,7 +101,7 @@ def rows(job: Job, beam_args: Sequence[str], report: Report) -> dict[int, Path]:
     recipe, folders, arguments = job.recipe, dict[int, Path](), arguments_of(job, beam_args)
     for length, stage in stages.rows(recipe, job.plan.corpus, job.out).items():
         if stage.state != "done":
-            static = Static(str(job.plan.corpus.folder), "train", recipe.sampling, length)
+            static = StaticExampleSpec(str(job.plan.corpus.folder), "train", recipe.sampling, length)
             with environment.held(job.cluster.env):
                 materialise(static, stage.folder, arguments, report)
             stage.finish()

@@ -40,9 +40,9 @@ from orchestration.reports import (
 from preprocessing.errors import SesameError
 from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.folders import local, make
-from training.evaluation import Evaluated, is_log
-from training.metrics import Average, Paired, glue_average, interval, paired, submission
-from training.tasks import CellScore, Chosen, Item, Span, TaskScore, better, chosen
+from training.evaluation import EvalResult, is_log
+from training.metrics import Average, PairedDifference, glue_average, interval, paired, submission
+from training.tasks import ExtractiveQA, SelectedTrials, TaskItem, TaskScore, TrialScore, better, chosen
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ _CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # from -1
 _MOST_NATS: Final = 700.0  # of which e to the power is a number
 OTHER: Final = "other"  # an answer that is no label
 
-Results = Sequence[tuple[launch.Cell, Evaluated]]
+Results = Sequence[tuple[launch.EvalTrial, EvalResult]]
 """The cells that have scores, with them."""
 
 
@@ -113,7 +113,7 @@ def _said(plan: TaskPlan, score: TaskScore) -> TaskScore:
     return replace(fresh, step=plan.step, labels=plan.labels)
 
 
-def _counted(plan: TaskPlan, starts: Mapping[str, Chosen]) -> dict[str, Chosen]:
+def _counted(plan: TaskPlan, starts: Mapping[str, SelectedTrials]) -> dict[str, SelectedTrials]:
     """The scores of each start with the number of rows that they are of, and that were learned from."""
     labelled = {split: sum(item.gold is not None for item in items) for split, items in plan.items.items()}
     rows = {split: count for split, count in labelled.items() if split != "train"}
@@ -158,7 +158,7 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
         write_atomic(place, text)
     pictures = _pictures(scores, _last_step(folder))
 
-    def log_all(tracked: tracking.Tracked) -> None:
+    def log_all(tracked: tracking.TrackedRun) -> None:
         tracking.log_page(tracked, files, pictures)
         tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
 
@@ -205,7 +205,7 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
         return {}
     has = {"cpus": max(launch.cores(), cluster.cpus_per_worker), "gpus": cluster.gpus}  # 0: all that Ray finds
 
-    def on_done(number: int, found: Evaluated) -> str:
+    def on_done(number: int, found: EvalResult) -> str:
         plan, cell = todo[number]
         plan.keep(cell, found)
         return f"{cell.name}: {plan.result(found)}"
@@ -217,7 +217,7 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
         ),
         launch.stop_signals() as asked,
     ):
-        room = launch.Room(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
+        room = launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
         failed = launch.grid([cell for _, cell in todo], room, on_done, asked, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 
@@ -225,12 +225,12 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
 def _results(plan: TaskPlan) -> Results:
     files = [(cell, plan.file_of(cell)) for cell in plan.cells]
     remedy = "delete it, and the same command makes it anew"
-    found: list[tuple[launch.Cell, Evaluated]] = []
+    found: list[tuple[launch.EvalTrial, EvalResult]] = []
     for cell, file in files:
         if file.is_file():
             kept_values = read_object(file, remedy, found=dict)["found"]
             with of_kind(file, remedy):
-                found.append((cell, Evaluated(**kept_values)))
+                found.append((cell, EvalResult(**kept_values)))
     return found
 
 
@@ -241,7 +241,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     if not any(cell.start == "pretrained" for cell, _ in results):
         raise next(error for cell, error in named if cell.start == "pretrained")
     starts = chosen(
-        [CellScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
+        [TrialScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
     )
     of_starts = {start: _chosen(results, starts, start) for start in starts}
     first = next(iter(starts.values())).scores[plan.split]
@@ -300,7 +300,7 @@ def _possible(ends: tuple[float, float], low: float, high: float) -> tuple[float
     return min(max(ends[0], low), high), min(max(ends[1], low), high)
 
 
-def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> Paired | None:
+def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDifference | None:
     """The test of the gain over random weights, with the seeds that both have; None where it has not been measured, or
     where a fine-tuning has one seed."""
     one, other = _units(plan, pretrained), _units(plan, random)
@@ -397,11 +397,11 @@ def _asked(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _gold(plan: TaskPlan, item: Item) -> dict[str, Any]:
+def _gold(plan: TaskPlan, item: TaskItem) -> dict[str, Any]:
     """The right answer as an answer is written: a label by its name; None where the file has none."""
     kind = getattr(plan.kind, "task", plan.kind)  # of a task as text to text
     labels = getattr(kind, "labels", ())
-    if isinstance(kind, Span) and item.gold is not None:
+    if isinstance(kind, ExtractiveQA) and item.gold is not None:
         id, answers, starts = item.gold
         return {"id": id, "gold": {"answers": list(answers), "starts": list(starts)}}
     if isinstance(item.gold, int) and not isinstance(item.gold, bool) and item.gold < len(labels):
@@ -409,7 +409,7 @@ def _gold(plan: TaskPlan, item: Item) -> dict[str, Any]:
     return {"gold": item.gold}
 
 
-def _chosen(results: Results, starts: Mapping[str, Chosen], start: str) -> Results:
+def _chosen(results: Results, starts: Mapping[str, SelectedTrials], start: str) -> Results:
     """The cells of the hyper-parameters that were chosen, from one start."""
 
     def plain(how: Mapping[str, Any]) -> Any:
@@ -419,7 +419,7 @@ def _chosen(results: Results, starts: Mapping[str, Chosen], start: str) -> Resul
     return [(cell, found) for cell, found in results if cell.start == start and plain(cell.how) == how]
 
 
-def _seed(cell: launch.Cell) -> int:
+def _seed(cell: launch.EvalTrial) -> int:
     return cell.tuning.seed if cell.tuning else 0
 
 
@@ -439,7 +439,7 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
     return sorted(files)
 
 
-def _best(plan: TaskPlan, cells: Results) -> Evaluated:
+def _best(plan: TaskPlan, cells: Results) -> EvalResult:
     """The result of the seed that is best on dev; without such a split that of the first one, as test never decides."""
     cell, first = cells[0]
     on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
@@ -522,9 +522,9 @@ def _of_split(name: str) -> str:
     return name.replace(" (", ".").removesuffix(")")
 
 
-def _cell(cell: launch.Cell, found: Evaluated) -> tracking.CellRecord:
+def _cell(cell: launch.EvalTrial, found: EvalResult) -> tracking.TrialRecord:
     scores = _joined(((split, metric), value) for split, by in found.scores.items() for metric, value in by.items())
-    return tracking.CellRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
+    return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
 
 
 def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:

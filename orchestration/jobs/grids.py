@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestration.config import is_shipped_task, load_task
-from orchestration.jobs.request import Subject, Wanted
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json
 from training.finetuning import Tuning
@@ -60,7 +60,7 @@ def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
     return (papers or [of_type])[0], bool(papers), why
 
 
-def tunings_of(subject: Subject, task: TaskFile, wanted: Wanted) -> tuple[list[Tuning | None], str, str]:
+def tunings_of(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> tuple[list[Tuning | None], str, str]:
     """The cells of the grid that is asked for, what is said of it, and what of that stands beside the scores."""
     name, grid = grid_of(subject, task, wanted.grid)
     given = {"learning_rates": wanted.learning_rates, "batch_sizes": wanted.batch_sizes, "epochs": wanted.epochs}
@@ -91,7 +91,7 @@ def _is_own(task: TaskFile) -> bool:
     return bool(task.grids) and not is_shipped_task(task.name)
 
 
-def _why(subject: Subject, task: TaskFile, grid: str, remark: str) -> str:
+def _why(subject: EvalTarget, task: TaskFile, grid: str, remark: str) -> str:
     """Why a net gets a grid, where that is no matter of course."""
     if _is_own(task) and len(task.grids) == 1:
         return "the only one of its file"
@@ -100,7 +100,7 @@ def _why(subject: Subject, task: TaskFile, grid: str, remark: str) -> str:
     return "; ".join(filter(None, (subject.why, remark, others)))
 
 
-def _not_its_own(subject: Subject, task: TaskFile, grid: str) -> str:
+def _not_its_own(subject: EvalTarget, task: TaskFile, grid: str) -> str:
     """A line where a net gets BERT's grid because the task has none of the net's own paper."""
     paper = subject.paper or subject.name
     if (_is_own(task) and len(task.grids) == 1) or grid not in BERTS or paper.partition("_")[0] == "bert":
@@ -118,7 +118,7 @@ def _other_than(paper: Grid, grid: Grid) -> str:
     return said
 
 
-def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
+def grid_of(subject: EvalTarget, task: TaskFile, asked: str) -> tuple[str, Grid]:
     """The grid that is asked for, or that of the paper of the net; for small nets that are not published ones, one with
     larger rates. The only grid of a user's own task is meant for any net.
 
@@ -141,7 +141,7 @@ def grid_of(subject: Subject, task: TaskFile, asked: str) -> tuple[str, Grid]:
 
 
 def begun_with(
-    subject: Subject, task: TaskFile, tuning: Tuning | None, wanted: Wanted
+    subject: EvalTarget, task: TaskFile, tuning: Tuning | None, wanted: EvalRequest
 ) -> tuple[TaskFile, Tuning] | None:
     """What a net is fine-tuned on before, and how: the first cell of the same paper's grid. BadInput where the files of
     that task are not at hand."""

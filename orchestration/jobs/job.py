@@ -20,16 +20,16 @@ from orchestration.config import (
     names,
     split_overrides,
 )
-from orchestration.jobs import hold_out, stages
+from orchestration.jobs import held_out, stages
 from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, left_out, plan_splits, recognise
-from pipeline.spec import Corpus, Group
+from pipeline.spec import Corpus, MixtureGroup
 from preprocessing.errors import BadInput
 from preprocessing.folders import local
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
-from preprocessing.vocab import VocabSpec, keeps_whitespace, table_rows, without_whitespace
-from preprocessing.vocab import given as vocab_of_file
+from preprocessing.tokenization import TokenizerSpec, keeps_whitespace, table_rows, without_whitespace
+from preprocessing.tokenization import given as vocab_of_file
 from training.run import Resume, Run
 
 LONGEST_NAME = 80  # characters of the name of a corpus that has its file's
@@ -39,7 +39,7 @@ WEIGHTS = ("config.json", "spec.json", "manifest.json")  # of transformers, an e
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags:
+class JobFlags:
     """The flags that the verbs share, as they were given."""
 
     recipe: str
@@ -58,9 +58,9 @@ class Flags:
     def command(self, verb: str, *more: str) -> str:
         """The command line that does `verb` with these flags.
 
-        >>> Flags(recipe="gpt2", scale="tiny", data=("my text",), cluster="one_gpu").command("train")
+        >>> JobFlags(recipe="gpt2", scale="tiny", data=("my text",), cluster="one_gpu").command("train")
         "sesame train gpt2 --cluster one_gpu --scale tiny --data 'my text'"
-        >>> Flags(recipe="gpt2", cluster="8xh100", overrides=("cluster.num_workers=4",)).command("check")
+        >>> JobFlags(recipe="gpt2", cluster="8xh100", overrides=("cluster.num_workers=4",)).command("check")
         'sesame check gpt2 cluster.num_workers=4 --cluster 8xh100'
         """
         of_recipe, _ = split_overrides(self.overrides)
@@ -92,7 +92,7 @@ class Job:
     def recognised(self) -> list[str]:
         """How each source is read, and what of its folder is not (`KIND:PATH` says it otherwise); what is held out."""
         lines = [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
-        return [*lines, *_mixed(self.corpus), *self.notes, hold_out.said(self.corpus, self.own_text)]
+        return [*lines, *_mixed(self.corpus), *self.notes, held_out.said(self.corpus, self.own_text)]
 
     @property
     def foreseen(self) -> list[str]:
@@ -100,10 +100,10 @@ class Job:
 
         Its documents are counted by a sample, before they are cleaned and it is known which of them are the same.
         """
-        if self.plan.corpus.state == "done" or not hold_out.held_out_tasks(self.recipe.eval_tasks):
+        if self.plan.corpus.state == "done" or not held_out.held_out_tasks(self.recipe.eval_tasks):
             return []
         num = about_how_many(self.corpus.sources, self.corpus.clean.min_chars, self.corpus.clean.max_chars)
-        return hold_out.foreseen(self.corpus, num, self.recipe.eval_tasks, self.own_text)
+        return held_out.foreseen(self.corpus, num, self.recipe.eval_tasks, self.own_text)
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -133,7 +133,7 @@ class Job:
         )
 
     @cached_property
-    def plan(self) -> stages.Plan:
+    def plan(self) -> stages.JobPlan:
         """The stages of this job; BadInput where its text has yet to be named, or is not where its corpus says."""
         if not self.corpus.sources:
             raise BadInput(
@@ -148,7 +148,7 @@ class Job:
         return stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
 
 
-def cluster_of(flags: Flags) -> Cluster:
+def cluster_of(flags: JobFlags) -> Cluster:
     """The cluster that a command names, with the overrides of its keys; BadInput where its hardware is not known."""
     cluster = load_cluster(flags.cluster, split_overrides(flags.overrides)[1])
     if cluster.gpu_type:
@@ -156,7 +156,7 @@ def cluster_of(flags: Flags) -> Cluster:
     return cluster
 
 
-def open_job(flags: Flags) -> Job:
+def open_job(flags: JobFlags) -> Job:
     """Read, compose and check what the flags name; BadInput with one line for each thing that is wrong."""
     if any(not given.strip() for given in flags.data):
         raise BadInput("--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus")
@@ -170,7 +170,7 @@ def open_job(flags: Flags) -> Job:
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
-    corpus = hold_out.with_shares(
+    corpus = held_out.with_shares(
         _corpus(flags.data, default, flags.holdout_ratio is not None), flags.holdout_ratio, own
     )
     if corpus.mixture and (reason := recipe.sampling.unmixable):
@@ -192,7 +192,7 @@ def open_job(flags: Flags) -> Job:
     return Job(recipe, cluster, corpus, flags.output_dir, notes if unweighted else (), flags.command_line, own_text=own)
 
 
-def _given_names(flags: Flags) -> list[tuple[str, str]]:
+def _given_names(flags: JobFlags) -> list[tuple[str, str]]:
     """Flags that are names or paths, and their values."""
     alone = [
         ("recipe", flags.recipe),
@@ -215,7 +215,7 @@ def _require_path(name: str, given: str) -> None:
         )
 
 
-def _keeps_whitespace(spec: VocabSpec) -> bool:
+def _keeps_whitespace(spec: TokenizerSpec) -> bool:
     return keeps_whitespace(vocab_of_file(spec)) if spec.path else spec.is_of_bytes
 
 
@@ -260,7 +260,7 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
 
 def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
     """What a corpus says otherwise than the text that is read as `default` says, its shares aside where so asked."""
-    usual = hold_out.with_shares(default, None, own=True)
+    usual = held_out.with_shares(default, None, own=True)
     aside = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if shares_aside else set())
     keys = (field.name for field in fields(Corpus) if field.name not in aside)
     return [key for key in keys if getattr(corpus, key) not in (getattr(usual, key), getattr(Corpus(name="x"), key))]
@@ -317,7 +317,7 @@ def _group_and_path(given: str) -> tuple[str, str]:
     return (name, path) if is_group else ("", given)
 
 
-def _of_each_group(mixture: Sequence[Group]) -> str:
+def _of_each_group(mixture: Sequence[MixtureGroup]) -> str:
     """How text is given to the groups of a mixture, to end a message with."""
     named = " ".join(f"--data {group.name}=PATH" for group in mixture)
     return f"; for the mixture of its paper {named}" if mixture else ""

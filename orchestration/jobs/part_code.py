@@ -17,9 +17,9 @@ def digests(*values: Any) -> dict[str, str]:
 
     A file's namesakes one folder below belong to it: losses/heads/replaced.py to losses/replaced.py.
 
-    >>> from preprocessing.choose import Words
-    >>> list(digests({"choose": Words()}))
-    ['preprocessing/choose/words.py']
+    >>> from preprocessing.masking import WholeWordMasking
+    >>> list(digests({"choose": WholeWordMasking()}))
+    ['preprocessing/masking/whole_word.py']
     """
     found: dict[str, str] = {}
     for module in sorted({cls.__module__ for part in _parts(values) for cls in type(part).__mro__[:-1]}):

@@ -15,8 +15,8 @@ from orchestration import environment, launch, planning, tracking
 from orchestration.config import Cluster, Recipe, flat, not_default, split_overrides, to_yaml
 from orchestration.full_disk import AGAIN, full_disk_in_words
 from orchestration.jobs import hub, stages
-from orchestration.jobs.job import Flags, Job, open_job
-from orchestration.launch import Asked
+from orchestration.jobs.job import Job, JobFlags, open_job
+from orchestration.launch import StopRequest
 from orchestration.progress import Report
 from orchestration.reports import row
 from orchestration.reports.model_card import model_card
@@ -35,7 +35,7 @@ from preprocessing.finite import finite
 from preprocessing.folders import local
 from preprocessing.lock import held
 from preprocessing.manifest import Manifest
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.run import CHECKPOINTS, Resume, Run, step_of, steps, stored_run
 from training.tasks import TASKS
 
@@ -47,7 +47,11 @@ EVALS = "evals.json"  # the downstream tasks that its recipe names: labels, not 
 
 
 def train(
-    job: Job, resume: Resume, report: Report, more_tags: Mapping[str, str] | None = None, asked: Asked | None = None
+    job: Job,
+    resume: Resume,
+    report: Report,
+    more_tags: Mapping[str, str] | None = None,
+    asked: StopRequest | None = None,
 ) -> dict[str, Any]:
     """Pretrain, or go on with it, or find it done; steps, tokens, loss and last evaluation of the finished run.
 
@@ -71,7 +75,11 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 def train_held(
-    job: Job, resume: Resume, report: Report, more_tags: Mapping[str, str] | None = None, asked: Asked | None = None
+    job: Job,
+    resume: Resume,
+    report: Report,
+    more_tags: Mapping[str, str] | None = None,
+    asked: StopRequest | None = None,
 ) -> dict[str, Any]:
     """The same, for a caller that holds the lock of the run's folder."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
@@ -95,7 +103,7 @@ def train_held(
                 metadata=metadata,
                 address=cluster.ray_address,
                 fewest=cluster.min_workers,
-                patience=launch.Patience(
+                patience=launch.RestartPolicy(
                     max_restarts=cluster.max_restarts,
                     hang_s=60 * cluster.hang_timeout_minutes,
                     grow_s=60 * cluster.scale_up_interval_minutes,
@@ -121,7 +129,7 @@ def told_what_would_fit(recipe: Recipe, cluster: Cluster) -> Iterator[None]:
         raise ResourceError(f"{error}; {fits}; the same command goes on from the newest checkpoint") from error
 
 
-def catch_up(folder: Path, place: tracking.Place, report: Report) -> None:
+def catch_up(folder: Path, place: tracking.TrackingStore, report: Report) -> None:
     """Give MLflow what it lacks of a finished run; where it still does not answer, that is said, and stays kept."""
     report({"stage": "mirroring metrics"})
     tracked, at = tracking.known(folder), tracking.hidden(place.uri)
@@ -183,7 +191,7 @@ def samples_of(folder: Path) -> dict[str, list[str]]:
     return {"before": first.strip().split(launch.BETWEEN), "after": last.strip().split(launch.BETWEEN)}
 
 
-def register(flags: Flags, name: str) -> tracking.Version:
+def register(flags: JobFlags, name: str) -> tracking.ModelVersion:
     """Register the model of a finished run in MLflow's model registry; BadInput where there is no such run or store."""
     folder = run_folder(flags)
     if not (folder / stages.MARK).is_file():
@@ -191,7 +199,7 @@ def register(flags: Flags, name: str) -> tracking.Version:
     return tracking.register(folder, _whole_export(folder), name)
 
 
-def run_folder(flags: Flags) -> Path:
+def run_folder(flags: JobFlags) -> Path:
     """The folder of a run: named as such, or by the recipe and the flags that it was trained with."""
     folder = _named(flags) or open_job(flags).plan.run.folder
     if not (folder / launch.RUN).is_file():
@@ -202,7 +210,7 @@ def run_folder(flags: Flags) -> Path:
     return folder
 
 
-def evals_of(flags: Flags) -> list[str]:
+def evals_of(flags: JobFlags) -> list[str]:
     """The downstream tasks that the recipe of a run names; all where it names none."""
     if folder := _named(flags):
         kept = folder / EVALS
@@ -219,7 +227,7 @@ def _names_in(path: Path, remedy: str) -> list[str]:
     return found
 
 
-def run_of(flags: Flags) -> Run:
+def run_of(flags: JobFlags) -> Run:
     """The run in a folder, or else the one that the recipe would be on its corpus, which must be made."""
     if folder := _named(flags):
         return stored_run(folder)
@@ -317,7 +325,7 @@ def kept_steps(folder: Path) -> dict[int, str]:
     return {step: str(path.relative_to(folder)) for step, path in kept.items()}
 
 
-def _named(flags: Flags) -> Path | None:
+def _named(flags: JobFlags) -> Path | None:
     """The run folder that is given by its path, or by its name under runs/, also as MLflow shows that."""
     runs = flags.output_dir / "runs"
     folders = [Path(flags.recipe), runs / flags.recipe]
@@ -333,7 +341,7 @@ def _named(flags: Flags) -> Path | None:
     return found
 
 
-def refuse_another_run(flags: Flags, trained: Path) -> None:
+def refuse_another_run(flags: JobFlags, trained: Path) -> None:
     """BadInput where flags choose the recipe, its text or its seed beside a folder that is trained already."""
     given = {"--scale": flags.scale, "--data": flags.data, "--holdout-ratio": flags.holdout_ratio, "--seed": flags.seed}
     options = [name for name, value in given.items() if value not in ("", (), [], None)]

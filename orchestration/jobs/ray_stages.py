@@ -4,9 +4,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from orchestration import environment, planning
-from orchestration.jobs import evaluate, hold_out, pretrain, subject
+from orchestration.jobs import eval_target, evaluate, held_out, pretrain
+from orchestration.jobs.eval_request import EvalRequest
 from orchestration.jobs.job import Job
-from orchestration.jobs.request import Wanted
 from orchestration.jobs.score_plan import fitting
 from orchestration.launch import cores, ray_session
 from orchestration.progress import Report
@@ -17,7 +17,7 @@ from training.tasks import TaskScore
 
 
 def pretrain_and_evaluate(
-    job: Job, resume: Resume, report: Report, wanted: Wanted, left_out: list[SesameError] | None = None
+    job: Job, resume: Resume, report: Report, wanted: EvalRequest, left_out: list[SesameError] | None = None
 ) -> tuple[dict[str, Any], list[TaskScore]]:
     """What `pretrain.train` and `evaluate.evaluate` return.
 
@@ -25,8 +25,8 @@ def pretrain_and_evaluate(
     all, or none is wanted, there are no scores. What is held out too little for is said before the training. `left_out`
     gets the errors of tasks that were begun and have no score.
     """
-    report({"stage": hold_out.STAGE})
-    unfit = hold_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
+    report({"stage": held_out.STAGE})
+    unfit = held_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
     fit = wanted.without(unfit)
     if job.plan.run.state == "done" and resume != "never":
         return _evaluated(job, pretrain.train(job, resume, report), report, fit, left_out)
@@ -36,10 +36,10 @@ def pretrain_and_evaluate(
 
 
 def _evaluated(
-    job: Job, result: dict[str, Any], report: Report, fit: Wanted, left_out: list[SesameError] | None
+    job: Job, result: dict[str, Any], report: Report, fit: EvalRequest, left_out: list[SesameError] | None
 ) -> tuple[dict[str, Any], list[TaskScore]]:
     """The result of a run, and the scores of those tasks that it fits."""
-    plans = fitting(subject.of_run(job.plan.run.folder), fit) if fit.tasks else []
+    plans = fitting(eval_target.of_run(job.plan.run.folder), fit) if fit.tasks else []
     if not plans:
         return result, []
     return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report, left_out=left_out)

@@ -12,22 +12,22 @@ from statistics import fmean
 from typing import Any, Final
 
 from orchestration.config import digest
-from orchestration.jobs import hold_out, part_code, stages
-from orchestration.jobs.able import refuse_unable
+from orchestration.jobs import held_out, part_code, stages
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget
 from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
 from orchestration.jobs.paper_figures import paper_figures
-from orchestration.jobs.request import Subject, Wanted
-from orchestration.jobs.untrained import trained_window, untrained
-from orchestration.launch import WEIGHTS, Cell, digest_of
+from orchestration.jobs.task_support import refuse_unable
+from orchestration.jobs.untrained_positions import trained_window, untrained
+from orchestration.launch import WEIGHTS, EvalTrial, digest_of
 from orchestration.reports import SHARES, unit_of
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
-from training.evaluation import Budget, Evaluated
+from training.evaluation import Budget, EvalResult
 from training.files import is_there
 from training.finetuning import Tuning
 from training.metrics import pooled
-from training.specs import Machine
-from training.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, Item, Split, Start, TaskFile
+from training.specs import EngineSettings
+from training.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, SplitRecords, Start, TaskFile, TaskItem
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,8 @@ class TaskPlan:
     """The cells of one task, and what their scores mean."""
 
     task: str
-    stage: stages.Stage
-    cells: Sequence[Cell]
+    stage: stages.JobStage
+    cells: Sequence[EvalTrial]
     metric: str
     split: str
     chosen_on: str
@@ -58,13 +58,13 @@ class TaskPlan:
     notes: tuple[str, ...] = ()  # what was wrong with its files
     remarks: tuple[str, ...] = ()  # what else a reader of its scores must know
     data_digest: str = ""
-    items: Mapping[str, Sequence[Item]] = field(default_factory=dict)
+    items: Mapping[str, Sequence[TaskItem]] = field(default_factory=dict)
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
     kind: Any = None  # a member of Kinds; None: held-out documents
     step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
     parts: tuple[str, ...] = ()  # splits whose mean `split` is
 
-    def file_of(self, cell: Cell) -> Path:
+    def file_of(self, cell: EvalTrial) -> Path:
         """Where the result of a cell is kept: grids that have it in common share it."""
         causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
         about = {"of": causes, "start": cell.start, "how": cell.how}
@@ -81,14 +81,14 @@ class TaskPlan:
             return False
         return self.kind is not None or flag in HELD_OUT_FLAGS
 
-    def keep(self, cell: Cell, found: Evaluated) -> None:
+    def keep(self, cell: EvalTrial, found: EvalResult) -> None:
         """Write the result of a cell."""
         file = self.file_of(cell)
         file.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(self._with_mean(found))}, ensure_ascii=False)
         write_atomic(file, text.encode())
 
-    def _with_mean(self, found: Evaluated) -> Evaluated:
+    def _with_mean(self, found: EvalResult) -> EvalResult:
         """The result with the mean over the parts, where there are some. Numbers of items are summed; ends of intervals
         have no mean, and what a part lacks has none."""
         if not self.parts:
@@ -104,12 +104,12 @@ class TaskPlan:
         more: dict[str, Any] = {"by_unit": units, "constant": constant}
         return dataclasses.replace(found, scores={**found.scores, MEAN: mean}, notes=notes, **more)
 
-    def result(self, found: Evaluated) -> str:
+    def result(self, found: EvalResult) -> str:
         """The result of a cell in words."""
         return ", ".join(f"{split} {self.metric} {by[self.metric]:.4g}" for split, by in found.scores.items())
 
 
-def planned(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
+def planned(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
     """The plans of all tasks, their files read whole.
 
     BadInput, a line for each task that cannot be done; of held-out documents, one for which they are too few is left
@@ -121,7 +121,7 @@ def planned(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     return plans
 
 
-def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
+def fitting(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
     """The plans of the tasks that can be done; a warning for each other one."""
     files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
     if files:
@@ -134,7 +134,7 @@ def fitting(subject: Subject, wanted: Wanted) -> list[TaskPlan]:
     return plans
 
 
-def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
+def check_flags(plans: Sequence[TaskPlan], wanted: EvalRequest) -> None:
     """A warning for each flag that some of the tasks do not obey; BadInput for those that none does, and where there is
     nothing to submit."""
     if wanted.for_leaderboard and not any(plan.submission for plan in plans):
@@ -155,12 +155,12 @@ def check_flags(plans: Sequence[TaskPlan], wanted: Wanted) -> None:
         log.warning("%s: no effect on %s (%s)", ", ".join(flags), tasks_, why)
 
 
-def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]:
+def _tried(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan], list[str]]:
     plans, problems, few = dict[Path, TaskPlan](), dict[str, None](), dict[str, None]()
     for one in wanted.by_labels():
         lacking = dict[str, str]()
         if subject.corpus and one.held_out:
-            lacking = hold_out.too_few(subject.corpus, one.held_out, one.held_out_labels)
+            lacking = held_out.too_few(subject.corpus, one.held_out, one.held_out_labels)
         few |= dict.fromkeys(lacking.values())
         for task in one.without(list(lacking)).tasks:
             try:
@@ -180,14 +180,14 @@ def _tried(subject: Subject, wanted: Wanted) -> tuple[list[TaskPlan], list[str]]
 # Tasks that are made of held-out documents
 
 
-def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
+def _of_held_out(subject: EvalTarget, task: str, wanted: EvalRequest) -> TaskPlan:
     if subject.corpus is None:
         raise BadInput(f"task {task}: is made of text that a run holds out; a net of transformers has none")
     labels = wanted.held_out_labels
     budget = Budget(labels=labels, steps=wanted.max_steps or Budget().steps)
     is_tuned = TASKS[task].way == "tuned"
     cells = [
-        Cell(
+        EvalTrial(
             name=f"{task}, {start}" + (f", seed {seed}" if is_tuned else ""),
             folder=subject.folder,
             weights=subject.weights,
@@ -211,7 +211,7 @@ def _of_held_out(subject: Subject, task: str, wanted: Wanted) -> TaskPlan:
 # Tasks of files
 
 
-def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
+def _of_files(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> TaskPlan:
     """The plan of a task; BadInput where what it needs is not at hand, in one line."""
     if not _may_be_at_hand(task, wanted):
         raise BadInput(
@@ -243,7 +243,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
     digests = {name: digest_of(items[name]) for name in splits}
     cells = [
-        Cell(
+        EvalTrial(
             name=_named(task, start, tuning),
             folder=subject.folder,
             weights=subject.weights,
@@ -303,7 +303,7 @@ def _of_files(subject: Subject, task: TaskFile, wanted: Wanted) -> TaskPlan:
     )
 
 
-def _may_be_at_hand(task: TaskFile, wanted: Wanted) -> bool:
+def _may_be_at_hand(task: TaskFile, wanted: EvalRequest) -> bool:
     """Whether a folder of data is named, or files of the task are found without one, beside it or by their paths."""
     return wanted.task_data_dir is not None or any(split.is_there(Path()) for split in task.files.values())
 
@@ -314,7 +314,7 @@ def _is_tuned(task: TaskFile) -> bool:
     return kind.way == "tuned" or (kind.way == "written" and kind.generation.tunes and "train" in task.files)
 
 
-def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[Item]], list[str]]:
+def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[TaskItem]], list[str]]:
     """The items of each split that is there, and which of its rows are not used. BadInput where one that is submitted
     has malformed rows: the answers behind them would stand under numbers of others."""
     items, notes = {}, []
@@ -332,25 +332,25 @@ def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[di
     return items, notes
 
 
-def _is_unlabelled(split: Split, task: TaskFile) -> bool:
+def _is_unlabelled(split: SplitRecords, task: TaskFile) -> bool:
     """Whether the task says itself that a split has no answers, as those of leaderboards."""
     key = task.task.answer_key
     return key != "" and split.columns.get(key) == ""
 
 
-def _kept_back(items: Sequence[Item]) -> list[str]:
+def _kept_back(items: Sequence[TaskItem]) -> list[str]:
     """A line where no question has an answer, which a reader would take for a labelled split."""
     return [f"{said}: it is not scored" for said in _no_answer(items)]
 
 
-def _no_answer(items: Sequence[Item]) -> list[str]:
+def _no_answer(items: Sequence[TaskItem]) -> list[str]:
     if not items or any(item.gold is not None for item in items):
         return []
     return [f"none of its {len(items):,} questions has an answer ({items[0].place} is the first one)"]
 
 
 def _check_splits(
-    task: TaskFile, items: Mapping[str, Sequence[Item]], answered: Sequence[str], data: Path, is_tuned: bool
+    task: TaskFile, items: Mapping[str, Sequence[TaskItem]], answered: Sequence[str], data: Path, is_tuned: bool
 ) -> None:
     """BadInput where there is nothing to learn from, or nothing to score."""
     lacking = list[str]()
@@ -380,7 +380,7 @@ def _place(task: TaskFile, data: Path) -> Path:
 
 
 def _headline(
-    task: TaskFile, items: Mapping[str, Sequence[Item]], answered: Sequence[str], data: Path, is_submitted: bool
+    task: TaskFile, items: Mapping[str, Sequence[TaskItem]], answered: Sequence[str], data: Path, is_submitted: bool
 ) -> tuple[tuple[str, ...], str]:
     """The splits that the score is of, and a line where some are not at hand, or have too few rows to say anything.
 
@@ -402,7 +402,7 @@ def _headline(
 
 
 def _large_enough(
-    task: TaskFile, items: Mapping[str, Sequence[Item]], usual: tuple[str, ...]
+    task: TaskFile, items: Mapping[str, Sequence[TaskItem]], usual: tuple[str, ...]
 ) -> tuple[tuple[str, ...], str]:
     """Of a test split of a few rows and a dev split of more, dev, and a line that says so; else the usual split."""
     test, dev = (sum(item.gold is not None for item in items.get(split, ())) for split in ("test", "dev"))
@@ -412,7 +412,7 @@ def _large_enough(
     return ("dev",), f"task {task.name}: its score is of dev, {dev:,} rows, as {has}"
 
 
-def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[Item]], chosen_on: str) -> str:
+def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[TaskItem]], chosen_on: str) -> str:
     """A line where a share is of so few rows that it says little, "" where it is of more."""
     rows = sum(item.gold is not None for split in headline for item in items[split])
     if rows >= FEW or unit_of(task.metric) != SHARES:
@@ -423,7 +423,7 @@ def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[I
     )
 
 
-def _check_dev(task: TaskFile, answered: Sequence[str], machine: Machine) -> None:
+def _check_dev(task: TaskFile, answered: Sequence[str], machine: EngineSettings) -> None:
     """BadInput where the best weights on dev are to count, and nothing is there to find them."""
     wants = f"task {task.name}: its grid takes the weights that are best on dev"
     if not any(name.startswith("dev") for name in answered):
@@ -459,7 +459,7 @@ def _science(task: TaskFile) -> dict[str, Any]:
     return {"name": task.name, "task": plain}
 
 
-def _digest(items: Mapping[str, Sequence[Item]]) -> str:
+def _digest(items: Mapping[str, Sequence[TaskItem]]) -> str:
     """Of the questions and answers themselves: the same data in another format has the same."""
     found = hashlib.sha256()
     for split, each in sorted(items.items()):
@@ -473,17 +473,17 @@ def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _majority(splits: Sequence[Sequence[Item]]) -> float:
+def _majority(splits: Sequence[Sequence[TaskItem]]) -> float:
     """The share of the most frequent answer, of several splits the mean; each has answers."""
     golds = [[json.dumps(item.gold, default=str) for item in items if item.gold is not None] for items in splits]
     return fmean(max(Counter(each).values()) / len(each) for each in golds)
 
 
-def _cells(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+def _cells(cells: Sequence[EvalTrial]) -> list[dict[str, Any]]:
     return [{"start": cell.start, "how": json.loads(json.dumps(cell.how))} for cell in cells]
 
 
-def _stage(subject: Subject, task: str, causes: dict[str, Any], part: Any) -> stages.Stage:
+def _stage(subject: EvalTarget, task: str, causes: dict[str, Any], part: Any) -> stages.JobStage:
     if subject.weights != WEIGHTS and subject.step is not None:
         causes = {**causes, "step": subject.step}
-    return stages.Stage("scores", subject.folder / "scores", task, causes, part_code.digests(part))
+    return stages.JobStage("scores", subject.folder / "scores", task, causes, part_code.digests(part))

@@ -16,7 +16,7 @@ from orchestration.jobs import part_code
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object, write_atomic
-from preprocessing.vocab import given
+from preprocessing.tokenization import given
 
 MARK = "stage.json"
 CODE = "code.json"  # digests of the files of its parts, as they were when it began
@@ -28,7 +28,7 @@ COMMITS = {  # what else a stage is not done without: mending it begins with del
 
 
 @dataclass(frozen=True)
-class Stage:
+class JobStage:
     """A folder and all that its content depends on, as plain JSON values."""
 
     name: Literal["text", "vocab", "corpus", "rows", "run", "scores", "table"]
@@ -102,7 +102,7 @@ class Stage:
             yield line
 
 
-def other_values(due: Sequence[Stage]) -> str:
+def other_values(due: Sequence[JobStage]) -> str:
     """A line about done folders beside those that are due, and what differs; "" where there are none."""
     mine = {stage.folder for stage in due}
     found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.others()}
@@ -117,16 +117,16 @@ def other_values(due: Sequence[Stage]) -> str:
     return f"{due[0].name}: {who} other values of {named}; {stays}"
 
 
-class Plan(NamedTuple):
+class JobPlan(NamedTuple):
     """The stages of a job, in order; each depends on those before it."""
 
-    text: Stage
-    vocab: Stage
-    corpus: Stage
-    run: Stage
+    text: JobStage
+    vocab: JobStage
+    corpus: JobStage
+    run: JobStage
 
 
-def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
+def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
     """The stages of `recipe` on `corpus` under the folder `out`; `inputs` is the fingerprint of the text itself."""
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.tokenizer))
     spec["clean"] = _plain(corpus.clean.causes)
@@ -139,18 +139,18 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> Plan:
         del spec["mixture"]
     of_text, of_vocab = part_code.digests(corpus), part_code.digests(recipe.data.tokenizer)
     of_run = part_code.digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
-    text = Stage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
+    text = JobStage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
     label, causes = f"{recipe.data.tokenizer.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
     if recipe.data.tokenizer.path:  # another file may come to lie at the same path
         causes["file"] = given(recipe.data.tokenizer).hash
-    pieces = Stage("vocab", out / "vocab", label, causes, of_vocab)
+    pieces = JobStage("vocab", out / "vocab", label, causes, of_vocab)
     causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
-    shards = Stage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)
+    shards = JobStage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)
     causes = {"recipe": _plain(recipe.science), "corpus": shards.hash}
-    return Plan(text, pieces, shards, Stage("run", out / "runs", recipe.name, causes, of_run))
+    return JobPlan(text, pieces, shards, JobStage("run", out / "runs", recipe.name, causes, of_run))
 
 
-def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
+def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
     """The static rows of `recipe` on a corpus, for each length of its phases; BadInput where that is a mixture."""
     if "weights" in corpus.causes:
         raise BadInput(
@@ -161,19 +161,19 @@ def rows(recipe: Recipe, corpus: Stage, out: Path) -> dict[int, Stage]:
     causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
     code = part_code.digests(recipe.sampling)
     return {
-        length: Stage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)
+        length: JobStage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)
         for length in sorted({phase.seq_length for phase in recipe.phases})
     }
 
 
-def measures(run: Stage, table: str, asked: dict[str, Any]) -> Stage:
+def measures(run: JobStage, table: str, asked: dict[str, Any]) -> JobStage:
     """What a table asks of a run, kept inside of its folder."""
-    return Stage("scores", run.folder / "scores", table, {"run": run.hash, "asked": asked})
+    return JobStage("scores", run.folder / "scores", table, {"run": run.hash, "asked": asked})
 
 
-def table(name: str, about: str, cells: Sequence[Stage], out: Path) -> Stage:
+def table(name: str, about: str, cells: Sequence[JobStage], out: Path) -> JobStage:
     """A table of the measures of these cells; `about` is the hash of what it makes of them."""
-    return Stage("table", out / "tables", name, {"about": about, "cells": [cell.hash for cell in cells]})
+    return JobStage("table", out / "tables", name, {"about": about, "cells": [cell.hash for cell in cells]})
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from orchestration import environment, planning
 from orchestration.config import load, load_cluster, names, split_overrides
-from orchestration.jobs.job import Flags, Job
+from orchestration.jobs.job import Job, JobFlags
 from preprocessing.errors import ResourceError
 
 if TYPE_CHECKING:
-    from orchestration.launch import JobServer, Submitted
+    from orchestration.launch import JobServer, SubmittedJob
 
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # what Ray says of a job that has
@@ -25,7 +25,7 @@ PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # keys of a r
 LEFT = ".environment"  # a folder of --output-dir: values on their way to a job, a file each, for their sender alone
 
 
-def there(flags: Flags) -> Flags:
+def there(flags: JobFlags) -> JobFlags:
     """The flags as another folder can read them, on a machine that is part of the cluster: all paths absolute, and
     `cluster.ray_address=auto`."""
     return replace(
@@ -38,12 +38,12 @@ def there(flags: Flags) -> Flags:
     )
 
 
-def command(flags: Flags, verb: Verb) -> str:
+def command(flags: JobFlags, verb: Verb) -> str:
     """What the shell of the head runs. `exec`: SIGTERM reaches Python itself, which then writes a checkpoint."""
     return "exec python -m " + there(flags).command(verb)
 
 
-def sized(flags: Flags, job: Job, server: "JobServer") -> Flags:
+def sized(flags: JobFlags, job: Job, server: "JobServer") -> JobFlags:
     """The flags with as many workers as the cluster behind `server` has room for, where the cluster file leaves that
     open; ResourceError where it has room for none."""
     cluster = job.cluster
@@ -68,7 +68,7 @@ def refuse_what_does_not_fit(job: Job) -> list[str]:
     return planning.refuse_what_does_not_fit(job.recipe, cluster, elsewhere=True)
 
 
-def identity(job: Job, flags: Flags, verb: Verb) -> str:
+def identity(job: Job, flags: JobFlags, verb: Verb) -> str:
     """`<recipe>-<8 hexadecimal digits>`: equal for equal work into the same folder, and for nothing else."""
     asked = there(flags)
     cluster = load_cluster(asked.cluster, split_overrides(asked.overrides)[1])
@@ -102,7 +102,7 @@ def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
         raise
 
 
-def remove_left(out: Path, known: "Iterable[Submitted]") -> None:
+def remove_left(out: Path, known: "Iterable[SubmittedJob]") -> None:
     """Remove the files of values that jobs have not taken which have ended: they never began."""
     ended = {one.id for one in known if one.status in ENDED}
     for file in (out / LEFT).glob("*"):
@@ -117,7 +117,7 @@ def remove_left_for(name: str, file: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def next_attempt(name: str, known: "Iterable[Submitted]", again: bool = False) -> "tuple[str, Submitted | None]":
+def next_attempt(name: str, known: "Iterable[SubmittedJob]", again: bool = False) -> "tuple[str, SubmittedJob | None]":
     """The id under which the work `name` is sent now, and the job that has done it already, if one has.
 
     After one that failed or was stopped it is `name-2`, `name-3`, ...; it goes on from the checkpoints of the last.
@@ -155,7 +155,7 @@ def _file(given: str) -> str:
     return os.path.abspath(given) if "/" in given or given.endswith((".yaml", ".yml")) else given
 
 
-def _with_whole_paths(flags: Flags) -> list[str]:
+def _with_whole_paths(flags: JobFlags) -> list[str]:
     """The overrides, with one for each path of the recipe, or of them, that begins in the folder of this process."""
     read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale)
     values = (read.init_checkpoint, getattr(read.data.tokenizer, "path", ""), read.data.corpus)

@@ -7,14 +7,14 @@ machine is no part of.
 """
 
 from orchestration.launch.address import reachable
-from orchestration.launch.cell import Cell, Room, digest_of
-from orchestration.launch.cells import grid
-from orchestration.launch.group import STOPPED, Patience, alone, cores, log_results, pretrain
+from orchestration.launch.eval_trial import EvalTrial, TrialResources, digest_of
+from orchestration.launch.eval_trials import grid
+from orchestration.launch.group import STOPPED, RestartPolicy, alone, cores, log_results, pretrain
+from orchestration.launch.job_server import ENDED, JobServer, SubmittedJob, server_url
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.session import ray_session, room
-from orchestration.launch.submitted import ENDED, JobServer, Submitted, server_url
 from orchestration.launch.worker import BETWEEN, EXPORT, EXPORTED, SAMPLES, WEIGHTS, finetune_one, made
-from orchestration.signals import Asked, stop_signals
+from orchestration.signals import StopRequest, stop_signals
 from training.run import RUN
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
     "SAMPLES",
     "STOPPED",
     "WEIGHTS",
-    "Asked",
-    "Cell",
+    "EvalTrial",
     "JobServer",
     "OutOfMemory",
-    "Patience",
-    "Room",
-    "Submitted",
+    "RestartPolicy",
+    "StopRequest",
+    "SubmittedJob",
+    "TrialResources",
     "alone",
     "cores",
     "digest_of",

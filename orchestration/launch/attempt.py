@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.launch import processes, stacks
-from orchestration.launch.died import NodeDied, WorkerDied, WorkersParted, parted
-from orchestration.launch.nodes import Needs, Nodes, Steady
-from orchestration.launch.out_of_memory import Used, killed_so_far, why_killed
-from orchestration.launch.placement import Group
+from orchestration.launch.heartbeat import HeartbeatMonitor
+from orchestration.launch.nodes import Nodes, StableSince, WorkerRequirements
+from orchestration.launch.out_of_memory import MemoryUse, killed_so_far, why_killed
+from orchestration.launch.placement import WorkerGroup
 from orchestration.launch.session import fault
-from orchestration.launch.watch import Watch
-from orchestration.launch.worker import Answer, Begun, Worker
+from orchestration.launch.worker import StartedWorker, Worker, WorkerStatus
+from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected, parted
 from orchestration.progress import Report
-from orchestration.signals import Asked
-from orchestration.tracking import Tracked
+from orchestration.signals import StopRequest
+from orchestration.tracking import TrackedRun
 from preprocessing.errors import ResourceError, SesameError, missing_module
 from preprocessing.files import TEMPORARY, discard, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
 if TYPE_CHECKING:  # torch is for the workers
-    from training.loop import Result
+    from training.loop import TrainingResult
 
 log = logging.getLogger(__name__)
 
@@ -53,36 +53,36 @@ class Attempt:
     """Fresh workers that train a run from its newest checkpoint."""
 
     def __init__(
-        self, group: Group, run: Run, tracked: Tracked, asked: Asked, hang_s: float, on_progress: Report
+        self, group: WorkerGroup, run: Run, tracked: TrackedRun, asked: StopRequest, hang_s: float, on_progress: Report
     ) -> None:
         self.group, self.tracked, self.asked, self.on_progress = group, tracked, asked, on_progress
-        self.watch = Watch(
+        self.watch = HeartbeatMonitor(
             group.num, hang_s, time.monotonic(), run.engine.pipeline_parallel_size, run.engine.init_timeout_seconds
         )
         self.run = replace(run, engine=replace(run.engine, init_timeout_seconds=self.watch.timeout_s))
         self.logged = newest(Path(run.folder)) if run.resume != "never" else 0  # the last step that is known to be done
         self.workers: list[Any] = []
-        self.begun: list[Begun] = []
+        self.begun: list[StartedWorker] = []
         self.futures: list[Any] = []  # of `train`, by rank
         self.polls: dict[int, tuple[Any, float]] = {}  # that have no answer yet: when they were sent
         self.polled_s = dict.fromkeys(range(group.num), 0.0)
-        self.memory: dict[int, Used] = {}  # when a worker was last heard, by rank
+        self.memory: dict[int, MemoryUse] = {}  # when a worker was last heard, by rank
         self.killed_before = killed_so_far()
-        self.needs = Needs(workers=group.num)
+        self.needs = WorkerRequirements(workers=group.num)
         self.nodes: Nodes | None = None
-        self.grow_at_s, self.grows, self.more = math.inf, False, Steady()
+        self.grow_at_s, self.grows, self.more = math.inf, False, StableSince()
 
     @property
     def step(self) -> int:
         """How many updates are done, as far as is known; at least those of the newest checkpoint."""
         return max(self.logged, *self.watch.done.values())
 
-    def may_grow(self, needs: Needs, nodes: Nodes | None, after_s: float) -> None:
+    def may_grow(self, needs: WorkerRequirements, nodes: Nodes | None, after_s: float) -> None:
         """The group ends with a checkpoint when more workers have room, `after_s` from now (0: never) or later."""
         self.needs, self.nodes = needs, nodes
         self.grow_at_s = time.monotonic() + after_s if after_s else math.inf
 
-    def result(self) -> "Result":
+    def result(self) -> "TrainingResult":
         """What the first worker returns. WorkerDied, or what a worker raised; Preempted or KeyboardInterrupt where it
         was asked to stop and there is nothing to keep, or no worker to keep it."""
         from ray.exceptions import (
@@ -114,7 +114,7 @@ class Attempt:
             if bug := _bug(self.futures):
                 raise bug from None
             if said := parted(error.cause):
-                raise WorkersParted(f"a worker lost the others ({said})", self.step) from error
+                raise WorkersDisconnected(f"a worker lost the others ({said})", self.step) from error
             if isinstance(error.cause, ModuleNotFoundError):
                 raise ResourceError(f"a worker: {missing_module(error.cause)}") from error
             raise
@@ -135,7 +135,7 @@ class Attempt:
         """That workers died, and of what."""
         hosts = [begun.process.host for begun in self.begun]
         most = max(self.memory, key=lambda rank: self.memory[rank].own, default=-1)
-        last = self.memory.get(most, Used())
+        last = self.memory.get(most, MemoryUse())
         because = why_killed(said, last, killed_so_far() - self.killed_before if platform.node() in hosts else 0)
         beside = [used for rank, used in self.memory.items() if hosts[rank] == hosts[most]]
         share = last.shared_by(beside) if because else None
@@ -171,7 +171,7 @@ class Attempt:
         if self.asked.signal and max(self.watch.done.values()) < 0:
             raise self.asked.stopped(f"{self.run.folder}: stopped before its first step")
 
-    def _trained(self) -> "Result":
+    def _trained(self) -> "TrainingResult":
         import ray
 
         waiting, asked_s, turn_s = self.futures, 0.0, time.monotonic()
@@ -243,7 +243,7 @@ class Attempt:
             for answer in ray.get([*unanswered, self.workers[0].poll.remote()], timeout=ANSWER_S):
                 self._take(0, answer)
 
-    def _take(self, rank: int, answer: Answer) -> None:
+    def _take(self, rank: int, answer: WorkerStatus) -> None:
         self.watch.hear(rank, answer.sign, time.monotonic())
         self.memory[rank] = answer.used
         if rank:

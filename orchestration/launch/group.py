@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
 from orchestration.launch.attempt import Attempt, newest
-from orchestration.launch.died import NodeDied, WorkerDied, WorkersParted
-from orchestration.launch.nodes import Needs, Nodes, seen
+from orchestration.launch.nodes import Nodes, WorkerRequirements, seen
 from orchestration.launch.out_of_memory import OutOfMemory
-from orchestration.launch.placement import NODES_S, Group, placed
+from orchestration.launch.placement import NODES_S, WorkerGroup, placed
 from orchestration.launch.session import fault, is_ours, ray_session, renew
 from orchestration.launch.worker import EXPORT
+from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected
 from orchestration.progress import Report, ignore
-from orchestration.signals import Asked, signals_raise, stop_signals
+from orchestration.signals import StopRequest, signals_raise, stop_signals
 from preprocessing import limits
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import parse_json, remove_unfinished, write_atomic
@@ -36,7 +36,7 @@ from preprocessing.lock import end_left, is_left
 from training.run import Run, write_run
 
 if TYPE_CHECKING:  # torch is for the workers
-    from training.loop import Result
+    from training.loop import TrainingResult
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,7 +52,7 @@ STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop en
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class RestartPolicy:
     """How often, and when, a group of workers begins again."""
 
     max_restarts: int = 3  # in a row, without progress in between
@@ -67,15 +67,15 @@ def pretrain(
     cpus: int = 1,
     gpus: int = 0,
     fewest: int = 0,
-    place: tracking.Place,
+    place: tracking.TrackingStore,
     metadata: tracking.Metadata,
     address: str = "",
-    patience: Patience = Patience(),
+    patience: RestartPolicy = RestartPolicy(),
     env: Mapping[str, str] = NONE,
     dashboard: bool = False,
     on_progress: Report = ignore,
-    asked: Asked | None = None,
-) -> "Result":
+    asked: StopRequest | None = None,
+) -> "TrainingResult":
     """Train `run` with `workers` processes, track it, export its weights; the result of the first worker.
 
     A worker that dies, or a group that is silent for `patience.hang_s` (watch.py), costs a restart of all from the
@@ -86,7 +86,9 @@ def pretrain(
     itself gives `asked`, and holds the lock of the run's folder in any case.
     """
     folder = Path(run.folder)
-    needs = Needs(workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.engine.workers_unit)
+    needs = WorkerRequirements(
+        workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.engine.workers_unit
+    )
     with signals_raise(lambda: f"{folder}: stopped while workers of an earlier command were ending"):
         _wait_for_earlier_workers(folder, on_progress)
     if run.resume == "never":
@@ -114,7 +116,7 @@ def pretrain(
     return result
 
 
-def log_results(folder: Path, tracked: tracking.Tracked, finished: bool, report: Report = ignore) -> None:
+def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, report: Report = ignore) -> None:
     """Keep the figures of a run in MLflow, and its net where it is finished; what it does not take is noted. The last
     points of its metrics come first, where the first worker was ended, or gave up, before they were there."""
     with tracking.log_and_suppress("the last of the metrics"):
@@ -203,11 +205,11 @@ class Training:
     def __init__(
         self,
         run: Run,
-        needs: Needs,
+        needs: WorkerRequirements,
         env: Mapping[str, str],
-        tracked: tracking.Tracked,
-        asked: Asked,
-        patience: Patience,
+        tracked: tracking.TrackedRun,
+        asked: StopRequest,
+        patience: RestartPolicy,
         nodes: Nodes | None,
         on_progress: Report,
     ) -> None:
@@ -217,10 +219,10 @@ class Training:
         self.furthest, self.in_vain = -1, 0
         self.worlds: list[str] = []  # what it was trained with, and from which step on
 
-    def result(self) -> "Result":
+    def result(self) -> "TrainingResult":
         """What the first worker returned at the end. ResourceError where workers die and nothing leads on."""
         with ExitStack() as room:
-            group: Group | None = None
+            group: WorkerGroup | None = None
             while True:
                 attempt: Attempt | None = None
                 try:
@@ -251,14 +253,14 @@ class Training:
         with signals_raise(lambda: said):
             renew()
 
-    def _placed(self) -> AbstractContextManager[Group]:
+    def _placed(self) -> AbstractContextManager[WorkerGroup]:
         """Room for as many workers as there may be: for all at the beginning of a run."""
         begun = bool(self.worlds) or (self.run.resume != "never" and newest(Path(self.run.folder)) > 0)
         needs = self.needs if begun else replace(self.needs, fewest=0)
         wait_s = NODES_S if begun and self.nodes else None
         return placed(needs, self.run.engine, self.env, self.asked, self.nodes, wait_s, self.on_progress)
 
-    def _explained(self, death: WorkerDied, group: Group | None) -> WorkerDied:
+    def _explained(self, death: WorkerDied, group: WorkerGroup | None) -> WorkerDied:
         """Where a worker died before anything was learned: that its node is gone, if Ray says so within NOTICED_S.
 
         Until then Ray gives workers to that node, which die one after another.
@@ -289,13 +291,13 @@ class Training:
                 raise OutOfMemory(said, death.memory.own, death.memory.limit) from death
             if death.memory:
                 raise ResourceError(f"{said}; it is the host's memory: lower loader_workers of the cluster") from death
-            if isinstance(death, WorkersParted):
+            if isinstance(death, WorkersDisconnected):
                 raise ResourceError(f"{said}; see the network between their machines") from death
             raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
         log.warning("%s after step %d; starting again from the newest checkpoint", death, step)
         tracking.tell(self.tracked, Path(folder), restarts=_one_more(Path(folder) / RESTARTS))
 
-    def _tell_world(self, group: Group) -> None:
+    def _tell_world(self, group: WorkerGroup) -> None:
         """Keep in MLflow with how many workers it goes on, and went on before."""
         said = f"{group.num} from step {newest(Path(self.run.folder)) if self.worlds else 0}"
         if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != said.split()[0]):

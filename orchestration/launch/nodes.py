@@ -18,7 +18,7 @@ JOIN_S: Final = 2.0  # for the thread to end; one that waits for Ray is a daemon
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
+class WorkerRequirements:
     """What the workers of a run take, and how many there may be."""
 
     workers: int  # at most, and at the beginning
@@ -36,7 +36,7 @@ class Needs:
     def least(self) -> int:
         """The smallest number of workers, in whole groups.
 
-        >>> Needs(workers=8, fewest=3, unit=2).least, Needs(workers=8).least
+        >>> WorkerRequirements(workers=8, fewest=3, unit=2).least, WorkerRequirements(workers=8).least
         (4, 8)
         """
         return -(-self.fewest // self.unit) * self.unit if self.fewest else self.workers
@@ -44,7 +44,7 @@ class Needs:
     def legal(self, room: int) -> int:
         """The most workers that find room, of at most so many; 0 where these are too few.
 
-        >>> needs = Needs(workers=8, fewest=4, unit=2)
+        >>> needs = WorkerRequirements(workers=8, fewest=4, unit=2)
         >>> [needs.legal(room) for room in (3, 5, 8, 99)]
         [0, 4, 8, 8]
         """
@@ -54,7 +54,7 @@ class Needs:
     def fit(self, free: Iterable[Mapping[str, float]]) -> int:
         """How many workers have room on nodes of which so much is free.
 
-        >>> Needs(workers=8, cpus=2).fit([{"CPU": 5.0}, {"CPU": 1.0}, {}])
+        >>> WorkerRequirements(workers=8, cpus=2).fit([{"CPU": 5.0}, {"CPU": 1.0}, {}])
         2
         """
         return sum(min(int(node.get(name, 0) // amount) for name, amount in self.bundle.items()) for node in free)
@@ -63,7 +63,7 @@ class Needs:
 class Nodes:
     """What Ray has last said of its nodes."""
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: WorkerRequirements) -> None:
         self.needs = needs
         self.dead: dict[str, str] = {}  # by id: where it was
         self.room = 0  # for so many more workers
@@ -94,7 +94,7 @@ class Nodes:
 
 
 @contextmanager
-def seen(needs: Needs) -> Iterator[Nodes]:
+def seen(needs: WorkerRequirements) -> Iterator[Nodes]:
     """The nodes of the Ray that this process is connected to, watched inside the block."""
     nodes = Nodes(needs)
     nodes._thread.start()
@@ -105,7 +105,7 @@ def seen(needs: Needs) -> Iterator[Nodes]:
         nodes._thread.join(JOIN_S)
 
 
-class Steady:
+class StableSince:
     """Since when a number has been the same, or larger."""
 
     def __init__(self) -> None:

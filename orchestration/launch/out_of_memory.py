@@ -37,7 +37,7 @@ class OutOfMemory(ResourceError):
 
 
 @dataclass(frozen=True)
-class Used:
+class MemoryUse:
     """Memory in bytes, as a worker sees it."""
 
     own: float = 0.0  # of its process
@@ -48,17 +48,17 @@ class Used:
     def is_full(self) -> bool:
         return self.limit > 0 and self.machine > FULL * self.limit
 
-    def shared_by(self, workers: Sequence["Used"]) -> "Used":
+    def shared_by(self, workers: Sequence["MemoryUse"]) -> "MemoryUse":
         """The same with the limit of each of the `workers` on this machine, of which this is one.
 
-        >>> Used(4e9, 11e9, 16e9).shared_by([Used(4e9), Used(3e9)]).limit
+        >>> MemoryUse(4e9, 11e9, 16e9).shared_by([MemoryUse(4e9), MemoryUse(3e9)]).limit
         6000000000.0
         """
         others = max(0.0, self.machine - sum(each.own for each in workers))
         return replace(self, limit=(self.limit - others) / max(1, len(workers)))
 
     @classmethod
-    def now(cls) -> "Used":
+    def now(cls) -> "MemoryUse":
         most = limits.tightest()
         return cls(float(psutil.Process().memory_info().rss), most.used, most.limit)
 
@@ -111,7 +111,7 @@ def _of_device(run: Run) -> tuple[float, float]:
         import torch
 
         return float(torch.cuda.max_memory_allocated()), float(torch.cuda.mem_get_info()[1])
-    now, (most, _) = Used.now(), resource.getrlimit(resource.RLIMIT_AS)
+    now, (most, _) = MemoryUse.now(), resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY and most < now.limit:
         return float(psutil.Process().memory_info().vms), float(most)  # ulimit -v counts addresses, not pages
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, now.limit
@@ -126,14 +126,14 @@ def killed_so_far() -> int:
     return 0
 
 
-def why_killed(said: str, last: Used, kills: int) -> str:
+def why_killed(said: str, last: MemoryUse, kills: int) -> str:
     """That a worker died for want of memory, in words; "" where nothing speaks for it.
 
     `said` is Ray's, `last` what the worker had when it was heard last, `kills` how many the kernel has ended since.
 
-    >>> why_killed("Worker exit type: SYSTEM_ERROR", Used(1e9, 2e9, 16e9), 0)
+    >>> why_killed("Worker exit type: SYSTEM_ERROR", MemoryUse(1e9, 2e9, 16e9), 0)
     ''
-    >>> why_killed("Worker exit type: SYSTEM_ERROR", Used(7e9, 15.5e9, 16e9), 1)
+    >>> why_killed("Worker exit type: SYSTEM_ERROR", MemoryUse(7e9, 15.5e9, 16e9), 1)
     'the kernel has ended it for want of memory (it had 7.0 GB, its machine was using 15.5 GB of 16.0 GB)'
     """
     had = f" (it had {brief(last.own)}, its machine was using {brief(last.machine)} of {brief(last.limit)})"

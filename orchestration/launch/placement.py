@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestration.launch.died import WorkerDied
-from orchestration.launch.nodes import Needs, Nodes, Steady
+from orchestration.launch.nodes import Nodes, StableSince, WorkerRequirements
 from orchestration.launch.session import fault
+from orchestration.launch.worker_errors import WorkerDied
 from orchestration.progress import Report, ignore
-from orchestration.signals import Asked
+from orchestration.signals import StopRequest
 from preprocessing.errors import ResourceError
-from training.specs import Machine
+from training.specs import EngineSettings
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ SETTLE_S = 3.0  # for what workers that have ended had to be free again, before 
 
 
 @dataclass(frozen=True)
-class Group:
+class WorkerGroup:
     """Room for the workers of a run, and how each of them starts."""
 
     bundles: Sequence[int]  # of the placement group, by rank
@@ -54,14 +54,14 @@ class Group:
 
 @contextmanager
 def placed(
-    needs: Needs,
-    machine: Machine,
+    needs: WorkerRequirements,
+    machine: EngineSettings,
     env: Mapping[str, str],
-    asked: Asked | None = None,
+    asked: StopRequest | None = None,
     nodes: Nodes | None = None,
     wait_s: float | None = None,
     report: Report = ignore,
-) -> Iterator[Group]:
+) -> Iterator[WorkerGroup]:
     """All workers have their place inside the block, or ResourceError; with `asked`, a signal ends the wait for it.
     WorkerDied where our own Ray is gone meanwhile.
 
@@ -73,7 +73,7 @@ def placed(
     def places(num: int) -> Any:
         return placement_group([needs.bundle] * num, strategy="PACK")
 
-    num, fewer = needs.workers, Steady()
+    num, fewer = needs.workers, StableSince()
     placement = places(num)
     try:
         until_s = time.monotonic() + (wait_s := PLACEMENT_S if wait_s is None else wait_s)
@@ -102,7 +102,7 @@ def placed(
                 "%d of %d groups of %d workers that exchange something in each layer are on two nodes or more: place "
                 "for whole groups on each node makes steps faster", split, num // together, together
             )  # fmt: skip
-        yield Group(ranks, placement, options, tuple(sorted(set(node_of.values()))) if nodes else (), env)
+        yield WorkerGroup(ranks, placement, options, tuple(sorted(set(node_of.values()))) if nodes else (), env)
     finally:
         if not fault():
             remove_placement_group(placement)
@@ -134,15 +134,15 @@ def divided(nodes: Sequence[str], together: int) -> int:
     return sum(len(set(nodes[first : first + together])) > 1 for first in range(0, len(nodes), together))
 
 
-def _talking(machine: Machine) -> int:
+def _talking(machine: EngineSettings) -> int:
     """Workers in a row that wait for each other in each layer (training/engines/mesh.py)."""
     return machine.tensor_parallel_size * machine.sequence_parallel_size
 
 
-def wanted(num: int, needs: Needs) -> str:
+def wanted(num: int, needs: WorkerRequirements) -> str:
     """What a group asks of Ray.
 
-    >>> wanted(16, Needs(workers=16, cpus=4)), wanted(1, Needs(workers=1, cpus=1, gpus=1))
+    >>> wanted(16, WorkerRequirements(workers=16, cpus=4)), wanted(1, WorkerRequirements(workers=1, cpus=1, gpus=1))
     ('16 workers of 4 CPUs', '1 worker of 1 CPU and 1 GPU')
     """
     each = " and ".join(counted(amount, name) for name, amount in (("CPU", needs.cpus), ("GPU", needs.gpus)) if amount)
@@ -168,7 +168,7 @@ def _has() -> str:
     )
 
 
-def _no_place(needs: Needs) -> str:
+def _no_place(needs: WorkerRequirements) -> str:
     """What is asked for, and what there is."""
     least = "" if needs.least == needs.workers else f"at least {needs.least} of "
     return (

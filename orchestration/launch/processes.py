@@ -17,7 +17,7 @@ PATIENCE_S: Final = 3.0  # for processes that were asked to end
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """A process; `began` tells it from a later one with its number."""
 
     host: str
@@ -25,7 +25,7 @@ class Identity:
     began: str
 
     @classmethod
-    def me(cls) -> "Identity":
+    def me(cls) -> "ProcessIdentity":
         return cls(platform.node(), os.getpid(), began(os.getpid()))
 
     def found(self) -> psutil.Process | None:
@@ -39,7 +39,7 @@ class Identity:
         return f"process {self.pid} on {self.host}"
 
 
-def kill(identities: Iterable[Identity]) -> None:
+def kill(identities: Iterable[ProcessIdentity]) -> None:
     """SIGKILL for those of this machine that have not ended: stopped ones end too, as by no call of Ray's."""
     kill_all(filter(None, (identity.found() for identity in identities)))
 

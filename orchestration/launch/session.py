@@ -20,7 +20,7 @@ from typing import Any
 
 from orchestration.launch import processes
 from orchestration.launch.address import is_loopback, on_loopback, reachable
-from orchestration.launch.submitted import EXCLUDES, ROOT
+from orchestration.launch.job_server import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore
 from orchestration.signals import listen_again
 from preprocessing import limits

@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from orchestration.launch.processes import Identity
+from orchestration.launch.processes import ProcessIdentity
 
 FOLDER: Final = "stacks"  # in that of a run
 SIGNAL: Final = signal.SIGUSR2
@@ -40,7 +40,7 @@ class Stacks:
         faulthandler.dump_traceback(self._file, all_threads=True)
 
 
-def demand(folder: Path, rank: int, process: Identity) -> str:
+def demand(folder: Path, rank: int, process: ProcessIdentity) -> str:
     """Have a process that does not answer write its stacks by a signal, where it is one of this machine; its state."""
     found = process.found()
     if found is None:

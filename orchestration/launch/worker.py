@@ -19,24 +19,24 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from orchestration.full_disk import full_disk_in_words
-from orchestration.launch.out_of_memory import Used, memory_in_words
-from orchestration.launch.own_time import OwnTime
-from orchestration.launch.processes import Identity
+from orchestration.launch.compute_timer import ComputeTimer
+from orchestration.launch.heartbeat import MEETING, STEP, Heartbeat
+from orchestration.launch.out_of_memory import MemoryUse, memory_in_words
+from orchestration.launch.processes import ProcessIdentity
 from orchestration.launch.stacks import Stacks
-from orchestration.launch.steps import Steps
-from orchestration.launch.watch import MEETING, STEP, Sign
-from orchestration.tracking import STATE, MetricLog, Tracked, hardware, tell
+from orchestration.launch.step_reports import StepReporter
+from orchestration.tracking import STATE, MetricLog, TrackedRun, hardware, tell
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, sums_of, write_atomic
 from preprocessing.lock import take_part
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from training.run import Run
 
 if TYPE_CHECKING:
     from training.engines import Engine
-    from training.evaluation import Budget, Outcome
-    from training.loop import Result
+    from training.evaluation import Budget, FinetuneResult
+    from training.loop import TrainingResult
     from training.model import Model
     from training.tasks import Start
 
@@ -62,23 +62,23 @@ def meeting_place() -> tuple[str, int]:
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedWorker:
     """A worker that is there: which process it is, and where the others could meet it."""
 
-    process: Identity
+    process: ProcessIdentity
     meeting: tuple[str, int]
     node: str  # Ray's id of it
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerStatus:
     """What a worker says when it is polled."""
 
     step: int  # the last one that was logged
-    sign: Sign
+    sign: Heartbeat
     events: Sequence[Mapping[str, Any]]  # since the last poll, the last one of each stage
     said: Sequence[Said]  # warnings since the last poll
-    used: Used  # memory
+    used: MemoryUse  # memory
 
 
 class Worker:
@@ -91,13 +91,13 @@ class Worker:
         self.step = 0  # the last one that was logged
         self.beats, self.done, self.doing = 0, -1, "start"
         self.first = -1  # updates that were done when this process began its first one
-        self.own = OwnTime()
+        self.own = ComputeTimer()
         self.notes: dict[str, float] = {}  # of the driver's, to be logged with the next metrics
         self.events: deque[Mapping[str, Any]] = deque(maxlen=1000)
         for name in OURS:
             logging.getLogger(name).addHandler(_Deque(self.said))
 
-    def begin(self, folder: str, env: Mapping[str, str]) -> Begun:
+    def begin(self, folder: str, env: Mapping[str, str]) -> StartedWorker:
         """Take the variables of the cluster file, before torch is imported, and say who this is; from now on it is at
         work in the run's folder, and a signal writes the stacks of all threads into a file there."""
         from ray import get_runtime_context
@@ -105,16 +105,16 @@ class Worker:
         os.environ |= env
         take_part(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
-        return Begun(Identity.me(), meeting_place(), get_runtime_context().get_node_id())
+        return StartedWorker(ProcessIdentity.me(), meeting_place(), get_runtime_context().get_node_id())
 
-    def poll(self) -> Answer:
+    def poll(self) -> WorkerStatus:
         """The last step that was logged, how far it is, and since the last call, events and warnings."""
         newest = dict[str, Mapping[str, Any]]()
         for event in (self.events.popleft() for _ in range(len(self.events))):
             newest[event["stage"]] = event
-        sign = Sign(self.beats, self.done, self.doing, self.own.total_s, self.own.updates)
+        sign = Heartbeat(self.beats, self.done, self.doing, self.own.total_s, self.own.updates)
         said = [self.said.popleft() for _ in range(len(self.said))]
-        return Answer(self.step, sign, list(newest.values()), said, Used.now())
+        return WorkerStatus(self.step, sign, list(newest.values()), said, MemoryUse.now())
 
     def stop(self) -> None:
         """Ask the loop to end with a checkpoint."""
@@ -135,7 +135,7 @@ class Worker:
         """Write what every thread is doing into the file of this worker."""
         self.stacks.dump(f"after {self.done} updates, in {self.doing}")
 
-    def train(self, run_json: str, meeting: tuple[str, int], tracked: Tracked) -> "Result":
+    def train(self, run_json: str, meeting: tuple[str, int], tracked: TrackedRun) -> "TrainingResult":
         """Pretrain as rank `rank` of the group; the first worker keeps the metrics and exports the weights.
 
         BadInput where the disk of the run's folder is full, OutOfMemory where there is no memory, in words.
@@ -154,13 +154,13 @@ class Worker:
     def _where(self) -> str:
         return f"{self.doing} {self.done + 1}" if self.doing == STEP else self.doing
 
-    def _trained(self, run: Run, tracked: Tracked) -> "Result":
+    def _trained(self, run: Run, tracked: TrackedRun) -> "TrainingResult":
         self._report("importing DeepSpeed")
         from training.engines import DeepSpeedEngine, connect, mesh_of
         from training.formats import describe_model
         from training.loop import pretrain
 
-        steps = Steps(run, self.events.append)
+        steps = StepReporter(run, self.events.append)
         self._report(MEETING)
         connect(run.engine)
         self._report("building the net")
@@ -311,7 +311,7 @@ def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] =
 
 def finetune_one(
     folder: Path, corpus: Path, task: str, start: "Start", seed: int, budget: "Budget", count: Path | None = None
-) -> "Outcome":
+) -> "FinetuneResult":
     """One cell of the grid: fine-tune the weights of the run in `folder`, or random ones of the same shape.
 
     The steps that are done are kept in the file `count` for who looks on.
@@ -354,6 +354,6 @@ def made(task: str, corpus: Path, length: int, folder: Path) -> Any:
     from training.evaluation import reads
     from training.tasks import TASKS
 
-    store = Store.open(corpus, "test")
+    store = TokenStore.open(corpus, "test")
     vocab = reads(folder, Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]))
     return TASKS[task].make(store, vocab, length)

@@ -6,9 +6,14 @@ and of the literature to compare with. Nothing is built, and no
 torch is imported.
 """
 
-from orchestration.planning.costed import (
-    Costed,
-    Plan,
+from orchestration.planning.devices import DEVICES, Device, device_of
+from orchestration.planning.layout import ParallelLayout
+from orchestration.planning.memory import DeviceMemory, memory
+from orchestration.planning.overheads import CALIBRATED
+from orchestration.planning.published_runs import ComparedRun, compared
+from orchestration.planning.run_estimate import (
+    CostedLayout,
+    RunEstimate,
     brief_bytes,
     duration,
     plan,
@@ -17,29 +22,24 @@ from orchestration.planning.costed import (
     refuse_what_does_not_fit,
     what_would_fit,
 )
-from orchestration.planning.demand import Demand, demand_of
-from orchestration.planning.devices import DEVICES, Device, device_of
-from orchestration.planning.layout import Layout
-from orchestration.planning.measured import Retold, retold
-from orchestration.planning.memory import Memory, memory
-from orchestration.planning.overheads import CALIBRATED
-from orchestration.planning.published import Compared, compared
 from orchestration.planning.search import best, chosen, smallest
-from orchestration.planning.timing import Seconds, Sent, seconds, sent
+from orchestration.planning.timed_steps import TimedPrediction, retold
+from orchestration.planning.timing import CommunicationVolume, StepSeconds, seconds, sent
+from orchestration.planning.workload import Workload, demand_of
 
 __all__ = [
     "CALIBRATED",
     "DEVICES",
-    "Compared",
-    "Costed",
-    "Demand",
+    "CommunicationVolume",
+    "ComparedRun",
+    "CostedLayout",
     "Device",
-    "Layout",
-    "Memory",
-    "Plan",
-    "Retold",
-    "Seconds",
-    "Sent",
+    "DeviceMemory",
+    "ParallelLayout",
+    "RunEstimate",
+    "StepSeconds",
+    "TimedPrediction",
+    "Workload",
     "best",
     "brief_bytes",
     "chosen",

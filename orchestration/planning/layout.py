@@ -5,14 +5,14 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from orchestration.config import Cluster
-from training.specs import BUCKET, LIVE, PREFETCH, Machine
+from training.specs import BUCKET, LIVE, PREFETCH, EngineSettings
 
 Checkpointing = Literal["none", "selective", "full"]
 _SAMPLES = next(field.default for field in fields(Cluster) if field.name == "sample_prompts")
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParallelLayout:
     """Degrees of parallelism and what each device keeps (ZeRO: arXiv:1910.02054; tensor: arXiv:1909.08053; pipeline:
     arXiv:2104.04473). `data` x `tensor` x `pipeline` devices; `rows` of the batch go through a replica at once."""
 
@@ -61,7 +61,7 @@ class Layout:
 
     def describe(self) -> str:
         """
-        >>> Layout(data=8, tensor=8, zero=1, checkpointing="full").describe()
+        >>> ParallelLayout(data=8, tensor=8, zero=1, checkpointing="full").describe()
         '64 devices: data 8 x tensor 8, bf16, ZeRO 1, micro-batch 1, full checkpointing'
         """
         degrees = [f"data {self.data}"]
@@ -114,17 +114,17 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else '""' if value == "" else str(value)
 
 
-def near_partition(machine: Machine) -> int:
+def near_partition(machine: EngineSettings) -> int:
     """Workers that have all weights together, of ZeRO-3's second partition; 1: there is none."""
     return int(machine.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1))
 
 
-def layout_of(machine: Machine, workers: int, row_tokens: int, batch: int) -> Layout:
+def layout_of(machine: EngineSettings, workers: int, row_tokens: int, batch: int) -> ParallelLayout:
     """The layout that a cluster file says, for rows of so many tokens (Demand.row_tokens), `batch` of them."""
     tensor, sequence = machine.tensor_parallel_size, machine.sequence_parallel_size
     data = max(1, workers // machine.workers_per_row)
     further = machine.deepspeed.get("zero_optimization", {})
-    return Layout(
+    return ParallelLayout(
         data=data,
         tensor=tensor,
         pipeline=machine.pipeline_parallel_size,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
-from orchestration.planning.demand import Demand
-from orchestration.planning.layout import Layout
-from training.specs import LOGITS_AT_ONCE, Blocks
+from orchestration.planning.layout import ParallelLayout
+from orchestration.planning.workload import Workload
+from training.specs import LOGITS_AT_ONCE, BlockSpec
 
 AT_ONCE: Final = (
     500_000_000  # elements that are summed at once where there are no buckets (deepspeed/runtime/engine.py)
@@ -21,7 +21,7 @@ CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicat
 
 
 @dataclass(frozen=True)
-class Memory:
+class DeviceMemory:
     """Bytes of one device. The first five stay; of the rest there is what a pass needs, or the update."""
 
     weights: float
@@ -61,7 +61,7 @@ class Memory:
                 yield field.name, value
 
 
-def weights_of(demand: Demand, layout: Layout, stage: End = "first") -> float:
+def weights_of(demand: Workload, layout: ParallelLayout, stage: End = "first") -> float:
     """Weights of a device, before ZeRO: a stage's layers, a tensor group's share of each.
 
     With a pipeline the first stage has the tables as well, the last one the heads; of stages that have not as many
@@ -76,13 +76,13 @@ def weights_of(demand: Demand, layout: Layout, stage: End = "first") -> float:
     return weights.tables / layout.tensor + layers + whole
 
 
-def memory(demand: Demand, layout: Layout, length: int, *, cuda: bool = True) -> Memory:
+def memory(demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True) -> DeviceMemory:
     """What a device needs for rows of `length` tokens; of a pipeline one of the stage that needs most."""
     stages: tuple[End, ...] = ("first", "last") if layout.pipeline > 1 else ("first",)
     return max((memory_at(demand, layout, length, stage, cuda=cuda) for stage in stages), key=lambda one: one.peak)
 
 
-def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: bool = True) -> Memory:
+def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End, *, cuda: bool = True) -> DeviceMemory:
     """What a device of an end of a pipeline needs. A CPU is its own host: there nothing lies beside it."""
     weights, size, zero = weights_of(demand, layout, stage), layout.bytes_per_weight, layout.zero
     owned = weights / layout.replicas if zero else weights
@@ -112,7 +112,7 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
     else:
         states = {name: value - aside.get(name, 0.0) * (name in _disk(layout)) for name, value in states.items()}
         states["gradients"] += aside["copies"]
-    return Memory(
+    return DeviceMemory(
         **states,
         reserved=(bucket if zero == 3 else 0.0) + aside["buffers"] + (0.0 if cuda else aside["host_buffers"]),
         gathered=size * (min(weights - whole, layout.live) + ahead) if zero == 3 else 0.0,
@@ -131,7 +131,7 @@ def memory_at(demand: Demand, layout: Layout, length: int, stage: End, *, cuda: 
     )
 
 
-def moments(demand: Demand, layout: Layout, length: int, stage: End = "first") -> float:
+def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = "first") -> float:
     """Numbers that the optimiser of a worker keeps; those of rows and columns are whole on each (arXiv:1804.04235).
 
     Linears of heads and tables of positions count as if they were never factored: a little too much.
@@ -150,7 +150,7 @@ def moments(demand: Demand, layout: Layout, length: int, stage: End = "first") -
     return kept / (layout.replicas if layout.zero else 1) + (lines if optim.factored_from else 0.0)
 
 
-def _linears(demand: Demand, layout: Layout, length: int) -> Iterator[tuple[float, tuple[int, int]]]:
+def _linears(demand: Workload, layout: ParallelLayout, length: int) -> Iterator[tuple[float, tuple[int, int]]]:
     """Rows and columns of each linear of the layers, whole, and how many of it a stage of a pipeline has: fewer than
     are passed through where layers share them."""
     parts = demand.weights.layers
@@ -160,13 +160,13 @@ def _linears(demand: Demand, layout: Layout, length: int) -> Iterator[tuple[floa
             yield stack.number * copies / layout.pipeline, shape
 
 
-def _disk(layout: Layout) -> tuple[str, ...]:
+def _disk(layout: ParallelLayout) -> tuple[str, ...]:
     """States that lie on a local disk."""
     of_optimiser = ("master", "optimiser") if layout.offload and layout.optimiser_on_disk else ()
     return of_optimiser + (("weights",) if layout.offload_parameters and layout.parameters_on_disk else ())
 
 
-def _gradients(demand: Demand, layout: Layout, weights: float) -> float:
+def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> float:
     """Bytes of gradients between two micro-batches, of the worker that has most.
 
     In float32 stage 2 keeps those of a tensor whole on each worker that has a part of it: of the token table, which is
@@ -182,7 +182,7 @@ def _gradients(demand: Demand, layout: Layout, weights: float) -> float:
     return 4 * weights + (layout.bytes_per_weight * weights if layout.sums_in_place else 0.0)
 
 
-def _buckets(layout: Layout, weights: float) -> tuple[float, float]:
+def _buckets(layout: ParallelLayout, weights: float) -> tuple[float, float]:
     """Bytes of the buffers that gradients are collected in, and of the copies that are made of one to sum it.
 
     Stage 1 collects float32, stage 2 what the weights are in, stage 3 what is summed. Stages 1 and 2 flatten what is in
@@ -198,7 +198,7 @@ def _buckets(layout: Layout, weights: float) -> tuple[float, float]:
     return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
 
 
-def table_copies(demand: Demand, layout: Layout) -> float:
+def table_copies(demand: Workload, layout: ParallelLayout) -> float:
     """Bytes of the token table's gradient at the end of a backward pass, where it is longer than a bucket: from both
     sides of the net, and cast and put in the order of the workers to be summed."""
     table = demand.weights.tables / layout.tensor
@@ -209,7 +209,7 @@ def table_copies(demand: Demand, layout: Layout) -> float:
     return table * (2 * size + cast + (summed if layout.zero == 3 and layout.replicas > 1 else 0))
 
 
-def _update(layout: Layout, weights: float, owned: float) -> float:
+def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
     """Bytes that an update takes for a moment: gradients flattened to be summed, or in one piece, and Adam's terms."""
     if layout.zero == 0 or layout.sums_in_place:
         return 4 * min(weights, AT_ONCE)
@@ -218,7 +218,7 @@ def _update(layout: Layout, weights: float, owned: float) -> float:
     return {1: 4 * weights, 2: 6 * owned, 3: 4 * owned}[layout.zero]
 
 
-def _offloaded(layout: Layout, states: dict[str, float], owned: float, largest: float) -> dict[str, float]:
+def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, largest: float) -> dict[str, float]:
     """Bytes in the host's memory, by what they are of the device's states, or are beside them: `copies` of gradients in
     float32, and `host_buffers`. `buffers` are the device's own.
 
@@ -238,7 +238,7 @@ def _offloaded(layout: Layout, states: dict[str, float], owned: float, largest: 
     return aside
 
 
-def persistent(demand: Demand, layout: Layout, length: int) -> float:
+def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
     """Weights in tensors that stay whole on ZeRO-3: biases and norms, and linears of small nets.
 
     Of the layers alone, by the sizes of a block's linears; what is no linear is in tensors of a width.
@@ -260,7 +260,7 @@ def persistent(demand: Demand, layout: Layout, length: int) -> float:
 
 
 def activations(
-    demand: Demand, layout: Layout, length: int, stage: End = "first", *, cuda: bool
+    demand: Workload, layout: ParallelLayout, length: int, stage: End = "first", *, cuda: bool
 ) -> tuple[float, float]:
     """Bytes that a forward pass keeps, and those that the backward pass of a block needs beside them.
 
@@ -287,7 +287,7 @@ def activations(
     return total + embedded * at_once, passing
 
 
-def kept_by_block(stack: Blocks, layout: Layout, *, cuda: bool) -> float:
+def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> float:
     """Bytes of activations that one block keeps for its backward pass (measured by torch's saved tensors).
 
     On a CPU a dropped-out tensor keeps a mask of its own precision, and dropout of attention weights three matrices of
@@ -313,7 +313,7 @@ def kept_by_block(stack: Blocks, layout: Layout, *, cuda: bool) -> float:
     return of_width + split / layout.tensor
 
 
-def logits(demand: Demand, layout: Layout, length: int) -> tuple[float, float, float]:
+def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float, float, float]:
     """Bytes that the heads keep: of each target its features and their gradient, and where tokens are named a gradient
     of the table in float32; those of the logits that are there at once, a slice or all; and copies of the gradient of
     the table on its way back: times the gradient of the loss, and in the precision of the table."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, get_args
 
-from orchestration.planning.demand import Demand
 from orchestration.planning.devices import Device
-from orchestration.planning.layout import Checkpointing, Layout
-from orchestration.planning.memory import Memory, memory
-from orchestration.planning.timing import Seconds, Sent, seconds, sent
+from orchestration.planning.layout import Checkpointing, ParallelLayout
+from orchestration.planning.memory import DeviceMemory, memory
+from orchestration.planning.timing import CommunicationVolume, StepSeconds, seconds, sent
+from orchestration.planning.workload import Workload
 from training.specs import Phase
 
 FILLED: Final = 0.95  # share of a device's memory that a plan may fill
@@ -19,14 +19,14 @@ MOST_ROWS_PIPED: Final = 3  # with a pipeline up to 8
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayoutCandidate:
     """A layout with what it needs and how long it takes."""
 
-    layout: Layout  # with the rows of the phase that needs most memory
-    memory: Memory  # in that phase
-    seconds: tuple[Seconds, ...]  # of a step in each phase
+    layout: ParallelLayout  # with the rows of the phase that needs most memory
+    memory: DeviceMemory  # in that phase
+    seconds: tuple[StepSeconds, ...]  # of a step in each phase
     steps: tuple[int, ...]
-    sent: tuple[Sent, ...]  # by each device in a step of each phase
+    sent: tuple[CommunicationVolume, ...]  # by each device in a step of each phase
 
     @property
     def total_s(self) -> float:
@@ -34,12 +34,12 @@ class Choice:
         return sum(one.total * steps for one, steps in zip(self.seconds, self.steps, strict=True))
 
 
-def chosen(demand: Demand, layout: Layout, device: Device) -> Choice:
+def chosen(demand: Workload, layout: ParallelLayout, device: Device) -> LayoutCandidate:
     """A layout, costed, in all phases."""
     phases = demand.recipe.phases
     largest, needed = needs(demand, layout, cuda=device.kind != "cpu")
     each = [(in_phase(layout, demand, phase), phase.seq_length, phase.global_batch_size) for phase in phases]
-    return Choice(
+    return LayoutCandidate(
         largest,
         needed,
         tuple(seconds(demand, one, device, length, batch) for one, length, batch in each),
@@ -48,7 +48,7 @@ def chosen(demand: Demand, layout: Layout, device: Device) -> Choice:
     )
 
 
-def needs(demand: Demand, layout: Layout, *, cuda: bool) -> tuple[Layout, Memory]:
+def needs(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tuple[ParallelLayout, DeviceMemory]:
     """What a layout needs in the phase that needs most, and the layout with the rows of that phase."""
     shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
     each = [(in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
@@ -56,22 +56,22 @@ def needs(demand: Demand, layout: Layout, *, cuda: bool) -> tuple[Layout, Memory
     return max(found, key=lambda one: one[1].peak)
 
 
-def in_phase(layout: Layout, demand: Demand, phase: Phase) -> Layout:
+def in_phase(layout: ParallelLayout, demand: Workload, phase: Phase) -> ParallelLayout:
     """The same with as many rows of a phase as the tokens of a micro-batch hold."""
     tokens = layout.micro_tokens or layout.rows * demand.row_tokens(demand.longest.seq_length)
     return replace(layout, micro_tokens=tokens, rows=demand.micro_rows(tokens, phase, layout.data))
 
 
-def filled(needed: Memory, device: Device) -> float:
+def filled(needed: DeviceMemory, device: Device) -> float:
     """Share of a device's memory, or of its host's where that is fuller."""
     return max(needed.peak / device.memory, needed.host / device.host if needed.host else 0.0)
 
 
-def fits(needed: Memory, device: Device) -> bool:
+def fits(needed: DeviceMemory, device: Device) -> bool:
     return filled(needed, device) <= FILLED
 
 
-def legal(layout: Layout, demand: Demand) -> str:
+def legal(layout: ParallelLayout, demand: Workload) -> str:
     """Why a layout cannot be, in words; "" where it can."""
     trunk, batch = demand.recipe.model, min(phase.global_batch_size for phase in demand.recipe.phases)
     if layout.tensor > 1:
@@ -93,7 +93,7 @@ def legal(layout: Layout, demand: Demand) -> str:
     return ""
 
 
-def layouts(demand: Demand, device: Device, devices: int, like: Layout) -> Iterator[Layout]:
+def layouts(demand: Workload, device: Device, devices: int, like: ParallelLayout) -> Iterator[ParallelLayout]:
     """Those that are worth a look, on so many devices at most, in the precision and with the buffers of `like`.
 
     Stages are alike: as many as divide the layers, with ZeRO 1 and small micro-batches, which leave them less time to
@@ -114,7 +114,7 @@ def layouts(demand: Demand, device: Device, devices: int, like: Layout) -> Itera
         zeros, offloads = ((1,), (False,)) if piped else ((1, 2, 3), (False, True) if gpu else (False,))
         sizes = list(_micro_tokens(demand, data, MOST_ROWS_PIPED if piped else MOST_ROWS))
         for zero, checkpointing, tokens, offload in product(zeros, get_args(Checkpointing), sizes, offloads):
-            yield Layout(
+            yield ParallelLayout(
                 data=data,
                 tensor=tensor,
                 pipeline=pipeline,
@@ -136,7 +136,7 @@ def _is_gpu(device: Device) -> bool:
     return device.kind != "cpu"
 
 
-def _micro_tokens(demand: Demand, replicas: int, most: int) -> Iterator[int]:
+def _micro_tokens(demand: Workload, replicas: int, most: int) -> Iterator[int]:
     """Tokens of one of the longest rows, of two, four and so on, until a replica's share of each batch is at once."""
     one = demand.row_tokens(demand.longest.seq_length)
     whole = max(
@@ -148,14 +148,18 @@ def _micro_tokens(demand: Demand, replicas: int, most: int) -> Iterator[int]:
             return
 
 
-def best(demand: Demand, device: Device, devices: int, *, count: int = 4, like: Layout | None = None) -> list[Choice]:
+def best(
+    demand: Workload, device: Device, devices: int, *, count: int = 4, like: ParallelLayout | None = None
+) -> list[LayoutCandidate]:
     """The fastest that fit, the best first, one for each combination of degrees and stage; [] where none fits.
 
     Precision and buffers are those of `like`; without it those of a layout that says nothing. What is recomputed
     without need is left out.
     """
-    found: dict[tuple[int, int, int, str, bool], Choice] = {}
-    for layout in layouts(demand, device, devices, like or Layout(precision="bf16" if _is_gpu(device) else "fp32")):
+    found: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
+    for layout in layouts(
+        demand, device, devices, like or ParallelLayout(precision="bf16" if _is_gpu(device) else "fp32")
+    ):
         if legal(layout, demand) or not fits(needs(demand, layout, cuda=_is_gpu(device))[1], device):
             continue
         choice = chosen(demand, layout, device)
@@ -166,7 +170,7 @@ def best(demand: Demand, device: Device, devices: int, *, count: int = 4, like: 
     return [one for one in ordered if not _is_in_vain(one, found)][:count]
 
 
-def _is_in_vain(choice: Choice, found: dict[tuple[int, int, int, str, bool], Choice]) -> bool:
+def _is_in_vain(choice: LayoutCandidate, found: dict[tuple[int, int, int, str, bool], LayoutCandidate]) -> bool:
     """Whether it recomputes the scores of attention where kernels keep none: no other memory and time than without."""
     layout = choice.layout
     if layout.checkpointing != "selective":
@@ -176,8 +180,8 @@ def _is_in_vain(choice: Choice, found: dict[tuple[int, int, int, str, bool], Cho
 
 
 def smallest(
-    demand: Demand, device_for: Callable[[int], Device], *, most: int = 1 << 16, like: Layout | None = None
-) -> Choice | None:
+    demand: Workload, device_for: Callable[[int], Device], *, most: int = 1 << 16, like: ParallelLayout | None = None
+) -> LayoutCandidate | None:
     """The best layout on the fewest devices (a power of two) on which any fits; None where none does. `device_for` says
     what each of so many devices is: cores of one machine share its memory."""
     devices = 1

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
-from orchestration.planning.demand import Demand
 from orchestration.planning.devices import Device
-from orchestration.planning.layout import Layout
+from orchestration.planning.layout import ParallelLayout
 from orchestration.planning.memory import persistent, weights_of
 from orchestration.planning.overheads import TENSORS, Overheads, ours
-from training.specs import LOGITS_AT_ONCE, Blocks
+from orchestration.planning.workload import Workload
+from training.specs import LOGITS_AT_ONCE, BlockSpec
 
 # Elements that go through memory for each element of a block's state, forward and backward: the norms, residuals and
 # dropouts, and bias, activation and their gradients; as many operations, unfused, read and write them
@@ -31,7 +31,7 @@ DISK: Final = 5e9  # bytes/s, one way, of the local disks of a node, for all of 
 
 
 @dataclass(frozen=True)
-class Seconds:
+class StepSeconds:
     """Of one step."""
 
     products: float  # matrix products of the model
@@ -60,7 +60,7 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Sent:
+class CommunicationVolume:
     """Bytes that a device sends in one step, by what they are."""
 
     reducing: float = 0.0  # gradients
@@ -81,7 +81,7 @@ class Sent:
                 yield field.name, value
 
 
-def sent(demand: Demand, layout: Layout, length: int, batch: int) -> Sent:
+def sent(demand: Workload, layout: ParallelLayout, length: int, batch: int) -> CommunicationVolume:
     """Of a step of `batch` rows of `length` tokens, as DeepSpeed sends it; of a pipeline by a stage in the middle.
 
     Stages 0 and 1 sum gradients once a step, 2 and 3 after each micro-batch; all but stage 3, which scatters sums, give
@@ -103,7 +103,7 @@ def sent(demand: Demand, layout: Layout, length: int, batch: int) -> Sent:
         # four exchanges forward, of queries, keys, values and results, and four backward (arXiv:2309.14509, 3)
         of_heads = stack.tokens * stack.heads_width / layout.tensor * size * stack.attentions * 4 * (2 + 3 * again)
         exchanged += share * (layout.sequence - 1) / layout.sequence * of_heads
-    return Sent(
+    return CommunicationVolume(
         reducing={0: 2, 1: 2, 2: 2 * micro, 3: micro}[layout.zero] * reduced,
         gathering=passes * micro * part * size * (weights - whole) if layout.zero == 3 else 0.0,
         spreading=part * size * whole if layout.zero == 3 else spread if layout.zero else 0.0,
@@ -113,7 +113,7 @@ def sent(demand: Demand, layout: Layout, length: int, batch: int) -> Sent:
     )
 
 
-def _passed(demand: Demand, layout: Layout, tokens: float) -> float:
+def _passed(demand: Workload, layout: ParallelLayout, tokens: float) -> float:
     """Bytes that a stage of a pipeline sends for so many tokens: states go down, gradients up, the token table to the
     last stage, and its gradient in float32 back."""
     if layout.pipeline == 1:
@@ -123,23 +123,23 @@ def _passed(demand: Demand, layout: Layout, tokens: float) -> float:
     return 2 * tokens * demand.recipe.model.hidden_size * size + tables
 
 
-def _again(layout: Layout) -> float:
+def _again(layout: ParallelLayout) -> float:
     """The share of a step's products that activation checkpointing does a second time."""
     return {"none": 0.0, "selective": 0.0, "full": 1.0}[layout.checkpointing] / (1 + BACK)
 
 
-def share_of_stage(demand: Demand, layout: Layout) -> float:
+def share_of_stage(demand: Workload, layout: ParallelLayout) -> float:
     """Of the layers, of the stage of a pipeline that has most."""
     layers = demand.recipe.model.num_hidden_layers
     return -(-layers // layout.pipeline) / layers
 
 
-def _share(stack: Blocks, demand: Demand, layout: Layout) -> float:
+def _share(stack: BlockSpec, demand: Workload, layout: ParallelLayout) -> float:
     """Blocks of that stage; those that do not learn have no backward pass."""
     return stack.number * share_of_stage(demand, layout) * (1.0 if stack.backward else 1 / (1 + BACK))
 
 
-def micro_batches(layout: Layout, batch: int) -> int:
+def micro_batches(layout: ParallelLayout, batch: int) -> int:
     """Of each worker in a step."""
     return max(1, -(-batch // (layout.data * layout.rows)))
 
@@ -153,8 +153,8 @@ def ring(device: Device, members: int, adjacent: int) -> float:
 
 
 def seconds(
-    demand: Demand,
-    layout: Layout,
+    demand: Workload,
+    layout: ParallelLayout,
     device: Device,
     length: int,
     batch: int,
@@ -162,7 +162,7 @@ def seconds(
     scores_in_memory: bool = False,
     code: Overheads | None = None,
     filled: float = 0.0,
-) -> Seconds:
+) -> StepSeconds:
     """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel; `code`: what
     it costs beside the roofline, Sesame's unless given; `filled`: the share of rows that is no padding, where that is
     known: 0 are full rows that count as if they had to be spread."""
@@ -212,7 +212,7 @@ def seconds(
         update += 2 * 4 * (1 + demand.recipe.optimizer.states) * owned / disk
     if layout.parameters_on_disk:
         update += size * owned / disk
-    return Seconds(
+    return StepSeconds(
         products=products * micro,
         attention=attention * micro,
         recomputed=one * again * micro,
@@ -229,21 +229,23 @@ def seconds(
     )
 
 
-def _attention(stacks: Sequence[Blocks], layout: Layout, device: Device, code: Overheads) -> float:
+def _attention(stacks: Sequence[BlockSpec], layout: ParallelLayout, device: Device, code: Overheads) -> float:
     """FLOP/s of the products of queries, keys and values."""
     dropped = any(stack.attention_dropout or stack.scores for stack in stacks)
     reach = code.attention_dropped if dropped else code.attention
     return device.peak(layout.precision) * (reach if reach and layout.mixed else device.reach)
 
 
-def _spread(stack: Blocks, demand: Demand, code: Overheads) -> float:
+def _spread(stack: BlockSpec, demand: Workload, code: Overheads) -> float:
     """Elements that go through memory to spread the tokens of one block to rectangles and back: where rows are not
     full, as those of a running text are, and no kernel takes them as they are."""
     is_full = demand.recipe.model.attention_mask == "causal"
     return 0.0 if is_full or not stack.attention_dropout else code.spreading * stack.tokens * stack.width
 
 
-def _heads(demand: Demand, layout: Layout, rows: float, length: int, device: Device, code: Overheads) -> float:
+def _heads(
+    demand: Workload, layout: ParallelLayout, rows: float, length: int, device: Device, code: Overheads
+) -> float:
     """Seconds that the heads of a micro-batch take beside their products: logits through memory, the token table for
     each slice of them, and what starts a slice."""
     trunk, work, speed, total = demand.recipe.model, demand.work(rows, length), device.bandwidth * MEMORY_REACH, 0.0
@@ -258,7 +260,7 @@ def _heads(demand: Demand, layout: Layout, rows: float, length: int, device: Dev
     return total
 
 
-def _traffic(stack: Blocks, layout: Layout, scores_in_memory: bool) -> float:
+def _traffic(stack: BlockSpec, layout: ParallelLayout, scores_in_memory: bool) -> float:
     """Bytes that one block reads and writes in memory, its matrix products aside, forward and backward."""
     size = layout.bytes_per_weight
     elements = stack.tokens * (OF_WIDTH * stack.width + OF_INNER * stack.inner / layout.tensor)

@@ -7,9 +7,9 @@ page of a run, data_card/ that of a corpus.
 from orchestration.reports.describe import brief, losses
 from orchestration.reports.diff import abstract
 from orchestration.reports.family import Node, net, row, training_flops
-from orchestration.reports.kept_scores import FILE as SCORE_FILE
-from orchestration.reports.kept_scores import MARK as SCORE_MARK
-from orchestration.reports.kept_scores import WHOLE, finished, kept, ordered, series, whole
+from orchestration.reports.saved_scores import FILE as SCORE_FILE
+from orchestration.reports.saved_scores import MARK as SCORE_MARK
+from orchestration.reports.saved_scores import WHOLE, finished, kept, ordered, series, whole
 from orchestration.reports.score_table import (
     GUESSES,
     ROWS,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from orchestration.config import Recipe, flat
 from orchestration.reports import describe
-from training.optim import cycles
+from training.optimizers import cycles
 
 # What the sentences below cover by themselves; of a part they cover what its own words depend on (_in_words).
 COVERED: Final = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestration.config import Recipe
 from orchestration.planning import demand_of
 from orchestration.reports import describe
-from preprocessing.vocab import table_rows
+from preprocessing.tokenization import table_rows
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most questions do not need it
     from torch import nn

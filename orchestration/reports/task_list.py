@@ -8,9 +8,9 @@ from typing import Any
 
 from preprocessing.errors import BadInput
 from training.files import named
-from training.tasks import AtHand, TaskFile, at_hand
+from training.tasks import SplitAvailability, TaskFile, at_hand
 
-Found = Mapping[str, Mapping[str, AtHand]]
+Found = Mapping[str, Mapping[str, SplitAvailability]]
 """By task and split."""
 
 
@@ -38,7 +38,7 @@ def tasks_as_values(tasks: Sequence[TaskFile], found: Found) -> dict[str, Any]:
     return {task.name: _values(task, found.get(task.name)) for task in tasks}
 
 
-def _values(task: TaskFile, found: Mapping[str, AtHand] | None) -> dict[str, Any]:
+def _values(task: TaskFile, found: Mapping[str, SplitAvailability] | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         "description": task.description,
         "kind": task.task.kind,

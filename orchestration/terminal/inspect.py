@@ -11,8 +11,8 @@ from rich.text import Text
 from orchestration.reports.data_card import attention_mask, text_of
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Batch
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from training.data import open_loader
 from training.run import Run
 
@@ -20,7 +20,7 @@ PREDICTED, LABEL, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
 
 
 @dataclass(frozen=True)
-class Sample:
+class DecodedExample:
     """A row as the model gets it: its tokens, and the label at each position that is predicted ("" elsewhere)."""
 
     step: int
@@ -48,13 +48,13 @@ class Sample:
         return kept | {name: value for name, value in more.items() if value is not None}
 
 
-def samples(run: Run, step: int, num_rows: int) -> list[Sample]:
+def samples(run: Run, step: int, num_rows: int) -> list[DecodedExample]:
     """The first rows of the batch of `step`: the very arrays that the workers get, however many they are."""
     if not 0 <= step < run.steps:
         raise BadInput(f"--step is {step}, this run has the steps 0 to {run.steps - 1}")
     machine = replace(run.engine, padding="unpadded", dataloader_num_workers=0)
     loader = open_loader(replace(run, engine=machine), rank=0, world=1)
-    vocab = Vocab.load(Store.open(run.corpus, "train", verify=False).vocab_dir)
+    vocab = Vocab.load(TokenStore.open(run.corpus, "train", verify=False).vocab_dir)
     rows = (row for batch in loader.at(step) for row in _rows(batch))
     causal = run.model.attention_mask == "causal"
     found = [_sample(step, number, row, vocab, causal) for number, row in zip(range(num_rows), rows, strict=False)]
@@ -78,9 +78,9 @@ def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
         yield row | {"targets": target_T[here]}
 
 
-def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> Sample:
+def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> DecodedExample:
     ids, targets = row["input_ids"].tolist(), row["targets"].tolist()
-    return Sample(
+    return DecodedExample(
         step=step,
         number=number,
         tokens=[vocab.piece(token) for token in ids],
@@ -104,12 +104,12 @@ def _label(row: dict[str, Any]) -> int | None:
     return None if label == IGNORE else label
 
 
-def shown(found: list[Sample]) -> Group:
+def shown(found: list[DecodedExample]) -> Group:
     """The samples as text; a predicted token is followed by its label, the tokens of a causal row are its labels."""
     return Group(*(_shown(sample) for sample in found))
 
 
-def _shown(sample: Sample) -> Text:
+def _shown(sample: DecodedExample) -> Text:
     predicted = sum(label != "" for label in sample.labels)
     head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {predicted} predicted"
     pair = f"pair label {sample.pair_label}: {sample.pair_label_means}" if sample.pair_label_means else ""

@@ -17,7 +17,7 @@ from preprocessing.credentials import HIDDEN, LOGIN
 from preprocessing.finite import finite
 
 if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
-    from orchestration.jobs import Stage
+    from orchestration.jobs import JobStage
 
 LONGEST: Final = 4_000  # characters of a line of an error
 PIPE_WIDTH = 140  # columns, where stdout is not a terminal
@@ -27,7 +27,7 @@ BEGAN_S: ContextVar[float] = ContextVar("BEGAN_S")  # when the command began, by
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a command has to say: to a person, to a program (`--json`), and which commands come next."""
 
     shown: tuple[RenderableType, ...]
@@ -36,7 +36,7 @@ class Answer:
     exit_code: int = 0
 
 
-def print_answer(answer: Answer, as_json: bool) -> int:
+def print_answer(answer: CommandResult, as_json: bool) -> int:
     """Print an answer, as one JSON document or for people; its exit code."""
     if as_json:
         print(json.dumps(finite({**answer.data, "next": answer.next}), indent=1, default=str), flush=True)
@@ -65,17 +65,19 @@ def waiting(what: str) -> Iterator[threading.Thread]:
         timer.cancel()
 
 
-def announce(stages: Sequence["Stage"], recognised: Iterable[str] = ()) -> None:
+def announce(stages: Sequence["JobStage"], recognised: Iterable[str] = ()) -> None:
     """Before the work: what was recognised in the text, what is done and skipped, what differs."""
     for line in (*recognised, *(line for stage in stages for line in stage.said())):
         print(line, file=sys.stderr)
 
 
-def planned(stages: Sequence["Stage"], command: str) -> Answer:
+def planned(stages: Sequence["JobStage"], command: str) -> CommandResult:
     """The answer of a dry run."""
     due = [stage.name for stage in stages if stage.state != "done"]
     values = {stage.name: {"folder": str(stage.folder), "state": stage.state} for stage in stages}
-    return Answer((Text(f"would do: {', '.join(due) or 'nothing, all is done'}"),), {"stages": values}, (command,))
+    return CommandResult(
+        (Text(f"would do: {', '.join(due) or 'nothing, all is done'}"),), {"stages": values}, (command,)
+    )
 
 
 def refuse(message: str, exit_code: int) -> int:

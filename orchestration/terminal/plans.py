@@ -6,7 +6,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestration.planning import CALIBRATED, Compared, Costed, Plan, Retold, brief_bytes, duration
+from orchestration.planning import (
+    CALIBRATED,
+    ComparedRun,
+    CostedLayout,
+    RunEstimate,
+    TimedPrediction,
+    brief_bytes,
+    duration,
+)
 
 WORDS = {  # of what time goes to
     "products": "matrix products",
@@ -35,7 +43,7 @@ SENT = {  # what is sent
 }
 
 
-def shown(plan: Plan) -> Group:
+def shown(plan: RunEstimate) -> Group:
     """All of it."""
     own, demand = plan.own, plan.demand
     head = [
@@ -62,7 +70,7 @@ def shown(plan: Plan) -> Group:
     return Group(*parts)
 
 
-def published(runs: Sequence[Compared]) -> Group:
+def published(runs: Sequence[ComparedRun]) -> Group:
     """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted; below that the source
     of each, and what makes it differ."""
     table = Table(box=None, pad_edge=False)
@@ -95,7 +103,7 @@ def published(runs: Sequence[Compared]) -> Group:
     return Group(table, Text(), about, *lines)
 
 
-def measured(runs: Sequence[Retold]) -> Group:
+def measured(runs: Sequence[TimedPrediction]) -> Group:
     """Steps of Sesame that were timed, beside the plan."""
     table = Table(box=None, pad_edge=False)
     for name in ("Sesame's own steps", "parameters", "rows", "measured", "planned", "ratio", "GiB", "planned", "ratio"):
@@ -108,7 +116,7 @@ def measured(runs: Sequence[Retold]) -> Group:
     return Group(table, Text(f"Overheads of Sesame's code: {CALIBRATED.partition(' (')[0]}."), Text())
 
 
-def _memory(plan: Plan) -> Table:
+def _memory(plan: RunEstimate) -> Table:
     own = plan.own
     table = Table(title="memory of a device", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
@@ -126,7 +134,7 @@ def _memory(plan: Plan) -> Table:
     return table
 
 
-def _sent(own: Costed) -> Table:
+def _sent(own: CostedLayout) -> Table:
     """Bytes by what they are, in the phases' steps."""
     table = Table(title="sent by a device in a step", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
@@ -139,7 +147,7 @@ def _sent(own: Costed) -> Table:
     return table
 
 
-def _time(own: Costed) -> Table:
+def _time(own: CostedLayout) -> Table:
     table = Table(title="time", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     table.add_column("", justify="right")
@@ -154,7 +162,7 @@ def _time(own: Costed) -> Table:
     return table
 
 
-def _layouts(title: str, found: tuple[Costed, ...]) -> Table:
+def _layouts(title: str, found: tuple[CostedLayout, ...]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("layout", "memory", "MFU", "time", "cost"):
         table.add_column(name, justify="left" if name == "layout" else "right")

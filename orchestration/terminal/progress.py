@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
 from orchestration.progress import Report, ignore
-from orchestration.terminal.stage import Stage, fitted
+from orchestration.terminal.stage import StageProgress, fitted
 
 Mode = Literal["auto", "rich", "plain", "none"]
 
@@ -41,9 +41,9 @@ def shown(mode: Mode = "auto") -> Iterator[Report]:
         yield ignore
     elif mode == "rich" or (mode == "auto" and sys.stderr.isatty() and not is_plain()):
         with _bars(Console(stderr=True)) as drawn, _log_above():
-            yield from _closed_after(Bars(drawn))
+            yield from _closed_after(BarProgress(drawn))
     else:
-        yield from _closed_after(Lines())
+        yield from _closed_after(LineProgress())
 
 
 def is_plain() -> bool:
@@ -51,7 +51,7 @@ def is_plain() -> bool:
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
 
 
-def _closed_after(sink: "Bars | Lines") -> Iterator[Report]:
+def _closed_after(sink: "BarProgress | LineProgress") -> Iterator[Report]:
     """The sink, closed when whoever reports is done: the last stage then is too, unless there was an error."""
     try:
         yield sink
@@ -77,12 +77,12 @@ def _log_above() -> Iterator[None]:
                 handler.setStream(stream)
 
 
-class Bars:
+class BarProgress:
     """The bar of the stage that runs; a line for each that has ended stands above it."""
 
     def __init__(self, drawn: Progress) -> None:
         self.drawn = drawn
-        self.stage: Stage | None = None
+        self.stage: StageProgress | None = None
         self.lock = threading.Lock()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Bars:
             name = str(event["stage"])
             if self.stage is None or name != self.stage.name:
                 self._end()
-                self.stage = Stage(name)
+                self.stage = StageProgress(name)
                 self.task = self.drawn.add_task(name, total=None, stage=self.stage)
             self.stage(event)
             self.drawn.update(self.task, completed=event.get("done") or 0, total=event.get("total"))
@@ -116,7 +116,7 @@ class _OfStage(Progress):
 
     def get_renderables(self) -> Iterator[RenderableType]:
         for task in self.tasks:
-            stage: Stage = task.fields["stage"]
+            stage: StageProgress = task.fields["stage"]
             numbers = fitted(stage.figures, self.console.width - 4)
             below = [Text(f"    {numbers}", "cyan", no_wrap=True)] if numbers else []
             yield Group(self.make_tasks_table([task]), *below)
@@ -126,7 +126,7 @@ class _Times(TextColumn):
     """How long a stage has run, and what time is left."""
 
     def render(self, task: Task) -> Text:
-        stage: Stage = task.fields["stage"]
+        stage: StageProgress = task.fields["stage"]
         return Text("  ".join(filter(None, (stage.elapsed, stage.left))), "progress.remaining")
 
 
@@ -142,11 +142,11 @@ def _bars(console: Console) -> Progress:
     return _OfStage(*columns, console=console, refresh_per_second=4, transient=True)
 
 
-class Lines:
+class LineProgress:
     """A line when a stage begins, every ten seconds while it runs, and at its end: for log files and pipes."""
 
     def __init__(self) -> None:
-        self.stage: Stage | None = None
+        self.stage: StageProgress | None = None
         self.said_s = 0.0
         self.lock, self.closed = threading.Lock(), threading.Event()
         self.clock = threading.Thread(target=self._say_again, name="progress", daemon=True)
@@ -157,7 +157,7 @@ class Lines:
             is_new = self.stage is None or event["stage"] != self.stage.name
             if is_new:
                 self._end()
-                self.stage = Stage(str(event["stage"]))
+                self.stage = StageProgress(str(event["stage"]))
             assert self.stage is not None
             self.stage(event)
             if is_new:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestration.progress import Pace, Rates
+from orchestration.progress import CorpusRates, Pace
 
 Figures = list[tuple[str, str]]
 """Words by the name of what they say."""
@@ -24,13 +24,13 @@ NO_FIGURES = ("stage", "done", "total", "left_s")
 LEFT_OUT = ("now", "loss", "bytes_per_s", "steps_per_s", "mfu")  # these first, where a line is too long
 
 
-class Stage:
+class StageProgress:
     """One stage: its last event, since when it runs and how fast."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.began_s = time.monotonic()
-        self.pace, self.rates = Pace(name), Rates()
+        self.pace, self.rates = Pace(name), CorpusRates()
         self.event: Mapping[str, Any] = {}
 
     def __call__(self, event: Mapping[str, Any]) -> None:
@@ -93,10 +93,10 @@ def figures(event: Mapping[str, Any]) -> Figures:
     return [(key, SAID.get(key, f"{key} {{}}").format(_number(key, value))) for key, value in named.items()]
 
 
-def amounts(event: Mapping[str, Any], rates: Rates) -> Figures:
+def amounts(event: Mapping[str, Any], rates: CorpusRates) -> Figures:
     """What a corpus has by now and how fast it grows, in words.
 
-    >>> amounts({"documents": 1200, "bytes": 5_400_000, "tokens": 90_000}, Rates(1_250_000.0, 31_000.0, 65.0))
+    >>> amounts({"documents": 1200, "bytes": 5_400_000, "tokens": 90_000}, CorpusRates(1_250_000.0, 31_000.0, 65.0))
     [('documents', '1,200 documents'), ('bytes', '5.4 MB'), ('bytes_per_s', '1.2 MB/s'), ('tokens_per_s', '31K tok/s')]
     """
     said = [("documents", f"{brief(event['documents'])} documents"), ("bytes", _size(event["bytes"]))]

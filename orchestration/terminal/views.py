@@ -11,16 +11,16 @@ from rich.text import Text
 from rich.tree import Tree
 
 from orchestration import reports
-from orchestration.config import Part, Recipe
+from orchestration.config import KeyGroup, Recipe
 from orchestration.reports import Node
-from orchestration.reports.ablations import Table as Comparison
-from orchestration.terminal.doctor import Finding
+from orchestration.reports.ablations import Ablation as Comparison
+from orchestration.terminal.doctor import HealthCheck
 from preprocessing.manifest import Manifest
-from training.optim import cycles
-from training.tasks import AtHand, TaskFile, TaskScore
+from training.optimizers import cycles
+from training.tasks import SplitAvailability, TaskFile, TaskScore
 
 if TYPE_CHECKING:
-    from orchestration.launch import Submitted
+    from orchestration.launch import SubmittedJob
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
 SPLITS = ("train", "dev", "test")
@@ -145,7 +145,7 @@ def card(manifest: Manifest) -> Group:
     return Group(splits, drops)
 
 
-def findings(found: Iterable[Finding]) -> Table:
+def findings(found: Iterable[HealthCheck]) -> Table:
     """What the doctor saw, with remedies."""
     table = _table("", "looked at", "found", "remedy")
     for finding in found:
@@ -158,7 +158,7 @@ def findings(found: Iterable[Finding]) -> Table:
     return table
 
 
-def submitted(found: "Sequence[Submitted]") -> Table | Text:
+def submitted(found: "Sequence[SubmittedJob]") -> Table | Text:
     """Jobs of a cluster; of one alone, its command too."""
     if not found:
         return Text("no job was sent to this cluster")
@@ -225,7 +225,7 @@ def tables(found: Iterable[Comparison]) -> Table:
     return table
 
 
-def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, AtHand]]) -> Group:
+def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, SplitAvailability]]) -> Group:
     """Downstream tasks, one line each: what they ask, or with what was found of their data, how many rows there are."""
     table = _table("task", "kind", "metric", *(("train", "dev", "test", "others") if found else ("question",)))
     name, kind, *_ = table.columns
@@ -246,7 +246,7 @@ def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, AtHand]]) -> 
     return Group(table, Text(legend, QUIET), *(Text(line, BAD) for line in reports.faults(found)))
 
 
-def _rows(one: AtHand | None) -> Text:
+def _rows(one: SplitAvailability | None) -> Text:
     if one is None or not one.is_there:
         return Text("" if one is None else "-", QUIET)
     if one.wrong:
@@ -255,7 +255,7 @@ def _rows(one: AtHand | None) -> Text:
     return Text(f"{one.rows:,}{marks}", NUMBER)
 
 
-def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
+def task(one: TaskFile, found: Mapping[str, SplitAvailability] | None) -> Group:
     """A downstream task: its question, its files and the grids of papers."""
     tree = Tree(Text.assemble((one.name, NAME), f"  {one.description}"), guide_style=QUIET)
     for said in (one.citation, f"license: {one.license}", one.note):
@@ -264,7 +264,7 @@ def task(one: TaskFile, found: Mapping[str, AtHand] | None) -> Group:
     tree.add(Text(f"{one.task.kind}: {', '.join(one.task.metrics)}; {_way(one)}"))
     files = tree.add("files")
     for name, split in one.files.items():
-        there = found[name] if found else AtHand(is_there=False)
+        there = found[name] if found else SplitAvailability(is_there=False)
         where = there.file or " or ".join(path for each in (split, *split.fallbacks) for path in each.paths)
         count = _rows(there).append(" ") if found else Text()
         files.add(Text.assemble(f"{name}: ", count, (where, QUIET)))
@@ -282,17 +282,17 @@ def _way(one: TaskFile) -> str:
     return "nothing is trained, rows as long as the net's" if one.task.way == "scored" else "the net writes"
 
 
-def keys(parts: Sequence[Part]) -> Group:
+def keys(parts: Sequence[KeyGroup]) -> Group:
     """The keys of each part: type, default and what they mean."""
     every = [key for part in parts for key in part.keys]
     widths = max([5, *(2 + len(key.name) for key in every)]), 14, max([7, *(len(key.default) for key in every)])
     return Group(*(each for part in parts for each in (_head(part), _keys(part, widths), Text())))
 
 
-def key_index(parts: Sequence[Part]) -> Table:
+def key_index(parts: Sequence[KeyGroup]) -> Table:
     """A line for each place that a recipe, cluster or corpus file has a part at: its kinds and its keys."""
     table = _table("part", "kinds", "keys")
-    places: dict[str, list[Part]] = {}
+    places: dict[str, list[KeyGroup]] = {}
     for part in parts:
         places.setdefault(part.path, []).append(part)
     for place, found in places.items():
@@ -302,13 +302,13 @@ def key_index(parts: Sequence[Part]) -> Table:
     return table
 
 
-def _head(part: Part) -> Text:
+def _head(part: KeyGroup) -> Text:
     kind = f"  kind {part.kind}" if part.kind else ""
     within = f", inside of {' or '.join(part.within)}" if part.within else ""
     return Text.assemble((part.path or "a recipe", NAME), (kind + within, NUMBER), f"\n{part.means}")
 
 
-def _keys(part: Part, widths: Sequence[int]) -> Table | Text:
+def _keys(part: KeyGroup, widths: Sequence[int]) -> Table | Text:
     if not part.keys:
         return Text("  no keys", QUIET)
     table = _table("  key", "type", "default", "what it is")

@@ -8,21 +8,11 @@ patience.py waits for a store that is slow, stores.py says which there are.
 from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
 from orchestration.tracking.metadata import Metadata, hardware
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
-from orchestration.tracking.models import STATE, Version, log_model, register
-from orchestration.tracking.patience import (
-    BEHIND,
-    MOST_S,
-    behind,
-    forget,
-    hidden,
-    in_a_line,
-    note_behind,
-    while_there,
-)
+from orchestration.tracking.models import STATE, ModelVersion, log_model, register
 from orchestration.tracking.runs import (
     RUN_FILE,
-    Place,
-    Tracked,
+    TrackedRun,
+    TrackingStore,
     catch_up,
     client_of,
     complete,
@@ -40,7 +30,17 @@ from orchestration.tracking.runs import (
     tell,
     unanswered,
 )
-from orchestration.tracking.scores import CellRecord, TaskRecord, log_page, log_task
+from orchestration.tracking.scores import TaskRecord, TrialRecord, log_page, log_task
+from orchestration.tracking.store_timeout import (
+    BEHIND,
+    MOST_S,
+    behind,
+    forget,
+    hidden,
+    in_a_line,
+    note_behind,
+    while_there,
+)
 
 __all__ = [
     "BEHIND",
@@ -48,13 +48,13 @@ __all__ = [
     "MOST_S",
     "RUN_FILE",
     "STATE",
-    "CellRecord",
     "Metadata",
     "MetricLog",
-    "Place",
+    "ModelVersion",
     "TaskRecord",
-    "Tracked",
-    "Version",
+    "TrackedRun",
+    "TrackingStore",
+    "TrialRecord",
     "behind",
     "catch_up",
     "client_of",

@@ -19,12 +19,12 @@ from orchestration.progress import Paces, Report, ignore
 from orchestration.tracking import names
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
-from orchestration.tracking.patience import while_there
-from orchestration.tracking.runs import Place, Tracked
+from orchestration.tracking.runs import TrackedRun, TrackingStore
+from orchestration.tracking.store_timeout import while_there
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
-from preprocessing.vocab import VocabSpec
+from preprocessing.tokenization import TokenizerSpec
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -40,12 +40,12 @@ CARD: Final = "sesame.data_card"  # "logged"
 class CorpusRun:
     """The run of a corpus; a known one was finished before, and only a card may still be added to it."""
 
-    tracked: Tracked
+    tracked: TrackedRun
     is_known: bool
     progress: "_Mirror | None" = field(default=None, compare=False)  # of one that is not known
 
 
-def corpus_metadata(corpus: Corpus, vocab: VocabSpec, command: str = "") -> Metadata:
+def corpus_metadata(corpus: Corpus, vocab: TokenizerSpec, command: str = "") -> Metadata:
     """What the run says about itself: values that are not the defaults, and all of them as its artifact corpus.json."""
     note = "\n".join(f"* {source.describe()}" for source in corpus.sources)
     return Metadata(
@@ -58,7 +58,7 @@ def corpus_metadata(corpus: Corpus, vocab: VocabSpec, command: str = "") -> Meta
 
 
 @contextmanager
-def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[CorpusRun]:
+def corpus_run(place: TrackingStore, folder: Path, metadata: Metadata) -> Iterator[CorpusRun]:
     """The run in which the corpus of `folder` is made, RUNNING inside the block, FINISHED, KILLED or FAILED after it.
 
     When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. The caller
@@ -67,7 +67,7 @@ def corpus_run(place: Place, folder: Path, metadata: Metadata) -> Iterator[Corpu
 
     def begun(client: Any) -> CorpusRun:
         if known := _known(client, place, folder):
-            return CorpusRun(Tracked(place.uri, known), is_known=True)
+            return CorpusRun(TrackedRun(place.uri, known), is_known=True)
         name, tags = telling_name(metadata.name, folder), {FOLDER: _uri(folder)}
         tracked = _begun(client, place, folder) or track.created(client, place, name, EXPERIMENT, **tags)
         return CorpusRun(tracked, is_known=False, progress=_Mirror(tracked))
@@ -124,7 +124,7 @@ class _Mirror:
     """Metrics of the stages, a batch every few seconds and at the end of each, sent by a thread: nothing waits for a
     slow store. One that fails is asked no more."""
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackedRun) -> None:
         self.tracked, self.paces, self.next_at = tracked, Paces(), 0.0
         self._pending: list[tuple[float, Mapping[str, float]]] = []  # when, and values
         self._began_s = 0.0  # when the run began: a job that goes on has one time axis
@@ -170,7 +170,7 @@ class _Mirror:
         del self._pending[: len(pending)]
 
 
-def _known(client: Any, place: Place, folder: Path) -> str:
+def _known(client: Any, place: TrackingStore, folder: Path) -> str:
     """Id of the finished run of this very corpus, "" where there is none."""
     try:
         digest = Manifest.load(folder).digest
@@ -179,14 +179,14 @@ def _known(client: Any, place: Place, folder: Path) -> str:
     return next((found.info.run_id for found in _search(client, place, DIGEST, digest, "= 'FINISHED'")), "")
 
 
-def _begun(client: Any, place: Place, folder: Path) -> Tracked | None:
+def _begun(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
     """The latest run that was to make this folder and did not finish, taken up again."""
     for found in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
         return track.claim_run(client, place, found, folder)
     return None
 
 
-def _search(client: Any, place: Place, tag: str, value: str, status: str) -> list[Any]:
+def _search(client: Any, place: TrackingStore, tag: str, value: str, status: str) -> list[Any]:
     """At most one run, the latest."""
     where = f"tags.`{tag}` = '{value}' and attributes.status {status}"
     among = [track.experiment(client, place, EXPERIMENT)]

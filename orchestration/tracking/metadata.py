@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestration.tracking import names
-from orchestration.tracking.patience import behind, forget_told
+from orchestration.tracking.store_timeout import behind, forget_told
 from preprocessing import limits
 from preprocessing.manifest import Manifest
 
@@ -47,11 +47,11 @@ def telling_name(label: str, folder: Path) -> str:
     return f"{label}-{found[1]}" if found else label
 
 
-Told = Mapping[str, Mapping[str, Any]]
+RunMetadata = Mapping[str, Mapping[str, Any]]
 """What a run says of itself, as JSON can hold it: tags, params and texts by name, datasets by what they are for."""
 
 
-def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> Told:
+def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> RunMetadata:
     """Tags, with those of git, libraries and machine, files, parameters, the dataset.
 
     `folder` is where its results are, `corpus` the folder of its dataset; None where that is still to be made.
@@ -68,14 +68,14 @@ def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> Told:
 
 def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
     """Give a run its tags and files; a new one parameters and dataset. Arguments as those of `told`."""
-    run = Known(client, run_id)
+    run = KnownRun(client, run_id)
     for kind, values in told(metadata, folder, corpus).items():
         _log[kind](run, values)
 
 
 def tell_kept(client: Any, run_id: str, folder: Path) -> None:
     """Give a run what is kept in its folder, since the store did not take it then."""
-    run = Known(client, run_id)
+    run = KnownRun(client, run_id)
     for kind, log in _log.items():
         if values := behind(folder).get(kind):
             log(run, values)
@@ -83,7 +83,7 @@ def tell_kept(client: Any, run_id: str, folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRun:
     """A run of the store, whose entry is asked for once: each question takes the time of a slow server."""
 
     client: Any
@@ -94,23 +94,23 @@ class Known:
         return self.client.get_run(self.run_id)
 
 
-def _log_tags(run: Known, tags: Mapping[str, str]) -> None:
+def _log_tags(run: KnownRun, tags: Mapping[str, str]) -> None:
     names.log_tags(run.client, run.run_id, tags.items())
 
 
-def _log_texts(run: Known, texts: Mapping[str, str]) -> None:
+def _log_texts(run: KnownRun, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         run.client.log_text(run.run_id, text, names.path(name))
 
 
-def _log_params(run: Known, params: Mapping[str, str]) -> None:
+def _log_params(run: KnownRun, params: Mapping[str, str]) -> None:
     """Those that the run lacks: parameters cannot change, and the folder's name has their hash."""
     has = run.entry.data.params
     given = [(key, value) for key, value in params.items() if names.key(key) not in has]
     names.log_params(run.client, run.run_id, given)
 
 
-def _log_datasets(run: Known, datasets: Mapping[str, Mapping[str, str]]) -> None:
+def _log_datasets(run: KnownRun, datasets: Mapping[str, Mapping[str, str]]) -> None:
     """Those of a run that has none: corpora do not change."""
     from mlflow.entities import Dataset
 
@@ -120,7 +120,7 @@ def _log_datasets(run: Known, datasets: Mapping[str, Mapping[str, str]]) -> None
             log_dataset(run.client, run.run_id, Dataset(**dataset), context)
 
 
-_log: Final[Mapping[str, Callable[[Known, Mapping[str, Any]], None]]] = {
+_log: Final[Mapping[str, Callable[[KnownRun, Mapping[str, Any]], None]]] = {
     "tags": _log_tags,
     "texts": _log_texts,
     "params": _log_params,

@@ -20,8 +20,8 @@ from orchestration.figures import History
 from orchestration.progress import Report, ignore
 from orchestration.tracking import names
 from orchestration.tracking.metadata import tell_kept
-from orchestration.tracking.patience import Waiting, behind, forget, in_a_line, note_behind, note_told
-from orchestration.tracking.runs import Tracked, client_of, load_mlflow
+from orchestration.tracking.runs import TrackedRun, client_of, load_mlflow
+from orchestration.tracking.store_timeout import CallTimeout, behind, forget, in_a_line, note_behind, note_told
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json
 
@@ -80,7 +80,7 @@ class MetricLog:
     def __init__(
         self,
         folder: Path,
-        tracked: Tracked | None,
+        tracked: TrackedRun | None,
         *,
         system: bool = True,
         tags: Mapping[str, str] | None = None,
@@ -94,7 +94,7 @@ class MetricLog:
         self._files: list[tuple[Path, str]] = [
             (folder / name, where) for name, where in behind(folder).get("files", ())
         ]
-        self._call: Waiting | None = None  # the one to the store that has not ended
+        self._call: CallTimeout | None = None  # the one to the store that has not ended
         self._fails = ""  # why the last one failed
         self._is_left = False  # whether a call is not waited for any longer
         self._report: Report = ignore
@@ -196,7 +196,7 @@ class MetricLog:
             note_told(self._folder, {"tags": self._tags})
             self._tags = {}
 
-    def _keep_mirroring(self, tracked: Tracked, system: bool) -> None:
+    def _keep_mirroring(self, tracked: TrackedRun, system: bool) -> None:
         monitor, mirrored, complained = None, None, False
         while True:
             last = self._closing.wait(FLUSH_S)
@@ -229,9 +229,9 @@ class MetricLog:
                 monitor.finish()
 
     @contextmanager
-    def _calling(self, tracked: Tracked) -> Iterator[None]:
+    def _calling(self, tracked: TrackedRun) -> Iterator[None]:
         """`close` waits inside the block as long as the store answers."""
-        with Waiting(tracked.uri) as self._call:
+        with CallTimeout(tracked.uri) as self._call:
             try:
                 yield
             finally:
@@ -269,7 +269,7 @@ def _last_steps(client: Any, run_id: str) -> dict[str, int]:
     return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
 
 
-def _system_monitor(tracked: Tracked) -> Any:
+def _system_monitor(tracked: TrackedRun) -> Any:
     """MLflow's own thread that logs processor, memory, disk, network and GPU use."""
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 

@@ -22,14 +22,14 @@ from urllib.parse import urlsplit
 from orchestration.reports.model_card import model_card
 from orchestration.tracking import names
 from orchestration.tracking.metadata import NOTE
-from orchestration.tracking.patience import database_file, folder_of, hidden, in_a_line, without_password
-from orchestration.tracking.runs import UNFINISHED, Tracked, client_of, known
+from orchestration.tracking.runs import UNFINISHED, TrackedRun, client_of, known
+from orchestration.tracking.store_timeout import database_file, folder_of, hidden, in_a_line, without_password
 from preprocessing.errors import BadInput
 from preprocessing.files import read_object
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 
 if TYPE_CHECKING:  # torch takes seconds to import
-    from training.formats import Pipeline
+    from training.formats import TransformersPipeline
 
 NAME: Final = "model"  # runs:/RUN/model
 MLMODEL: Final = "MLmodel"  # the file that makes a folder a model
@@ -47,7 +47,7 @@ REQUIRED: Final = ("mlflow", "torch", "transformers")
 
 
 @dataclass(frozen=True)
-class Version:
+class ModelVersion:
     """A version of a registered model."""
 
     name: str
@@ -58,7 +58,7 @@ class Version:
     example: str  # a text that it takes
 
 
-def log_model(tracked: Tracked, export: Path) -> str:
+def log_model(tracked: TrackedRun, export: Path) -> str:
     """Keep the exported folder as the run's MLflow model `model`; its id. A run has one: it is not logged again.
 
     Weights are linked, not copied, where the store's artifacts are on the same disk.
@@ -111,7 +111,7 @@ def _held_out(run: Any, model_id: str) -> list[Any]:
     return [Metric(point.key, point.value, point.timestamp, point.step, model_id) for point in last]
 
 
-def _state(what: "Pipeline") -> str:
+def _state(what: "TransformersPipeline") -> str:
     made = f"{what.task} by {what.model_class}"
     return f"{made}; load it with return_type='components': {what.lacks}" if what.lacks else made
 
@@ -119,7 +119,7 @@ def _state(what: "Pipeline") -> str:
 # The folder of a model
 
 
-def _write(folder: Path, export: Path, what: "Pipeline", card: str, model: Any, run_id: str) -> None:
+def _write(folder: Path, export: Path, what: "TransformersPipeline", card: str, model: Any, run_id: str) -> None:
     """All files of a model, MLmodel last. Its weights are links to the exported ones where that can be."""
     shutil.copytree(export, folder / "model", copy_function=_link)
     tokenizer = folder / "components" / "tokenizer"
@@ -137,7 +137,7 @@ def _write(folder: Path, export: Path, what: "Pipeline", card: str, model: Any, 
     _mlmodel(what, model, run_id, folder).save(str(folder / MLMODEL))
 
 
-def _mlmodel(what: "Pipeline", model: Any, run_id: str, folder: Path) -> Any:
+def _mlmodel(what: "TransformersPipeline", model: Any, run_id: str, folder: Path) -> Any:
     """What MLmodel says: flavours, signature and the rest."""
     from mlflow.models import Model
 
@@ -229,7 +229,7 @@ def _installed(name: str) -> str:
         return ""
 
 
-def _card(run: Any, export: Path, what: "Pipeline") -> str:
+def _card(run: Any, export: Path, what: "TransformersPipeline") -> str:
     """What the model is and how it is loaded, in Markdown."""
     uri = f"runs:/{run.info.run_id}/{NAME}"
     name = run.info.run_name
@@ -276,7 +276,7 @@ def _link(source: "str | Path", target: "str | Path") -> None:
 # The registry
 
 
-def register(folder: Path, export: Path, name: str) -> Version:
+def register(folder: Path, export: Path, name: str) -> ModelVersion:
     """Register the model of the run in `folder` as the next version of `name`, or find it registered.
 
     A run that was finished while the store was away has its model logged now. BadInput where the store, the run or its
@@ -297,11 +297,11 @@ def register(folder: Path, export: Path, name: str) -> Version:
             number, is_new = _next_version(client, name, tracked, model_id), True
         task = client.get_logged_model(model_id).model_type
     example = example_of(export, task) if export.is_dir() else SENTENCE
-    return Version(name, number, f"models:/{name}/{number}", without_password(tracked.uri), is_new, example)
+    return ModelVersion(name, number, f"models:/{name}/{number}", without_password(tracked.uri), is_new, example)
 
 
 @contextmanager
-def _asked(tracked: Tracked) -> Iterator[Any]:
+def _asked(tracked: TrackedRun) -> Iterator[Any]:
     """A client of the store of a run; BadInput with one line where there is no store, or where it refuses."""
     if (file := database_file(tracked.uri)) and not file.is_file():
         raise BadInput(f"{file}: no such store, though a run was tracked in it; put it back, or train the run again")
@@ -320,7 +320,7 @@ def _version_of(client: Any, name: str, run_id: str, model_id: str) -> str:
     return next((str(one.version) for one in versions if one.name == name and model_id in one.source), "")
 
 
-def _next_version(client: Any, name: str, tracked: Tracked, model_id: str) -> str:
+def _next_version(client: Any, name: str, tracked: TrackedRun, model_id: str) -> str:
     from mlflow.exceptions import MlflowException
 
     try:

@@ -23,9 +23,9 @@ import psutil
 
 from orchestration.tracking import names, stores
 from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, tell_kept, telling_name, told
-from orchestration.tracking.moved import ARTIFACTS, DATABASE, has_run, take_along
-from orchestration.tracking.patience import (
-    Answering,
+from orchestration.tracking.relocate import ARTIFACTS, DATABASE, has_run, take_along
+from orchestration.tracking.store_timeout import (
+    MonitoredClient,
     behind,
     database_file,
     database_uri,
@@ -73,7 +73,7 @@ Scores = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Place:
+class TrackingStore:
     """A tracking store: its address, and where artifacts go ("" = where the server says)."""
 
     uri: str
@@ -81,20 +81,20 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Tracked:
+class TrackedRun:
     """One MLflow run, small enough to send to a worker."""
 
     uri: str
     run_id: str
 
 
-def place(out: Path) -> Place:
+def place(out: Path) -> TrackingStore:
     """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path. BadInput where MLflow
     has no such store, or its driver is not installed."""
     if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
-        return Place(stores.checked(uri))
+        return TrackingStore(stores.checked(uri))
     out = out.resolve()
-    return Place(database_uri(out / DATABASE), (out / "artifacts").as_uri())
+    return TrackingStore(database_uri(out / DATABASE), (out / "artifacts").as_uri())
 
 
 def load_mlflow(uri: str) -> None:
@@ -129,10 +129,10 @@ def client_of(uri: str, *, is_known: bool = False) -> Any:
         if is_known and not file.exists():
             raise FileNotFoundError(f"{file} is not there")
         stores.make(file)
-    return Answering(MlflowClient(tracking_uri=uri))
+    return MonitoredClient(MlflowClient(tracking_uri=uri))
 
 
-def experiment(client: Any, place: Place, name: str = "") -> str:
+def experiment(client: Any, place: TrackingStore, name: str = "") -> str:
     """The id of the experiment `name`, or of the one that runs go to; it is made where it is missing."""
     name = names.experiment(name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "") or "sesame")
     found = client.get_experiment_by_name(name)
@@ -145,7 +145,7 @@ def experiment(client: Any, place: Place, name: str = "") -> str:
     return found.experiment_id
 
 
-def _new_experiment(client: Any, place: Place, name: str) -> str:
+def _new_experiment(client: Any, place: TrackingStore, name: str) -> str:
     """The id of a new experiment, or of the one that another command has just made."""
     from mlflow.exceptions import MlflowException
 
@@ -166,7 +166,7 @@ def _check_is_mlflow(made: str) -> None:
         raise ConnectionError("answers, and not as MLflow does: check the address")
 
 
-def known(folder: Path) -> Tracked | None:
+def known(folder: Path) -> TrackedRun | None:
     """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none.
 
     Its file has no password: the one of MLFLOW_TRACKING_URI is taken, where that is the same store. The store of a
@@ -174,7 +174,7 @@ def known(folder: Path) -> Tracked | None:
     """
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
-        found = Tracked(**from_json((folder / RUN_FILE).read_bytes()))
+        found = TrackedRun(**from_json((folder / RUN_FILE).read_bytes()))
         found = replace(found, uri=_uri_now(found, folder))
         return replace(found, uri=given) if given and found.uri == without_password(given) else found
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def known(folder: Path) -> Tracked | None:
         return None
 
 
-def _uri_now(tracked: Tracked, folder: Path) -> str:
+def _uri_now(tracked: TrackedRun, folder: Path) -> str:
     """The address of the store that a run's folder names; or of that which lies around it, as in each folder of
     --output-dir, where they were moved together (the one that is named is gone) or copied together (both have the
     run)."""
@@ -237,7 +237,7 @@ def _owner(mlflow_run: Any) -> Owner | None:
         return None
 
 
-def reap(place: Place) -> list[str]:
+def reap(place: TrackingStore) -> list[str]:
     """Mark our runs that still say RUNNING though their owner is gone as FAILED, or as what their folder says; their
     ids."""
     client = client_of(place.uri)
@@ -285,7 +285,7 @@ def tell_how_it_ended(client: Any, run_id: str, folder: Path) -> bool:
 
 
 @contextmanager
-def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> Iterator[Tracked]:
+def run(place: TrackingStore, folder: Path, corpus: Path | None, metadata: Metadata) -> Iterator[TrackedRun]:
     """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
 
     What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. The caller holds the lock
@@ -305,13 +305,13 @@ def run(place: Place, folder: Path, corpus: Path | None, metadata: Metadata) -> 
         yield tracked
 
 
-def _taken(place: Place, folder: Path, name: str) -> tuple[Tracked, bool]:
+def _taken(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun, bool]:
     """The run of a folder, ours from now on, and whether the store knows that yet."""
     before = known(folder)
     is_known = before is not None and before.uri == place.uri
     try:
         tracked = opened(place, lambda client: _resumed(client, place, folder) or created(client, place, name))
-    except (Away, Refused) as error:
+    except (StoreUnavailable, StoreRefused) as error:
         if before is None or not is_known:
             raise
         log.warning("%s: the run goes on, and is told to it later", error)
@@ -321,15 +321,15 @@ def _taken(place: Place, folder: Path, name: str) -> tuple[Tracked, bool]:
     return tracked, True
 
 
-class Away(ResourceError):
+class StoreUnavailable(ResourceError):
     """A store that does not answer."""
 
 
-class Refused(BadInput):
+class StoreRefused(BadInput):
     """A store that wants credentials, or others."""
 
 
-def opened(place: Place, ask: Callable[[Any], T]) -> T:
+def opened(place: TrackingStore, ask: Callable[[Any], T]) -> T:
     """What `ask` returns of a client of the store, in which no run of an owner that is gone is open.
 
     Away where the store does not answer, or ceases to, however slowly it may answer; Refused where it wants
@@ -355,8 +355,8 @@ def opened(place: Place, ask: Callable[[Any], T]) -> T:
         return while_there(place.uri, asked, has_answered=True)
     except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
         if refused(error):
-            raise Refused(f"MLflow at {hidden(place.uri)}: {in_a_line(error)}") from error
-        raise Away(f"MLflow at {hidden(place.uri)} {not_there(error)}; see MLFLOW_TRACKING_URI") from error
+            raise StoreRefused(f"MLflow at {hidden(place.uri)}: {in_a_line(error)}") from error
+        raise StoreUnavailable(f"MLflow at {hidden(place.uri)} {not_there(error)}; see MLFLOW_TRACKING_URI") from error
 
 
 def examined(uri: str) -> tuple[str, str]:
@@ -389,7 +389,7 @@ def examined(uri: str) -> tuple[str, str]:
 
 
 @contextmanager
-def heartbeat(tracked: Tracked, folder: Path | None = None, is_open: bool = True) -> Iterator[None]:
+def heartbeat(tracked: TrackedRun, folder: Path | None = None, is_open: bool = True) -> Iterator[None]:
     """The life of a run that is ours: its heartbeat inside the block, how it ended after it. With `is_open` False the
     store does not know yet that it is RUNNING.
 
@@ -422,7 +422,7 @@ def _keep_room(folder: Path | None) -> None:
             (folder / ROOM).write_bytes(bytes(ROOM_BYTES))
 
 
-def _close(tracked: Tracked, folder: Path | None, status: str, detail: str) -> None:
+def _close(tracked: TrackedRun, folder: Path | None, status: str, detail: str) -> None:
     """Tell the store how a run ended, and what else is kept of it; what it does not take stays kept."""
     if folder:
         with suppress(OSError):
@@ -441,20 +441,20 @@ def _close(tracked: Tracked, folder: Path | None, status: str, detail: str) -> N
             _tell_kept(tracked, folder)
 
 
-def tell(tracked: Tracked, folder: Path, **tags: object) -> None:
+def tell(tracked: TrackedRun, folder: Path, **tags: object) -> None:
     """Tag the run of `folder`; what the store does not take within seconds is kept there, and told to it later."""
     with log_and_suppress(f"{', '.join(tags)} of the run"):
         note_told(folder, {"tags": {key: str(value) for key, value in tags.items()}})
         _tell_kept(tracked, folder)
 
 
-def _tell_kept(tracked: Tracked, folder: Path) -> None:
+def _tell_kept(tracked: TrackedRun, folder: Path) -> None:
     if behind(folder).keys() & KINDS:
         load_mlflow(tracked.uri)
         while_there(tracked.uri, lambda: tell_kept(client_of(tracked.uri), tracked.run_id, folder))
 
 
-def catch_up(tracked: Tracked, folder: Path) -> None:
+def catch_up(tracked: TrackedRun, folder: Path) -> None:
     """Give the store how the run of `folder` ended and what it says of itself, where it lacks that."""
 
     def call() -> None:
@@ -482,7 +482,7 @@ def _ended(folder: Path, detail: str = "") -> str:
     return "; ".join(filter(None, (detail, said)))
 
 
-def complete(tracked: Tracked, folder: Path) -> None:
+def complete(tracked: TrackedRun, folder: Path) -> None:
     """Have a run that has ended say what the store still lacks of it, or that it lacks nothing."""
     with log_and_suppress("what it lacks of the run"):
         while_there(tracked.uri, lambda: tag(tracked, **{ENDED: _ended(folder)}))
@@ -502,14 +502,16 @@ def log_and_suppress(what: str, remedy: str = "") -> Iterator[None]:
         log.warning("MLflow does not take %s%s: %s", what, advice, in_a_line(error))
 
 
-def created(client: Any, place: Place, name: str, among: str = "", **tags: str) -> Tracked:
+def created(client: Any, place: TrackingStore, name: str, among: str = "", **tags: str) -> TrackedRun:
     """A new run of ours, RUNNING, in the experiment `among`."""
     tags |= {OWNER: json.dumps(asdict(Owner.me()))}
     name = names.title(name)
-    return Tracked(place.uri, client.create_run(experiment(client, place, among), tags=tags, run_name=name).info.run_id)
+    return TrackedRun(
+        place.uri, client.create_run(experiment(client, place, among), tags=tags, run_name=name).info.run_id
+    )
 
 
-def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
+def _resumed(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
     """The run that the folder names, RUNNING again and ours; None where the store does not know one."""
     from mlflow.exceptions import MlflowException
 
@@ -525,7 +527,7 @@ def _resumed(client: Any, place: Place, folder: Path) -> Tracked | None:
     return claim_run(client, place, found, folder)
 
 
-def claim_run(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
+def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> TrackedRun:
     """A run of `folder`, whose lock is ours, that the store has: RUNNING again and ours.
 
     Where the disk has no locks, an owner that seems to live is a warning.
@@ -545,10 +547,10 @@ def claim_run(client: Any, place: Place, found: Any, folder: Path) -> Tracked:
         )  # fmt: skip
     client.set_tag(found.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
     client.update_run(found.info.run_id, status="RUNNING")
-    return Tracked(place.uri, found.info.run_id)
+    return TrackedRun(place.uri, found.info.run_id)
 
 
-def unanswered(tracked: Tracked) -> str:
+def unanswered(tracked: TrackedRun) -> str:
     """Why the store does not say that it has the run; "" where it does."""
     try:
         load_mlflow(tracked.uri)
@@ -558,7 +560,7 @@ def unanswered(tracked: Tracked) -> str:
     return ""
 
 
-def _beat(tracked: Tracked, folder: Path | None, stop: threading.Event, is_open: bool) -> None:
+def _beat(tracked: TrackedRun, folder: Path | None, stop: threading.Event, is_open: bool) -> None:
     while not stop.wait(HEARTBEAT_S):
         try:
             client = client_of(tracked.uri)
@@ -575,7 +577,7 @@ def _beat(tracked: Tracked, folder: Path | None, stop: threading.Event, is_open:
 # Figures, artifacts, evaluations
 
 
-def mirror(folder: Path, name: str, what: str, call: Callable[[Tracked], object]) -> None:
+def mirror(folder: Path, name: str, what: str, call: Callable[[TrackedRun], object]) -> None:
     """Let `call` give `what` to the MLflow run of `folder`, if it has one. A store that does not answer is not waited
     for; what it has not taken the folder says by its `name` (`owed`), until another call is taken."""
     if not (tracked := known(folder)):
@@ -597,25 +599,25 @@ def owed(folder: Path) -> set[str]:
     return set(behind(folder).get("owed", {}))
 
 
-def tag(tracked: Tracked, **tags: object) -> None:
+def tag(tracked: TrackedRun, **tags: object) -> None:
     names.log_tags(client_of(tracked.uri), tracked.run_id, tags.items())
 
 
-def log_figures(tracked: Tracked, figures: Mapping[str, "Figure"]) -> None:
+def log_figures(tracked: TrackedRun, figures: Mapping[str, "Figure"]) -> None:
     """Pictures, by name."""
     client = client_of(tracked.uri)
     for name, figure in figures.items():
         client.log_figure(tracked.run_id, figure, names.path(f"figures/{name}.png"))
 
 
-def log_scores(tracked: Tracked, scores: Mapping[str, float]) -> None:
+def log_scores(tracked: TrackedRun, scores: Mapping[str, float]) -> None:
     """Figures that stand for the whole run."""
     now_ms = int(time.time() * 1000)
     points = [(key, value, now_ms, 0) for key, value in scores.items()]
     names.log_metrics(client_of(tracked.uri), tracked.run_id, points)
 
 
-def log_table(tracked: Tracked, scores: Mapping[str, float], page: Path, figure: "Figure") -> None:
+def log_table(tracked: TrackedRun, scores: Mapping[str, float], page: Path, figure: "Figure") -> None:
     """The scores of a table, its page and its figure."""
     log_scores(tracked, scores)
     client_of(tracked.uri).log_artifact(tracked.run_id, str(page))

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from orchestration.tracking import names
 from orchestration.tracking.metadata import FOLDER, NOTE, flattened, git_tags, hardware, libraries, log_dataset
-from orchestration.tracking.runs import OWNER, Owner, Tracked, client_of
+from orchestration.tracking.runs import OWNER, Owner, TrackedRun, client_of
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class CellRecord:
+class TrialRecord:
     """One cell of a grid: what it was tuned with, its scores, its losses by update."""
 
     name: str
@@ -39,10 +39,10 @@ class TaskRecord:
     last: int = 0  # step of the pretraining at which the finished run ended, where that is known
     labels: int = 0  # labelled rows, where a number was asked for
     dataset: str = ""  # digest of the questions and answers
-    cells: Sequence[CellRecord] = ()
+    cells: Sequence[TrialRecord] = ()
 
 
-def log_task(tracked: Tracked, record: TaskRecord) -> None:
+def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
     """A finished child run of `tracked` with a child of its own for each cell; its headline goes to `tracked`, at the
     step of the pretraining, and a second time at the number of labels: MLflow draws both as curves."""
     client = client_of(tracked.uri)
@@ -74,7 +74,7 @@ def log_task(tracked: Tracked, record: TaskRecord) -> None:
     names.log_metrics(client, tracked.run_id, means)
 
 
-def log_page(tracked: Tracked, files: Mapping[str, str], figures: Mapping[str, "Figure"]) -> None:
+def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str, "Figure"]) -> None:
     """The table of all tasks, as texts and as a picture."""
     client = client_of(tracked.uri)
     for name, text in files.items():

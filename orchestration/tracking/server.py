@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from orchestration.tracking.patience import hidden
-from orchestration.tracking.runs import DATABASE, Place, opened, place
+from orchestration.tracking.runs import DATABASE, TrackingStore, opened, place
+from orchestration.tracking.store_timeout import hidden
 from preprocessing.errors import BadInput, ResourceError
 
 ROOT: Final = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def ui(out: Path, port: int) -> NoReturn:
     os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals
 
 
-def shown(where: Place, out: Path) -> str:
+def shown(where: TrackingStore, out: Path) -> str:
     """Whose runs the UI has: those of a folder, or of the store that MLFLOW_TRACKING_URI names."""
     return hidden(where.uri) if os.environ.get("MLFLOW_TRACKING_URI") else str(out)
 

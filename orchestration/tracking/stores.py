@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from orchestration.tracking.patience import database_uri, hidden, locked, package_wanted
+from orchestration.tracking.store_timeout import database_uri, hidden, locked, package_wanted
 from preprocessing.errors import BadInput
 from preprocessing.files import TEMPORARY
 

@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import get_args
 
 from pipeline.readers import splits
-from pipeline.readers.books import Books
-from pipeline.readers.csv_table import Csv
-from pipeline.readers.html import Html
-from pipeline.readers.installed import Installed
-from pipeline.readers.json_array import JsonArray
-from pipeline.readers.jsonl import Jsonl
-from pipeline.readers.parallel import Parallel
+from pipeline.readers.csv_table import CsvReader
+from pipeline.readers.gutenberg import GutenbergReader
+from pipeline.readers.html import HtmlReader
+from pipeline.readers.json_array import JsonArrayReader
+from pipeline.readers.jsonl import JsonlReader
+from pipeline.readers.parallel import ParallelReader
+from pipeline.readers.python_docs import PythonDocsReader
 from pipeline.readers.reader import Reader
 from pipeline.readers.record import CUT_OFF, EXPECTED, SKIPPED, TORN, TRAILING, Record
 from pipeline.readers.sampled import SAMPLE_BYTES, about_how_many, pieces_of, size_of, spread
-from pipeline.readers.splits import Split, piece_records, plan_splits, portable, records
-from pipeline.readers.table import Table
-from pipeline.readers.text import Text
-from pipeline.readers.unchanged import Snapshot, changed
-from pipeline.readers.warc import Warc
-from pipeline.readers.wiki_dump import WikiDump
-from pipeline.readers.wikiextractor import WikiExtractor
-from pipeline.readers.xml_text import Xml
+from pipeline.readers.snapshot import Snapshot, changed
+from pipeline.readers.splits import InputSplit, piece_records, plan_splits, portable, records
+from pipeline.readers.table import TableReader
+from pipeline.readers.text import TextReader
+from pipeline.readers.warc import WarcReader
+from pipeline.readers.wiki_dump import WikiDumpReader
+from pipeline.readers.wikiextractor import WikiExtractorReader
+from pipeline.readers.xml_text import XmlReader
 
 __all__ = [
     "CUT_OFF",
@@ -37,24 +37,24 @@ __all__ = [
     "SKIPPED",
     "TORN",
     "TRAILING",
-    "Books",
-    "Csv",
-    "Html",
-    "Installed",
-    "JsonArray",
-    "Jsonl",
-    "Parallel",
+    "CsvReader",
+    "GutenbergReader",
+    "HtmlReader",
+    "InputSplit",
+    "JsonArrayReader",
+    "JsonlReader",
+    "ParallelReader",
+    "PythonDocsReader",
     "Reader",
     "Record",
     "Snapshot",
     "Source",
-    "Split",
-    "Table",
-    "Text",
-    "Warc",
-    "WikiDump",
-    "WikiExtractor",
-    "Xml",
+    "TableReader",
+    "TextReader",
+    "WarcReader",
+    "WikiDumpReader",
+    "WikiExtractorReader",
+    "XmlReader",
     "about_how_many",
     "absolute",
     "changed",
@@ -72,19 +72,19 @@ __all__ = [
 
 # In the order in which they are asked whether they recognise a file: from a mark in its first bytes to any text.
 Source = (
-    Table  # PAR1, ARROW1
-    | Warc  # WARC/
-    | WikiDump  # <mediawiki
-    | WikiExtractor  # <doc, or JSON lines with its fields
-    | Html  # <!doctype html, <html, ... or the ending of the name
-    | Xml  # <?xml, <TEI
-    | JsonArray  # [{ or ["
-    | Jsonl  # {" or the ending of the name
-    | Csv  # the ending of the name, or a header with the field over rows that are as long
-    | Books  # *** START OF THE PROJECT GUTENBERG EBOOK
-    | Text  # any text
-    | Parallel  # never: it is always named
-    | Installed  # never: it is always named
+    TableReader  # PAR1, ARROW1
+    | WarcReader  # WARC/
+    | WikiDumpReader  # <mediawiki
+    | WikiExtractorReader  # <doc, or JSON lines with its fields
+    | HtmlReader  # <!doctype html, <html, ... or the ending of the name
+    | XmlReader  # <?xml, <TEI
+    | JsonArrayReader  # [{ or ["
+    | JsonlReader  # {" or the ending of the name
+    | CsvReader  # the ending of the name, or a header with the field over rows that are as long
+    | GutenbergReader  # *** START OF THE PROJECT GUTENBERG EBOOK
+    | TextReader  # any text
+    | ParallelReader  # never: it is always named
+    | PythonDocsReader  # never: it is always named
 )
 READERS: tuple[type[Source], ...] = get_args(Source)
 _proven: tuple[type[Reader], ...] = READERS  # by mypy: each member has every fact

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
-from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.file_ranges import FileRange, pieces_at
 from pipeline.readers.files import (
-    File,
+    InputFile,
     Sides,
     absolute,
     ends_in_returns,
@@ -18,10 +18,10 @@ from pipeline.readers.files import (
     shown,
 )
 from pipeline.readers.jsonl import check_field
-from pipeline.readers.lines import Line, lines
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import Recoder, require_encoding
+from pipeline.readers.lines import TextLine, lines
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, CUT_OFF, SNIPPET, Record
+from pipeline.readers.transcode import Transcoder, require_encoding
 from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
@@ -32,7 +32,7 @@ _ENDINGS: Final = (".csv", ".tsv", ".tab")
 
 
 @spec
-class Csv:
+class CsvReader:
     """Comma-separated values, or tab-separated ones; a row is a document: its cell in the column `text_key`.
 
     The first row names the columns; where `text_key` is a number, counted from 1, there is no such row.
@@ -64,10 +64,10 @@ class Csv:
         return cls(path=place, delimiter="\t" if name == "tsv" else "")
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         if not sample.start:
             return None
-        start = decode(_in_utf8(sample.start, Recoder(sample.file)))[0]
+        start = decode(_in_utf8(sample.start, Transcoder(sample.file)))[0]
         if plain_suffix(sample.file.path) in _ENDINGS:
             check_field(sample.path, columns(start, sample.field), sample.field)
             return cls(path=sample.path)
@@ -83,12 +83,12 @@ class Csv:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions or self.usual)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         """All of a file: a line end may be part of a cell, which only a reader of all knows."""
         return pieces_at(sides[0], [])
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
-        recode = Recoder(piece.file, self.encoding)
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
+        recode = Transcoder(piece.file, self.encoding)
         start = head(piece.file.path, HEAD, recode.whole)
         if not is_text(start[:8192]):
             yield Record(piece.file.label, piece.file.size, fault="not_text", snippet=start[:SNIPPET])
@@ -96,7 +96,7 @@ class Csv:
         for record in self._rows(piece.file, decode(_in_utf8(start, recode))[0], recode, limit):
             yield record if recode.used == UTF8 else record._replace(encoding=str(recode.used))
 
-    def _rows(self, file: File, start: str, recode: Recoder, limit: int) -> Iterator[Record]:
+    def _rows(self, file: InputFile, start: str, recode: Transcoder, limit: int) -> Iterator[Record]:
         separator = self.delimiter or separator_of(start, self.text_key, plain_suffix(file.path))
         read = _Lines(lines(file.path, 0, None, limit, recode, recode.whole))
         width = 0
@@ -122,10 +122,10 @@ class Csv:
 class _Lines:
     """The lines of a file, and whether it ends in the middle of one."""
 
-    def __init__(self, lines: Iterator[Line]) -> None:
+    def __init__(self, lines: Iterator[TextLine]) -> None:
         self.lines, self.end, self.is_whole = lines, 0, True
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[TextLine]:
         for line in self.lines:
             self.end, self.is_whole = line.start + line.size, bool(line.fault) or line.content.endswith(b"\n")
             yield line
@@ -135,7 +135,7 @@ class _Lines:
         return not self.is_whole and end == self.end
 
 
-def _in_utf8(start: bytes, recode: Recoder) -> bytes:
+def _in_utf8(start: bytes, recode: Transcoder) -> bytes:
     """The beginning of a file as far as its lines are whole."""
     start = start.replace(b"\r", b"\n") if ends_in_returns(start, recode.file.path, recode.whole) else start
     lines = start.splitlines(keepends=True)
@@ -151,7 +151,7 @@ def columns(start: str, field: str = "text") -> list[str] | None:
     return None if _is_number(field) else first_row(start, separator_of(start, field, ""))
 
 
-def _column(file: File, header: list[str], field: str) -> int:
+def _column(file: InputFile, header: list[str], field: str) -> int:
     """The number of a column; BadInput where there is none of this name, or two."""
     names = [name.strip() for name in header]
     if _is_number(field):

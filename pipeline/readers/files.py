@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from pipeline.readers import zipped
+from pipeline.readers import zip_archive
 from pipeline.readers.walk import facts_of, require_file, walk
 from preprocessing.encodings import LOST, wide
 from preprocessing.errors import BadInput
@@ -59,7 +59,7 @@ _TAR_MARK: Final = 257  # byte of a .tar at which its mark stands
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
 
 
-class File(NamedTuple):
+class InputFile(NamedTuple):
     """An input file; `label` is its name inside of the folder that was given, the same on every machine."""
 
     label: str
@@ -69,10 +69,10 @@ class File(NamedTuple):
 
     @property
     def compression(self) -> str | None:
-        return compression_of(self.path) or ("zip" if zipped.is_member(self.path) else None)
+        return compression_of(self.path) or ("zip" if zip_archive.is_member(self.path) else None)
 
 
-Sides = tuple[File, ...]
+Sides = tuple[InputFile, ...]
 """Files that are read side by side, line by line: one for each language of a translation, else a single file."""
 
 
@@ -99,7 +99,7 @@ def local(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def find(path: str, endings: tuple[str, ...] = ()) -> list[File]:
+def find(path: str, endings: tuple[str, ...] = ()) -> list[InputFile]:
     """The files that a path, a folder, a glob or a URL of these names, in order; BadInput where there are none.
 
     Folders are searched in depth (walk.py), for names with one of `endings` (all names, without endings).
@@ -113,7 +113,7 @@ def find_single(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
     return [(file,) for file in find(path, endings)]
 
 
-def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
+def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     top = Path(path)
     if top.is_dir():
         found = [file for label, name in walk(top) if not _is_hidden(label) for file in _stored(label, name)]
@@ -130,7 +130,7 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[File]:
         raise BadInput("-: standard input cannot be read twice; write its text to a file first, and give that")
     else:
         raise BadInput(f"{path}: no such file or folder; check the path")
-    if top.is_dir() or zipped.is_archive(path):
+    if top.is_dir() or zip_archive.is_archive(path):
         found = [file for file in found if _wanted(file.label, endings)]
         if not found:
             raise _nothing_inside(path, endings)
@@ -146,21 +146,21 @@ def _matching(pattern: str) -> Iterator[str]:
             yield name
 
 
-def _stored(label: str, path: Path) -> Iterator[File]:
+def _stored(label: str, path: Path) -> Iterator[InputFile]:
     """A file, or those that a zip archive holds."""
     if not os.access(path, os.R_OK):
         raise BadInput(f"{path}: cannot be read; check its permissions")
     facts = path.stat()
     name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
-    if zipped.is_archive(path):
+    if zip_archive.is_archive(path):
         require_itself(path)
-        for member in zipped.members(path):
-            yield File(f"{name}/{member.name}", member.path, member.size, member.changed)
+        for member in zip_archive.members(path):
+            yield InputFile(f"{name}/{member.name}", member.path, member.size, member.changed)
     else:
-        yield File(name, str(path), facts.st_size, facts.st_mtime_ns)
+        yield InputFile(name, str(path), facts.st_size, facts.st_mtime_ns)
 
 
-def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[File]:
+def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     """As `_find_local`, through fsspec, whose stores raise errors of any class."""
     store, inside = _store(path)
     try:
@@ -187,7 +187,7 @@ def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[File]:
         label, url = name[len(top) :].strip("/"), str(store.unstrip_protocol(name))
         if facts.get("size") is None:
             raise BadInput(f"{url}: its store does not say how large it is; copy it to a disk first")
-        yield File(label, url, int(facts["size"]), _version(facts))
+        yield InputFile(label, url, int(facts["size"]), _version(facts))
 
 
 def _store(url: str) -> tuple[Any, str]:
@@ -253,10 +253,10 @@ def _stem_and_ending(name: Path | str) -> tuple[str, str]:
     return (last[:at], last[at:]) if 0 < at < len(last) - 1 else (last, "")
 
 
-def has_mark(file: File) -> bool:
+def has_mark(file: InputFile) -> bool:
     """Whether files of this name begin with bytes that say what they are, so that an empty one is none.
 
-    >>> has_mark(File("a", "a.parquet", 0, 0)), has_mark(File("a", "a.jsonl", 0, 0))
+    >>> has_mark(InputFile("a", "a.parquet", 0, 0)), has_mark(InputFile("a", "a.jsonl", 0, 0))
     (True, False)
     """
     return compression_of(file.path) is not None or plain_suffix(file.path) in (".parquet", ".arrow", ".feather")
@@ -280,8 +280,8 @@ def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]
 
 def open_stored(path: str) -> io.BufferedReader:
     """A file as it is stored, or a member of a zip archive as it was before; for reading at any place."""
-    if zipped.is_member(path):
-        return zipped.opened(path)
+    if zip_archive.is_member(path):
+        return zip_archive.opened(path)
     if not is_url(path):
         return open(path, "rb")
     store, inside = _store(path)
@@ -306,7 +306,7 @@ class _EndsHere(Exception):
         self.fault, self.trailing = fault, trailing
 
 
-class Decoded(io.RawIOBase):
+class DecodedFile(io.RawIOBase):
     """What a file holds, decompressed and in UTF-8; where it cannot be read on it ends, with a `fault`.
 
     `fault` is "truncated" where the archive breaks off or is none, "bomb" where it grows beyond _MOST_RATIO, else "".
@@ -340,7 +340,7 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
     """
     file = _decompressed(path, start, stop)
     encoding = encoding or wide(file.peek(_PIECE)[:_PIECE])
-    return io.BufferedReader(Decoded(_utf8(file, encoding))) if encoding else file
+    return io.BufferedReader(DecodedFile(_utf8(file, encoding))) if encoding else file
 
 
 def open_lines(path: str, start: int = 0, stop: int | None = None, encoding: str = "") -> io.BufferedReader:
@@ -350,7 +350,7 @@ def open_lines(path: str, start: int = 0, stop: int | None = None, encoding: str
         return file
     if not ends_in_returns(head(path, SNIFFED, encoding), path, encoding):
         return file
-    return io.BufferedReader(Decoded(_with_line_feeds(file)))
+    return io.BufferedReader(DecodedFile(_with_line_feeds(file)))
 
 
 def ends_in_returns(start: bytes, path: str, encoding: str = "") -> bool:
@@ -381,18 +381,18 @@ def _with_line_feeds(file: io.BufferedReader) -> Iterator[bytes]:
 def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
     compression = compression_of(path)
     if compression is None:
-        if zipped.is_member(path):
-            return io.BufferedReader(Decoded(_unzipped(path)))
+        if zip_archive.is_member(path):
+            return io.BufferedReader(DecodedFile(_unzipped(path)))
         return open_stored(path)
-    return io.BufferedReader(Decoded(_inflated(path, compression, start, stop)), _GATHERED * _PIECE)
+    return io.BufferedReader(DecodedFile(_inflated(path, compression, start, stop)), _GATHERED * _PIECE)
 
 
 def _unzipped(path: str) -> Iterator[bytes]:
     try:
-        with zipped.opened(path) as file:
+        with zip_archive.opened(path) as file:
             while block := file.read(_PIECE):
                 yield block
-    except zipped.TORN as error:
+    except zip_archive.TORN as error:
         raise_if_ours(error)
         raise _EndsHere("truncated") from None
 
@@ -405,12 +405,12 @@ def wide_encoding(path: str) -> str:
 
 def fault(file: io.BufferedReader) -> str:
     """Why a stream of `open_bytes` ended before the end of its file, or "" where it did not."""
-    return file.raw.fault if isinstance(file.raw, Decoded) else ""
+    return file.raw.fault if isinstance(file.raw, DecodedFile) else ""
 
 
 def trailing(file: io.BufferedReader) -> int:
     """How many stored bytes stand behind the archive of a stream that was read to its end, and are none of it."""
-    return file.raw.trailing if isinstance(file.raw, Decoded) else 0
+    return file.raw.trailing if isinstance(file.raw, DecodedFile) else 0
 
 
 def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iterator[bytes]:
@@ -434,7 +434,7 @@ def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iter
 def _left(stored: BinaryIO) -> int:
     """The bytes of a compressed file from where it stands."""
     at = stored.tell()
-    if isinstance(raw := getattr(stored, "raw", None), zipped.Member):
+    if isinstance(raw := getattr(stored, "raw", None), zip_archive.ZipMember):
         return raw.size - at  # to seek its end is to read all of it
     end = stored.seek(0, io.SEEK_END)
     stored.seek(at)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
-from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.file_ranges import FileRange, pieces_at
 from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, plain_suffix, shown, wide_encoding
 from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import require_encoding
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import SNIPPET, Record
+from pipeline.readers.transcode import require_encoding
 from preprocessing.encodings import UTF8, Encoding, codec, declared, is_utf8, of_lines, to_utf8
 from preprocessing.spec import spec
 from preprocessing.text import decode
@@ -26,7 +26,7 @@ _BEGINS: Final = re.compile(
 
 
 @spec
-class Html:
+class HtmlReader:
     """A file is a page in HTML; its main text is the document, without menus, headers and footers."""
 
     names: ClassVar[tuple[str, ...]] = ("html",)
@@ -52,7 +52,7 @@ class Html:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         is_page = _BEGINS.match(sample.start) or (sample.start and plain_suffix(sample.file.path) in _ENDINGS)
         return cls(path=sample.path) if is_page else None
 
@@ -65,10 +65,10 @@ class Html:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions or self.usual)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], [])
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file, wide = piece.file, wide_encoding(piece.file.path)
         with open_bytes(file.path) as stream:
             content = stream.read(MOST_HTML + 1)

@@ -22,7 +22,7 @@ class BadHttp(ValueError):
     """An answer whose body cannot be decoded as its headers say, nor read as it is."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int  # 0 where none is said
     headers: dict[str, str]  # names in lower case; of one that comes twice all, with commas between
     body: bytes  # not yet decoded
@@ -76,17 +76,19 @@ def is_answer(content: bytes) -> bool:
     return _LINE.match(content) is not None
 
 
-def answer_of(content: bytes) -> Answer:
+def answer_of(content: bytes) -> HttpResponse:
     """The parts of an answer; content that does not begin as one is a body without headers."""
     line = _LINE.match(content)
     if line is None:
-        return Answer(0, {}, content)
+        return HttpResponse(0, {}, content)
     end = _END.search(content, line.end())
     assert end is not None
-    return Answer(int(line[1]), headers_of(content[line.end() : end.start()].partition(b"\n")[2]), content[end.end() :])
+    return HttpResponse(
+        int(line[1]), headers_of(content[line.end() : end.start()].partition(b"\n")[2]), content[end.end() :]
+    )
 
 
-def decoded(answer: Answer, most: int) -> bytes:
+def decoded(answer: HttpResponse, most: int) -> bytes:
     """The body as it was sent, up to a little more than `most` bytes.
 
     A body that is not in chunks, or not compressed, though its headers say so, is taken as it is; BadHttp where it is

@@ -10,13 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 
-from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.file_ranges import FileRange, pieces_at
 from pipeline.readers.files import Sides, absolute, find_single, open_bytes, shown, wide_encoding
 from pipeline.readers.jsonl import check_field, fields_with, parsed, scan
-from pipeline.readers.lines import Line, dropped, rest_of
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import encoding_of, require_encoding
+from pipeline.readers.lines import TextLine, dropped, rest_of
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from pipeline.readers.transcode import encoding_of, require_encoding
 from preprocessing.encodings import UTF8, Encoding, codec
 from preprocessing.spec import spec
 
@@ -34,7 +34,7 @@ _AS_READ: Final = ("utf-8", "surrogateescape")
 
 
 @spec
-class JsonArray:
+class JsonArrayReader:
     """One JSON array a file, optionally compressed; an element is a document: a string, or the string at `text_key`."""
 
     names: ClassVar[tuple[str, ...]] = ("json",)
@@ -62,7 +62,7 @@ class JsonArray:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         if not _BEGINS.match(sample.start):
             return None
         check_field(sample.path, fields_with(sample, _fields(sample.start)), sample.field)
@@ -77,10 +77,10 @@ class JsonArray:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions or self.usual)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], [])
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file = piece.file
         found = Encoding(codec(self.encoding)) if self.encoding else encoding_of(file)
         other = "" if found == UTF8 or found.mixed else found.name
@@ -117,7 +117,7 @@ class _Elements:
         self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.held, self.at, self.start, self.ended = "", 0, 0, False  # characters in memory, place in them and in bytes
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[TextLine]:
         before, why, wanted = _OPENING, "truncated", _READ
         while True:
             match = before.match(self.held, self.at)
@@ -187,15 +187,15 @@ class _Elements:
                     return match.start(1)
         return 0
 
-    def line(self, stop: int, content: bytes, why: str, more: int = 0) -> Line:
+    def line(self, stop: int, content: bytes, why: str, more: int = 0) -> TextLine:
         """What stands up to `stop`, and so many bytes after it."""
         size = len(self.held[self.at : stop].encode(*_AS_READ)) + more
         why = why or ("too_long" if len(content) > self.limit else "")
-        line = Line(self.start, size, content[:SNIPPET] if why else content, why)
+        line = TextLine(self.start, size, content[:SNIPPET] if why else content, why)
         self.start, self.at = self.start + size, stop
         return line
 
-    def skipped(self, first: int) -> Line:
+    def skipped(self, first: int) -> TextLine:
         """An element that is too long, which ends where its brackets do."""
         start, snippet, size = self.start, self.held[first : first + SNIPPET].encode(*_AS_READ)[:SNIPPET], 0
         depth, in_string, place = 0, False, first
@@ -208,11 +208,11 @@ class _Elements:
                     depth += 1 if char in "[{" else -1
                 if depth <= 0 and not in_string and char in ']}"' and len(mark[0]) == 1:
                     size += self.line(mark.end(), b"", "").size
-                    return Line(start, size, snippet, "too_long")
+                    return TextLine(start, size, snippet, "too_long")
             kept = 1 if self.held.endswith("\\") and not self.ended else 0  # it goes with what follows
             size += self.line(len(self.held) - kept, b"", "").size
             if self.ended:
-                return Line(start, size, snippet, "too_long")
+                return TextLine(start, size, snippet, "too_long")
             self.more(_READ)
             place = 0
 
@@ -221,7 +221,7 @@ class _Elements:
         return sum(map(len, iter(lambda: self.stream.read(_READ), b"")))
 
 
-def _document(label: str, element: Line, field: str, spans: str) -> Record:
+def _document(label: str, element: TextLine, field: str, spans: str) -> Record:
     """The document of an element."""
     if element.fault:
         return dropped(label, element, element.fault)

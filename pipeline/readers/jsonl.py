@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
-from pipeline.readers.cut import Piece, pieces_at, text_cuts
+from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
 from pipeline.readers.files import Sides, absolute, find_single, plain_suffix, shown
-from pipeline.readers.lines import Line, dropped
+from pipeline.readers.lines import TextLine, dropped
 from pipeline.readers.plain import always, is_blank, line_records
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import blocks_of, require_encoding
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, CUT_OFF, Record
+from pipeline.readers.transcode import blocks_of, require_encoding
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
 from preprocessing.text import decode
@@ -35,7 +35,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can 
 
 
 @spec
-class Jsonl:
+class JsonlReader:
     """One JSON object a line, optionally compressed; the document is the string at `text_key`."""
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
@@ -65,7 +65,7 @@ class Jsonl:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         if not is_json_lines(sample):
             return None
         if _fields(sample.start.partition(b"\n")[0]) is None and goes_on(sample.start):
@@ -85,23 +85,23 @@ class Jsonl:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions or self.usual)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         return pieces_at(file, text_cuts(file, step))
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         parse = partial(parsed, field=self.text_key, spans=self.spans_key)
         return line_records(piece, always, parse, limit, self.encoding)
 
 
-def is_json_lines(sample: Sample) -> bool:
+def is_json_lines(sample: FileProbe) -> bool:
     """Whether a file has the name of JSON lines, or begins as one does."""
     return sample.start != b"" and (
         plain_suffix(sample.file.path) in _ENDINGS or _BEGINS.match(sample.start) is not None
     )
 
 
-def fields_with(sample: Sample, fields: list[str] | None) -> list[str] | None:
+def fields_with(sample: FileProbe, fields: list[str] | None) -> list[str] | None:
     """The fields at the beginning of a file, and the one that is looked for where it stands anywhere in the file."""
     first = sample.field.partition(".")[0]
     if fields is None or first in fields or sample.field in fields:
@@ -109,7 +109,7 @@ def fields_with(sample: Sample, fields: list[str] | None) -> list[str] | None:
     return [*fields, first] if _is_later(sample) else fields
 
 
-def _is_later(sample: Sample) -> bool:
+def _is_later(sample: FileProbe) -> bool:
     """Whether an object of the file has the field that is looked for; one inside of another field is none."""
     wanted = {sample.field.partition(".")[0], sample.field}
     names = [json.dumps(name, ensure_ascii=is_escaped).encode() for name in wanted for is_escaped in (False, True)]
@@ -136,7 +136,7 @@ def check_field(path: str, fields: Sequence[str] | None, field: str = "text") ->
         )
 
 
-def parsed(label: str, block: Line, field: str = "text", spans: str = "") -> Record:
+def parsed(label: str, block: TextLine, field: str = "text", spans: str = "") -> Record:
     """The string at `text_key` of the object in a line, and the ranges of its characters at `spans_key`.
 
     A field is a name, or names with dots between for objects in objects. Half characters become U+FFFD.

@@ -12,14 +12,14 @@ from typing import Final
 
 from pipeline.readers.files import compression_of, fault, open_lines, trailing
 from pipeline.readers.record import SNIPPET, TRAILING, Record
-from preprocessing.tables import Line
+from preprocessing.tables import TextLine
 
 _SKIPPED: Final = 1 << 20  # bytes in memory while the rest of a line that is too long is skipped
 
 
 def lines(
     path: str, start: int, stop: int | None, limit: int, recode: Callable[[bytes], bytes] = bytes, encoding: str = ""
-) -> Iterator[Line]:
+) -> Iterator[TextLine]:
     """The lines of a file from the first that begins at or after byte `start`; of one over `limit` bytes only its size.
 
     `recode` turns what a line has into UTF-8; `encoding` is that of the whole file, as for `open_bytes`. Sizes are of
@@ -43,14 +43,14 @@ def lines(
                     rest = _skip_line(file)
                     size, why = size + rest, "too_long" if rest else ""
                 why = fault(file) or why
-            yield Line(at, size, content[:SNIPPET] if why else recode(content), why)
+            yield TextLine(at, size, content[:SNIPPET] if why else recode(content), why)
             at += size
             if why and fault(file):
                 return
         if why := fault(file):
-            yield Line(at, 0, b"", why)
+            yield TextLine(at, 0, b"", why)
         if left := trailing(file):
-            yield Line(at, left, b"", TRAILING)
+            yield TextLine(at, left, b"", TRAILING)
 
 
 def _skip_line(file: io.BufferedReader, most: int = sys.maxsize) -> int:
@@ -63,7 +63,7 @@ def _skip_line(file: io.BufferedReader, most: int = sys.maxsize) -> int:
     return size
 
 
-def owned(lines: Iterator[Line], stop: int | None, begins: Callable[[Line], bool]) -> Iterator[Line]:
+def owned(lines: Iterator[TextLine], stop: int | None, begins: Callable[[TextLine], bool]) -> Iterator[TextLine]:
     """Of lines from the start of a range on, those that the range owns; the begin of a file is a boundary, too."""
     inside = False
     for line in lines:
@@ -75,12 +75,12 @@ def owned(lines: Iterator[Line], stop: int | None, begins: Callable[[Line], bool
             yield line
 
 
-def blocks(lines: Iterator[Line], begins: Callable[[Line], bool], limit: int) -> Iterator[Line]:
+def blocks(lines: Iterator[TextLine], begins: Callable[[TextLine], bool], limit: int) -> Iterator[TextLine]:
     """Lines from one begin up to the next, joined as one; of a block longer than `limit` bytes only its size."""
     start, size, why, content = 0, 0, "", list[bytes]()
     for line in lines:
         if content and (begins(line) or line.fault == TRAILING):
-            yield Line(start, size, b"".join(content), why)
+            yield TextLine(start, size, b"".join(content), why)
             content = []
         if not content:
             start, size, why = line.start, 0, ""
@@ -92,10 +92,10 @@ def blocks(lines: Iterator[Line], begins: Callable[[Line], bool], limit: int) ->
             why = line.fault or "too_long"
             content = [b"".join(content)[:SNIPPET]]
     if content:
-        yield Line(start, size, b"".join(content), why)
+        yield TextLine(start, size, b"".join(content), why)
 
 
-def dropped(label: str, block: Line, why: str) -> Record:
+def dropped(label: str, block: TextLine, why: str) -> Record:
     """The record of a block that is no document."""
     return Record(label, block.size, fault=why, start=block.start, snippet=block.content[:SNIPPET])
 

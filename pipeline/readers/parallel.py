@@ -8,13 +8,13 @@ from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 
-from pipeline.readers.cut import Piece, ranges, weight
-from pipeline.readers.files import File, Sides, absolute, find, open_bytes
-from pipeline.readers.lines import Line, lines, owned
+from pipeline.readers.file_ranges import FileRange, ranges, weight
+from pipeline.readers.files import InputFile, Sides, absolute, find, open_bytes
+from pipeline.readers.lines import TextLine, lines, owned
 from pipeline.readers.plain import always
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import Recoder, require_encoding
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from pipeline.readers.transcode import Transcoder, require_encoding
 from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
@@ -25,7 +25,7 @@ _BETWEEN_SIDES: Final = "\n\n"
 
 
 @spec
-class Parallel:
+class ParallelReader:
     """Aligned files, one for each language: line i of all of them together is document i, its sides are its spans."""
 
     names: ClassVar[tuple[str, ...]] = ("parallel",)
@@ -51,7 +51,7 @@ class Parallel:
         return cls(paths=tuple(place.split(",")))
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         """Never: one path says nothing of its translation."""
         return None
 
@@ -64,15 +64,15 @@ class Parallel:
     def files(self) -> list[Sides]:
         return find_sides(self.paths)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         total = sum(weight(side, side.size) for side in sides)
         share = step * sides[0].size // max(1, sum(side.size for side in sides))
         each = [ranges(cuts) for cuts in aligned_cuts(sides, max(1, share))]
         for (start, stop), *others in zip(*each, strict=True):
             beside = tuple((side, *other) for side, other in zip(sides[1:], others, strict=True))
-            yield Piece(sides[0], start, stop, total // len(each[0]), beside)
+            yield FileRange(sides[0], start, stop, total // len(each[0]), beside)
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         sides = ((piece.file, piece.start, piece.stop), *piece.beside)
         return pairs(piece.file.label, sides, limit, self.encoding)
 
@@ -129,10 +129,10 @@ def _places(path: str, numbers: list[int]) -> tuple[list[int], int]:
 
 
 def pairs(
-    label: str, sides: Sequence[tuple[File, int, int | None]], limit: int, encoding: str = ""
+    label: str, sides: Sequence[tuple[InputFile, int, int | None]], limit: int, encoding: str = ""
 ) -> Iterator[Record]:
     """The documents of ranges of files with as many lines as each other: (file, start, stop) of each side."""
-    recoders = [Recoder(side, encoding) for side, _, _ in sides]
+    recoders = [Transcoder(side, encoding) for side, _, _ in sides]
     each = [
         owned(lines(side.path, start, stop, limit, recode, recode.whole), stop, always)
         for (side, start, stop), recode in zip(sides, recoders, strict=True)
@@ -146,7 +146,7 @@ def pairs(
         yield record._replace(encoding=" and ".join(dict.fromkeys(others)))
 
 
-def _document(label: str, together: tuple[Line, ...]) -> Record:
+def _document(label: str, together: tuple[TextLine, ...]) -> Record:
     size, start = sum(line.size for line in together), together[0].start
     contents = [line.content.strip() for line in together]
     if why := _fault(together, contents):
@@ -160,7 +160,7 @@ def _document(label: str, together: tuple[Line, ...]) -> Record:
     return Record(label, size, _BETWEEN_SIDES.join(texts), sum(repaired), start=start, spans=spans)
 
 
-def _fault(together: tuple[Line, ...], contents: list[bytes]) -> str:
+def _fault(together: tuple[TextLine, ...], contents: list[bytes]) -> str:
     if faults := [line.fault for line in together if line.fault]:
         return faults[0]
     if all(contents):

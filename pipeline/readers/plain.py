@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from unicodedata import category
 
-from pipeline.readers.cut import Piece
+from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import head, is_text
-from pipeline.readers.lines import Line, blocks, lines, owned
-from pipeline.readers.recode import Recoder
+from pipeline.readers.lines import TextLine, blocks, lines, owned
 from pipeline.readers.record import SNIPPET, Record
+from pipeline.readers.transcode import Transcoder
 from preprocessing.encodings import UTF8
 from preprocessing.text import decode
 
@@ -18,24 +18,24 @@ _BLANKS: Final = _INVISIBLE + "".join(
     char for char in map(chr, range(0x10000)) if char.isspace() or category(char) in ("Cc", "Cf")
 )
 
-Begins = Callable[[Line], bool]  # whether a document begins with this line
-Parse = Callable[[str, Line], Record]  # label of the file, lines of a document as one -> its record
+Begins = Callable[[TextLine], bool]  # whether a document begins with this line
+Parse = Callable[[str, TextLine], Record]  # label of the file, lines of a document as one -> its record
 
 
-def never(line: Line) -> bool:
+def never(line: TextLine) -> bool:
     """A file is a document."""
     return False
 
 
-def always(line: Line) -> bool:
+def always(line: TextLine) -> bool:
     """A line is a document."""
     return True
 
 
-def is_blank(line: Line) -> bool:
+def is_blank(line: TextLine) -> bool:
     r"""Blank lines are between documents, whatever they hold that shows nothing.
 
-    >>> [is_blank(Line(0, 0, content.encode())) for content in ("\n", " \t\r\n", "\u00a0\u3000\n", "a\n")]
+    >>> [is_blank(TextLine(0, 0, content.encode())) for content in ("\n", " \t\r\n", "\u00a0\u3000\n", "a\n")]
     [True, True, True, False]
     """
     if line.fault:
@@ -44,18 +44,18 @@ def is_blank(line: Line) -> bool:
     return not content or (len(content) < _MOST_BLANKS and not content.decode(errors="replace").strip(_BLANKS))
 
 
-def document(label: str, block: Line) -> Record:
+def document(label: str, block: TextLine) -> Record:
     """All of a block."""
     return Record(label, block.size, *decode(block.content), "", block.start)
 
 
-def line_records(piece: Piece, begins: Begins, parse: Parse, limit: int, encoding: str = "") -> Iterator[Record]:
+def line_records(piece: FileRange, begins: Begins, parse: Parse, limit: int, encoding: str = "") -> Iterator[Record]:
     """The documents in the lines of a piece, those of more than `limit` bytes without their text.
 
     A file that is no text is one record, a fault. `encoding` is what the file is in, where a user says so; else it is
     found (recode.py), and the records have its name.
     """
-    file, recode = piece.file, Recoder(piece.file, encoding)
+    file, recode = piece.file, Transcoder(piece.file, encoding)
     if piece.start == 0 and not is_text(start := head(file.path, encoding=recode.whole)):
         yield Record(file.label, file.size, fault="not_text", snippet=start[:SNIPPET])
         return

@@ -10,17 +10,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from pipeline.readers.cut import Piece
-from pipeline.readers.files import BYTE_ORDER_MARK, SNIFFED, File, Sides, ends_in_returns, head, is_text, stored_head
+from pipeline.readers.file_ranges import FileRange
+from pipeline.readers.files import (
+    BYTE_ORDER_MARK,
+    SNIFFED,
+    InputFile,
+    Sides,
+    ends_in_returns,
+    head,
+    is_text,
+    stored_head,
+)
 from pipeline.readers.record import Record
 
 
 @dataclass(frozen=True)
-class Sample:
+class FileProbe:
     """A file by which the format of a path is recognised."""
 
     path: str  # as it was given: a file, a folder, a glob or a URL
-    file: File  # one of those that the path names
+    file: InputFile  # one of those that the path names
     alone: bool  # whether it is the only one
     first: bool  # whether no other file of the path was looked at before
     field: str = "text"  # where it has its text, if it has fields
@@ -77,7 +86,7 @@ class Reader(Protocol):
         """The source that `--data NAME:PLACE` means, NAME one of `names`; ValueError for an impossible place."""
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         """The source of the sample's path where the sample is of this format; None where another reader may try.
 
         Readers try in the order of the union. BadInput where the format is this one but its documents cannot be found.
@@ -92,13 +101,13 @@ class Reader(Protocol):
     def files(self) -> list[Sides]:
         """The files of the source in order, grouped as they are read side by side; BadInput where there are none."""
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         """One element of `files` as pieces of about `step` bytes of text, as one piece where it cannot be cut.
 
         However a file is cut, the records of its pieces are the same.
         """
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         """The records of a piece that is not empty, in order: a document, or bytes that are none and why.
 
         The sizes of the records add up to the bytes of the piece. A text of more than `limit` bytes may be left out, as

@@ -7,19 +7,19 @@ from itertools import accumulate
 from typing import Final
 
 from pipeline.readers.reader import Reader
-from pipeline.readers.splits import Split, plan_splits, records
+from pipeline.readers.splits import InputSplit, plan_splits, records
 
 SAMPLE_BYTES: Final = 2 << 20  # half a second of reading
 _PLACES: Final = 16
 
 
-def pieces_of(sources: Sequence[Reader]) -> list[Split]:
+def pieces_of(sources: Sequence[Reader]) -> list[InputSplit]:
     """The pieces of the input that have text, each as a split of its own."""
     splits = plan_splits(sources)
     return [replace(split, pieces=(piece,)) for split in splits for piece in split.pieces if piece.file.size]
 
 
-def size_of(splits: Sequence[Split]) -> int:
+def size_of(splits: Sequence[InputSplit]) -> int:
     """About how many bytes of text they have."""
     return sum(split.weight for split in splits)
 

@@ -15,14 +15,14 @@ from typing import Final, TypeVar
 import xxhash
 
 from pipeline.readers import files
-from pipeline.readers.cut import Piece, weight
-from pipeline.readers.files import File, find, has_mark, local, plain_suffix
-from pipeline.readers.reader import Reader, Sample
+from pipeline.readers.file_ranges import FileRange, weight
+from pipeline.readers.files import InputFile, find, has_mark, local, plain_suffix
+from pipeline.readers.reader import FileProbe, Reader
 from pipeline.readers.record import Record
-from pipeline.readers.refused import known, looks, require_as_called
+from pipeline.readers.unsupported import known, looks, require_as_called
 from pipeline.readers.walk import say
-from pipeline.readers.zipped import is_archive
-from preprocessing import renamed
+from pipeline.readers.zip_archive import is_archive
+from preprocessing import renames
 from preprocessing.errors import BadInput
 
 SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
@@ -38,12 +38,12 @@ R = TypeVar("R", bound=Reader)
 
 
 @dataclass(frozen=True)
-class Split:
+class InputSplit:
     """What one worker reads at a time. Its name tells the same input, read in the same way."""
 
     name: str
     source: Reader
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FileRange, ...]
 
     @property
     def weight(self) -> int:
@@ -51,7 +51,7 @@ class Split:
         return sum(piece.weight for piece in self.pieces)
 
 
-def plan_splits(sources: Sequence[Reader]) -> list[Split]:
+def plan_splits(sources: Sequence[Reader]) -> list[InputSplit]:
     """The splits of all sources, in an order that does not depend on theirs; BadInput where a source names nothing."""
     found = [(source, source.files()) for source in sources]
     for source, all_sides in found:
@@ -62,14 +62,14 @@ def plan_splits(sources: Sequence[Reader]) -> list[Split]:
     total = sum(weight(file, file.size) for _, files in found for sides in files for file in sides)
     step = max(SPLIT_BYTES, total // MOST_SPLITS)
     splits = [
-        Split(_name(source, pieces), source, pieces)
+        InputSplit(_name(source, pieces), source, pieces)
         for source, files in found
         for pieces in _grouped((piece for sides in files for piece in source.pieces(sides, step)), step)
     ]
     return sorted(splits, key=lambda split: (split.pieces[0].file.label, split.pieces[0].start, split.name))
 
 
-def _say_pages(source: Reader, pages: list[File], num_files: int) -> None:
+def _say_pages(source: Reader, pages: list[InputFile], num_files: int) -> None:
     """Say which files of a text are pages of HTML, whose tags become text: what a server says of an error, perhaps."""
     pages = [file for file in pages if plain_suffix(file.path) in _TEXTS]
     if source.kind == _PROSE and 0 < len(pages) < num_files:
@@ -79,9 +79,9 @@ def _say_pages(source: Reader, pages: list[File], num_files: int) -> None:
         )
 
 
-def _grouped(pieces: Iterator[Piece], step: int) -> Iterator[tuple[Piece, ...]]:
+def _grouped(pieces: Iterator[FileRange], step: int) -> Iterator[tuple[FileRange, ...]]:
     """Consecutive pieces in groups of about `step` bytes of text."""
-    group, weight = list[Piece](), 0
+    group, weight = list[FileRange](), 0
     for piece in pieces:
         group.append(piece)
         weight += piece.weight
@@ -92,18 +92,18 @@ def _grouped(pieces: Iterator[Piece], step: int) -> Iterator[tuple[Piece, ...]]:
         yield tuple(group)
 
 
-def _name(source: Reader, pieces: tuple[Piece, ...]) -> str:
+def _name(source: Reader, pieces: tuple[FileRange, ...]) -> str:
     made_of = json.dumps([READER_VERSION, asdict(source), pieces])
     return f"text-{xxhash.xxh3_64(made_of.encode()).hexdigest()}.arrow"
 
 
-def records(split: Split, max_chars: int) -> Iterator[Record]:
+def records(split: InputSplit, max_chars: int) -> Iterator[Record]:
     """What the files of a split hold, in order; documents of surely more than `max_chars` come without their text."""
     for piece in split.pieces:
         yield from piece_records(split.source, piece, max_chars)
 
 
-def piece_records(source: Reader, piece: Piece, max_chars: int) -> Iterator[Record]:
+def piece_records(source: Reader, piece: FileRange, max_chars: int) -> Iterator[Record]:
     """As `records`, of one piece. An empty file of a format that has a beginning is cut off before it."""
     limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes a character; the rest is for tags
     if piece.file.size:
@@ -122,9 +122,9 @@ def named(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
     name, colon, place = given.partition(":")
     reader = next((reader for reader in readers if name in reader.names), None)
     if reader is None or not colon or place.startswith("//"):
-        now = renamed.new_value("sources", name, "kind")
+        now = renames.new_value("sources", name, "kind")
         if now and colon and not os.path.lexists(given):
-            raise BadInput(f"{given}: {renamed.answer(f'{name}:', f'{now}:')}")
+            raise BadInput(f"{given}: {renames.answer(f'{name}:', f'{now}:')}")
         return None
     place, field = _with_field(place)
     try:
@@ -180,7 +180,7 @@ def _may_be_folder(path: str) -> bool:
 
 def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
     read = {file.path for source in sources for sides in source.files() for file in sides}
-    looked_at, groups = dict[str, list[str]](), dict[str, list[File]]()
+    looked_at, groups = dict[str, list[str]](), dict[str, list[InputFile]]()
     for file in find(folder):
         if file.path in read:
             continue
@@ -195,7 +195,7 @@ def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Rea
     return [f"{folder}: left out: {'; '.join(shown[:_MOST_SHOWN])}{_more(more)}"]
 
 
-def _said(file: File, readers: Sequence[type[Reader]]) -> str:
+def _said(file: InputFile, readers: Sequence[type[Reader]]) -> str:
     """What a file that is not read looks like, and what to do."""
     try:
         source = _of_group(file.path, "text", [file], False, True, readers)
@@ -256,8 +256,8 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
     return _of_fields(found, field, given)
 
 
-def _by_ending(files: Sequence[File]) -> dict[str, list[File]]:
-    groups: dict[str, list[File]] = {}
+def _by_ending(files: Sequence[InputFile]) -> dict[str, list[InputFile]]:
+    groups: dict[str, list[InputFile]] = {}
     for file in files:
         groups.setdefault(plain_suffix(file.path), []).append(file)
     return groups
@@ -280,11 +280,11 @@ def sniff(path: str, readers: Sequence[type[R]]) -> R:
 
 
 def _of_group(
-    path: str, field: str, group: list[File], alone: bool, first: bool, readers: Sequence[type[R]]
+    path: str, field: str, group: list[InputFile], alone: bool, first: bool, readers: Sequence[type[R]]
 ) -> R | None:
     """The source that the first of these files that is recognised looks like."""
     for number, file in enumerate(group[:_MOST_LOOKED_AT]):
-        sample = Sample(path, file, alone, first and number == 0, field)
+        sample = FileProbe(path, file, alone, first and number == 0, field)
         if known(sample.start):
             continue
         for reader in readers:
@@ -293,10 +293,10 @@ def _of_group(
     return None
 
 
-def _say_what_differs(path: str, source: Reader, group: list[File], readers: Sequence[type[Reader]]) -> None:
+def _say_what_differs(path: str, source: Reader, group: list[InputFile], readers: Sequence[type[Reader]]) -> None:
     """Say which files of a group, of some that are looked at, are read as one format and look like another one."""
     looked_at = group[:: -(-len(group) // _MOST_LOOKED_AT)] if len(group) > 1 else []
-    differ: dict[str, list[File]] = {}
+    differ: dict[str, list[InputFile]] = {}
     for file in looked_at:
         with suppress(BadInput):
             found = _of_group(path, "text", [file], False, False, readers)
@@ -333,7 +333,7 @@ def _is_pattern(path: str) -> bool:
     return glob.has_magic(path) and not os.path.lexists(path)
 
 
-def _check_ending(source: Reader, file: File) -> None:
+def _check_ending(source: Reader, file: InputFile) -> None:
     """BadInput where a format has endings of its own, and a file of a folder none of these: it would not be read."""
     if not _has_endings(source) and source.usual and plain_suffix(file.path) not in source.usual:
         raise BadInput(
@@ -351,7 +351,7 @@ def _has_field(source: Reader) -> bool:
     return any(key in source.__dataclass_fields__ for key in _FIELDS)
 
 
-def _refused(path: str, files: list[File], readers: Sequence[type[Reader]]) -> BadInput:
+def _refused(path: str, files: list[InputFile], readers: Sequence[type[Reader]]) -> BadInput:
     """Why a path cannot be read."""
     (what, todo), more = looks(files[0]), _more(len(files) - 1)
     name = "" if len(files) == 1 else f"{files[0].label} is "

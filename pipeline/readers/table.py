@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import pyarrow as pa
 
-from pipeline.readers.cut import Piece
+from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import (
     TORN,
-    File,
+    InputFile,
     Sides,
     absolute,
     find,
@@ -29,9 +29,9 @@ from pipeline.readers.files import (
     stored_head,
 )
 from pipeline.readers.jsonl import as_spans, check_field
-from pipeline.readers.reader import Sample
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import SNIPPET, Record
-from pipeline.readers.zipped import is_member
+from pipeline.readers.zip_archive import is_member
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
 from preprocessing.text import decode
@@ -45,7 +45,7 @@ _ROWS: Final = 256  # of a row group at a time
 
 
 @spec
-class Table:
+class TableReader:
     """Parquet, Arrow files or streams, or a folder that Hugging Face `datasets` saved; a row is a document."""
 
     names: ClassVar[tuple[str, ...]] = ("table",)
@@ -68,7 +68,7 @@ class Table:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         if sample.first and is_saved(sample.path):
             have = columns(saved_files(sample.path, _SPLIT)[0])
         elif is_table(sample.stored):
@@ -96,14 +96,14 @@ class Table:
         found = saved_files(self.path, self.split) if is_saved(self.path) else find(self.path, self.usual)
         return [(file,) for file in found]
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         start = stored_head(file.path) if file.size else b""
         if len(start) > len(_ARROW_FILE) and is_text(start) and not is_table(start):
             raise BadInput(f"{file.path}: is text, and no Parquet or Arrow file; name its format instead of `table`")
         return ranges_of_parts(file, part_sizes(file, self.text_key, self.spans_key), step)
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         return documents(piece.file, piece.start, piece.stop, self.text_key, self.spans_key, limit)
 
 
@@ -118,9 +118,9 @@ def is_table(start: bytes) -> bool:
     return start.startswith((_PARQUET, _ARROW_FILE, b"\xff\xff\xff\xff"))
 
 
-def saved_files(path: str, split: str = "train") -> list[File]:
+def saved_files(path: str, split: str = "train") -> list[InputFile]:
     """The files that a folder lists which `datasets` saved; BadInput where there are none, or no such split."""
-    found = list[File]()
+    found = list[InputFile]()
     for folder in _saved(path, split):
         prefix = folder[len(path) :].strip("/")
         for name in _listed(folder, "state.json"):
@@ -171,7 +171,7 @@ def _listed(folder: str, name: str) -> list[str]:
         raise BadInput(f"{path}: damaged, or not of the library `datasets`; save the data set again") from None
 
 
-def columns(file: File) -> list[str] | None:
+def columns(file: InputFile) -> list[str] | None:
     """The names of the columns; None where the file cannot be opened."""
     import pyarrow.parquet as pq
 
@@ -183,7 +183,7 @@ def columns(file: File) -> list[str] | None:
         return None
 
 
-def part_sizes(file: File, field: str, spans: str) -> list[int]:
+def part_sizes(file: InputFile, field: str, spans: str) -> list[int]:
     """About how many bytes each part has; [] where the file cannot be opened. BadInput where a column is missing."""
     have = columns(file)
     if have is None:
@@ -216,25 +216,25 @@ def _parquet_sizes(stored: pa.NativeFile) -> list[int]:
     return [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
 
 
-def _arrow_sizes(file: File, stored: pa.NativeFile) -> list[int]:
+def _arrow_sizes(file: InputFile, stored: pa.NativeFile) -> list[int]:
     number = sum(1 for _ in _arrow_batches(stored, [])) if not is_url(file.path) else 1
     return [file.size // max(1, number)] * number
 
 
-def ranges_of_parts(file: File, sizes: list[int], step: int) -> Iterator[Piece]:
+def ranges_of_parts(file: InputFile, sizes: list[int], step: int) -> Iterator[FileRange]:
     """The parts of a table together in ranges of about `step` bytes."""
     if sum(sizes) < 1.5 * step:
-        yield Piece(file, 0, None, max(file.size, sum(sizes)))
+        yield FileRange(file, 0, None, max(file.size, sum(sizes)))
         return
     start, weight = 0, 0
     for part, size in enumerate(sizes, start=1):
         weight += size
         if weight >= step or part == len(sizes):
-            yield Piece(file, start, part if part < len(sizes) else None, weight)
+            yield FileRange(file, start, part if part < len(sizes) else None, weight)
             start, weight = part, 0
 
 
-def documents(file: File, start: int, stop: int | None, field: str, spans: str, limit: int) -> Iterator[Record]:
+def documents(file: InputFile, start: int, stop: int | None, field: str, spans: str, limit: int) -> Iterator[Record]:
     """The rows of the parts [start, stop) of a table as records; texts of more than `limit` bytes are left out."""
     row = 0
     try:

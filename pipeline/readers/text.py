@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import median
 from typing import ClassVar, Final, Literal, Self
 
-from pipeline.readers.cut import Piece, pieces_at, text_cuts
+from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
 from pipeline.readers.files import Sides, absolute, find_single, shown
-from pipeline.readers.lines import Line, dropped
+from pipeline.readers.lines import TextLine, dropped
 from pipeline.readers.plain import always, document, is_blank, line_records, never
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import blocks_of, require_encoding
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
+from pipeline.readers.transcode import blocks_of, require_encoding
 from pipeline.readers.walk import say
 from preprocessing.spec import spec
 
@@ -21,7 +21,7 @@ Unit = Literal["document", "line", "paragraphs"]
 
 
 @spec
-class Text:
+class TextReader:
     """Plain text, optionally compressed. What a document is: a file, a line, or what blank lines separate."""
 
     names: ClassVar[tuple[str, ...]] = ("text", "line", "paragraphs")
@@ -48,7 +48,7 @@ class Text:
         return cls(path=place, document_unit=_UNITS[name])
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         """Any text: one file by its blank lines, or by its lines where it has none; of several each is a document."""
         if not sample.start:
             return None
@@ -66,17 +66,17 @@ class Text:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         return pieces_at(file, [] if self.document_unit == "document" else text_cuts(file, step))
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         begins = {"document": never, "line": always, "paragraphs": is_blank}[self.document_unit]
         parse = paragraph if self.document_unit == "paragraphs" else document
         return line_records(piece, begins, parse, limit, self.encoding)
 
 
-def _unit(sample: Sample) -> Unit:
+def _unit(sample: FileProbe) -> Unit:
     """What is a document of a text: what stands between blank lines, or a line where there are none.
 
     Blank lines that come later than what is looked at, between lines as long as documents, are there by accident.
@@ -113,6 +113,6 @@ _MOST_LINES: Final = 1000  # of a block
 _UNITS: Final[dict[str, Unit]] = {"text": "document", "line": "line", "paragraphs": "paragraphs"}
 
 
-def paragraph(label: str, block: Line) -> Record:
+def paragraph(label: str, block: TextLine) -> Record:
     """What stands between blank lines; the blank line that begins the block belongs to it."""
     return dropped(label, block, BETWEEN) if is_blank(block) else document(label, block)

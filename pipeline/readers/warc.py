@@ -16,25 +16,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple, Self
 
-from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at
+from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at
 from pipeline.readers.files import Sides, absolute, find_single, is_text, open_bytes
 from pipeline.readers.files import fault as torn
 from pipeline.readers.http import BadHttp, answer_of, charset, decoded, headers_of, is_answer, media_type
 from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, main_text
-from pipeline.readers.reader import Sample
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.encodings import wide
 from preprocessing.spec import spec
 from preprocessing.stand_ins import is_page
 from preprocessing.text import decode
 
-GZIP_WARC: Final = Members(
+GZIP_WARC: Final = MemberSignature(
     re.compile(rb"\x1f\x8b\x08"),
     re.compile(rb"WARC/1\.\d\r?\n"),
     lambda data: zlib.decompressobj(31).decompress(data, 64),
 )
-PLAIN_WARC: Final = Members(
+PLAIN_WARC: Final = MemberSignature(
     re.compile(rb"(?<=\r\n\r\n)WARC/1\.\d\r\n"), re.compile(rb"WARC/1\.\d\r\n(?:[\w-]+:.*\r\n)+"), lambda data: data
 )
 _MEMBERS: Final = {None: PLAIN_WARC, "gzip": GZIP_WARC}  # by compression; another one is a single stream
@@ -58,7 +58,7 @@ _BLOCK: Final = 1 << 20  # bytes that are read at a time
 
 
 @spec
-class Warc:
+class WarcReader:
     """Web archives: the main text of the HTML responses of WARC files, the texts of WET files; .gz or not."""
 
     names: ClassVar[tuple[str, ...]] = ("warc",)
@@ -79,7 +79,7 @@ class Warc:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         is_archive = _VERSION.match(sample.inside)  # the first page of which may be compressed, or a picture
         return cls(path=sample.path) if is_archive else None
 
@@ -92,12 +92,12 @@ class Warc:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.usual)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         members = _MEMBERS.get(file.compression)
         return pieces_at(file, member_cuts(file, step, members) if members else [])
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         return documents(piece.file.label, piece.file.path, piece.start, piece.stop, limit)
 
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 from xml.etree import ElementTree
 
-from pipeline.readers.cut import Members, Piece, member_cuts, pieces_at, text_cuts
+from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at, text_cuts
 from pipeline.readers.files import Sides, absolute, find_single, head, shown
-from pipeline.readers.lines import Line, dropped
+from pipeline.readers.lines import TextLine, dropped
 from pipeline.readers.plain import line_records
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import require_encoding
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
+from pipeline.readers.transcode import require_encoding
 from pipeline.readers.wiki_names import HIDDEN, namespace
 from preprocessing.spec import spec
 from preprocessing.text import decode
 
-BZ2_PAGES: Final = Members(
+BZ2_PAGES: Final = MemberSignature(
     re.compile(rb"BZh[1-9]1AY&SY"),
     re.compile(rb"  <page>\n"),
     lambda data: bz2.BZ2Decompressor().decompress(data, max_length=64),
@@ -35,7 +35,7 @@ _HIDDEN: Final = {b"-2", b"6", b"14"}  # the numbers of media, files, categories
 
 
 @spec
-class WikiDump:
+class WikiDumpReader:
     """A MediaWiki `pages-articles` XML dump, optionally compressed: articles without their markup."""
 
     names: ClassVar[tuple[str, ...]] = ("wiki_dump",)
@@ -61,7 +61,7 @@ class WikiDump:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         is_dump = sample.start.startswith(b"<mediawiki") or b"\n<mediawiki" in sample.start[:1024]
         return cls(path=sample.path) if is_dump else None
 
@@ -74,18 +74,18 @@ class WikiDump:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         is_bz2 = file.compression == "bz2"
         return pieces_at(file, member_cuts(file, step, BZ2_PAGES) if is_bz2 else text_cuts(file, step))
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         parse = partial(article, hidden=hidden_namespaces(start))
         return line_records(piece, begins, parse, max(limit, _MOST_BYTES), self.encoding)  # most is markup
 
 
-def begins(line: Line) -> bool:
+def begins(line: TextLine) -> bool:
     """Whether a page begins here."""
     return line.content.lstrip().startswith(b"<page>")
 
@@ -100,7 +100,7 @@ def hidden_namespaces(start: bytes) -> frozenset[str]:
     return HIDDEN.union(namespace(decode(name)[0]) for key, name in _NAMESPACE.findall(start) if key in _HIDDEN)
 
 
-def article(label: str, block: Line, hidden: frozenset[str]) -> Record:
+def article(label: str, block: TextLine, hidden: frozenset[str]) -> Record:
     """The article in the lines of a page; its title is the first line."""
     from pipeline.readers.wikitext import TooDeep, prose  # the parser of markup, which other formats need not load
 

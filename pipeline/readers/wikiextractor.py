@@ -1,4 +1,4 @@
-"""What WikiExtractor writes (https://github.com/attardi/wikiextractor) -> articles: its tags, or its JSON lines."""
+"""Articles of WikiExtractor (https://github.com/attardi/wikiextractor), written as its tags or as JSON lines."""
 
 import re
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from html import unescape
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
-from pipeline.readers.cut import Piece, pieces_at, text_cuts
+from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
 from pipeline.readers.files import Sides, absolute, find_single, head, shown
 from pipeline.readers.jsonl import begun_fields, is_json_lines, parsed
-from pipeline.readers.lines import Line, dropped
+from pipeline.readers.lines import TextLine, dropped
 from pipeline.readers.plain import always, is_blank, line_records
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import require_encoding
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
+from pipeline.readers.transcode import require_encoding
 from preprocessing.spec import spec
 from preprocessing.text import decode
 
@@ -22,8 +22,8 @@ _TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation ma
 
 
 @spec
-class WikiExtractor:
-    """What WikiExtractor writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally compressed."""
+class WikiExtractorReader:
+    """What WikiExtractorReader writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally compressed."""
 
     names: ClassVar[tuple[str, ...]] = ("wikiextractor",)
     located: ClassVar[tuple[str, ...]] = ("path",)
@@ -48,7 +48,7 @@ class WikiExtractor:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         is_ours = sample.start.startswith(b"<doc ") or (is_json_lines(sample) and is_its_json(sample.start))
         return cls(path=sample.path) if is_ours else None
 
@@ -61,18 +61,18 @@ class WikiExtractor:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         return pieces_at(file, text_cuts(file, step))
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         if is_json(start):
             return line_records(piece, always, json_article, limit, self.encoding)
         return line_records(piece, begins, article, limit, self.encoding)
 
 
-def begins(line: Line) -> bool:
+def begins(line: TextLine) -> bool:
     """Whether an article begins here."""
     return line.content.startswith(b"<doc ")
 
@@ -83,7 +83,7 @@ def is_json(start: bytes) -> bool:
 
 
 def is_its_json(start: bytes) -> bool:
-    """Whether the first JSON line is one that WikiExtractor wrote.
+    """Whether the first JSON line is one that WikiExtractorReader wrote.
 
     >>> is_its_json(b'{"id": "1", "url": "u", "title": "t", "text": "x"}'), is_its_json(b'{"text": "x"}')
     (True, False)
@@ -92,7 +92,7 @@ def is_its_json(start: bytes) -> bool:
     return {"id", "url", "title", "text"} <= {*fields} <= {"id", "revid", "url", "title", "text"}
 
 
-def article(label: str, block: Line) -> Record:
+def article(label: str, block: TextLine) -> Record:
     """What stands between the tags of an article."""
     if not begins(block):
         return dropped(label, block, BETWEEN if is_blank(block) else "no_doc_tag")
@@ -103,7 +103,7 @@ def article(label: str, block: Line) -> Record:
     return Record(label, block.size, titled(decode(title[1])[0] if title else "", text), repaired, "", block.start)
 
 
-def json_article(label: str, block: Line) -> Record:
+def json_article(label: str, block: TextLine) -> Record:
     """The article in a line of JSON."""
     record = parsed(label, block)
     if record.fault:
@@ -115,7 +115,7 @@ def json_article(label: str, block: Line) -> Record:
 def titled(title: str, text: str) -> str:
     r"""An article as a dump has it: its title, a blank line, its text; nothing where there is only a title.
 
-    With tags, WikiExtractor writes the title into the first line of the text; in JSON it does not.
+    With tags, WikiExtractorReader writes the title into the first line of the text; in JSON it does not.
 
     >>> titled("Q&amp;A", "Q&amp;A\n\nA form.\n"), titled("Q&A", "A form."), titled("Q&A", "Q&A\n\n")
     ('Q&A\n\nA form.', 'Q&A\n\nA form.', '')

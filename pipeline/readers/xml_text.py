@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 from xml.parsers import expat
 
-from pipeline.readers.cut import Piece, pieces_at
+from pipeline.readers.file_ranges import FileRange, pieces_at
 from pipeline.readers.files import (
-    File,
+    InputFile,
     Sides,
     absolute,
     find_single,
@@ -28,9 +28,9 @@ from pipeline.readers.files import (
     wide_encoding,
 )
 from pipeline.readers.lines import rest_of
-from pipeline.readers.reader import Sample
-from pipeline.readers.recode import encoding_of, require_encoding
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
+from pipeline.readers.transcode import encoding_of, require_encoding
 from preprocessing.encodings import UTF8, codec
 from preprocessing.errors import BadInput
 from preprocessing.spec import spec
@@ -61,7 +61,7 @@ _BLANKS: Final = re.compile(r"\s+")
 
 
 @spec
-class Xml:
+class XmlReader:
     """Each element `element` of a file is a document; of TEI each `TEI` element, its prose and verse."""
 
     names: ClassVar[tuple[str, ...]] = ("xml", "tei")
@@ -88,7 +88,7 @@ class Xml:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         named = plain_suffix(sample.file.path) in _ENDINGS and _LOOKED_AT.match(sample.start)
         if not (named or _BEGINS.match(sample.start) or _is_xml(sample.start)):
             return None
@@ -112,10 +112,10 @@ class Xml:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.extensions or self.usual)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], [])
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file, wide = piece.file, wide_encoding(piece.file.path)
         other = codec(self.encoding) or ("" if wide else _encoding(file))
         said = other or wide
@@ -125,7 +125,7 @@ class Xml:
             yield from rest_of(stream, file.label)
 
 
-def _encoding(file: File) -> str:
+def _encoding(file: InputFile) -> str:
     """What a file is in: UTF-8 where it can be read as that, else what it declares, else what it looks like."""
     found, declared = encoding_of(file), _DECLARED.search(head(file.path))
     if found == UTF8 or (name := codec(declared[1].decode() if declared else "")) == "utf-8":

@@ -6,7 +6,7 @@ looks ahead.
 
 from pipeline.steps.encode import (
     ENCODER_VERSION,
-    Marks,
+    BoundarySettings,
     chained,
     check_fit,
     encode_shard,
@@ -16,15 +16,15 @@ from pipeline.steps.encode import (
 )
 from pipeline.steps.ingest import read_text, seal_of
 from pipeline.steps.output_folder import owned, sealed, sweep
-from pipeline.steps.plan import Texts
+from pipeline.steps.plan import TextDirectory
 from pipeline.steps.sample import require_room
-from pipeline.steps.static_rows import Static, materialise
+from pipeline.steps.static_rows import StaticExampleSpec, materialise
 
 __all__ = [
     "ENCODER_VERSION",
-    "Marks",
-    "Static",
-    "Texts",
+    "BoundarySettings",
+    "StaticExampleSpec",
+    "TextDirectory",
     "chained",
     "check_fit",
     "encode_shard",

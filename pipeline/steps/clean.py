@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, Record, Split, piece_records
+from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, InputSplit, Record, piece_records
 from pipeline.spec import Clean
 from pipeline.steps.documents import Document, write_documents
 from pipeline.steps.output_folder import REJECTS, seal, sealed
@@ -98,7 +98,7 @@ class Damage(NamedTuple):
 
 
 @dataclass
-class Tally:
+class CleaningTally:
     """The result of cleaning a split: each byte read is in the ledger, the first rejects of each reason are shown."""
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -139,11 +139,11 @@ class Tally:
             self.shown.append({**where, "reason": reason, "snippet": escaped})
 
 
-def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
+def clean_split(split: InputSplit, part: Path, cleaner: Cleaner) -> None:
     """Write the cleaned documents of a split to `part`, unless they are there and whole."""
     if sealed(part) is not None:
         return
-    tally = Tally()
+    tally = CleaningTally()
     pieces = (
         tally.of_piece(number, piece_records(split.source, piece, cleaner.clean.max_chars))
         for number, piece in enumerate(split.pieces)
@@ -161,7 +161,7 @@ def clean_split(split: Split, part: Path, cleaner: Cleaner) -> None:
     seal(part, ledger=tally.ledger.to_dict(), **facts)
 
 
-def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: Tally) -> Iterator[Document]:
+def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTally) -> Iterator[Document]:
     """The documents that are kept.
 
     What cleaning takes from a document that is kept (tags, blanks, control characters) is dropped as "trimmed". Where a

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from pipeline.readers import CUT_OFF, TRAILING, Split
+from pipeline.readers import CUT_OFF, TRAILING, InputSplit
 from pipeline.steps.clean import Damage
 
 _MOST_FILES: Final = 3  # that a message names
 
 
 @dataclass(frozen=True)
-class Damaged:
+class SplitDamage:
     """The damage in some splits, of which the seals say what each has."""
 
     num_files: int
@@ -29,7 +29,7 @@ class Damaged:
     empty: tuple[str, ...]  # files of 0 bytes
 
     @classmethod
-    def of(cls, splits: Sequence[Split], seals: Iterable[dict[str, Any]]) -> "Damaged":
+    def of(cls, splits: Sequence[InputSplit], seals: Iterable[dict[str, Any]]) -> "SplitDamage":
         weights, sizes, labels, sound = Counter[str](), dict[str, int](), dict[str, str](), set[str]()
         lost, torn, why, short = dict[str, float](), dict[str, str](), dict[str, str](), set[str]()
         for split in splits:

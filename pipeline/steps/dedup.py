@@ -21,7 +21,7 @@ from pipeline.steps.documents import batches, documents
 from pipeline.steps.output_folder import seal, sealed
 from preprocessing.files import TEMPORARY, npy, write_atomic
 from preprocessing.manifest import Manifest
-from preprocessing.shards import Store
+from preprocessing.shards import TokenStore
 from preprocessing.text import bands_of, components, shingles, signature
 
 ELSEWHERE: Final = 1 << 31  # parts from this number on are not ours: what the corpus is deduplicated against
@@ -43,7 +43,7 @@ EDGE: Final = np.dtype([*_NODE, *((f"other_{name}", kind) for name, kind in _NOD
 _AT_ONCE: Final = 1 << 16  # pairs whose signatures are compared together
 
 
-class Kept(NamedTuple):
+class DedupResult(NamedTuple):
     """Addresses of the documents that are kept, and those that repeat one of them."""
 
     addresses: np.ndarray
@@ -56,7 +56,7 @@ class Kept(NamedTuple):
         write_atomic(path, file.getvalue())
 
     @classmethod
-    def load(cls, path: Path) -> "Kept":
+    def load(cls, path: Path) -> "DedupResult":
         with np.load(path, allow_pickle=False) as arrays:
             return cls(**arrays)
 
@@ -79,7 +79,7 @@ def addresses(part: Path, number: int, group: int = 0) -> Iterator[tuple[int, by
 def corpus_addresses(folder: str) -> Iterator[tuple[int, bytes]]:
     """(group, addresses) of the documents of a finished corpus, all of them from elsewhere."""
     for split in Manifest.load(folder).splits:
-        for shard in Store.open(folder, split).shards:
+        for shard in TokenStore.open(folder, split).shards:
             key_N2 = np.frombuffer(b"".join(map(shard.key, range(len(shard)))), ">u8").reshape(-1, 2)
             address_N = np.zeros(len(shard), ADDRESS)
             address_N["high"], address_N["low"] = key_N2.T
@@ -106,7 +106,7 @@ def _grouped(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, byte
         yield group, record_N[group_N == group].tobytes()
 
 
-def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> Kept:
+def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> DedupResult:
     """Of the documents with one key the first by its group of a mixture, by the hash of its source, then by place; none
     that is elsewhere."""
     address_N = in_order(np.frombuffer(b"".join(group[1]), ADDRESS))
@@ -118,7 +118,7 @@ def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> Kept:
     repeats_N = is_ours_N & (is_known_N | ~is_new_N) if exact else is_ours_N & is_known_N
     repeat_N = _repeats(address_N[repeats_N], address_N[first_N[repeats_N]])
     repeat_N["reason"] = np.where(is_known_N[repeats_N], REASONS.index("known"), REASONS.index("duplicate"))
-    return Kept(address_N[is_ours_N & ~repeats_N], repeat_N)
+    return DedupResult(address_N[is_ours_N & ~repeats_N], repeat_N)
 
 
 def write_first_of_each(group: tuple[int, Iterable[bytes]], folder: str, exact: bool) -> str:

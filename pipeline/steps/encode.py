@@ -11,13 +11,13 @@ import numpy as np
 
 from pipeline.steps.documents import Document
 from pipeline.steps.output_folder import seal, sealed
-from pipeline.steps.plan import Shard, Texts
+from pipeline.steps.plan import PlannedShard, TextDirectory
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
 from preprocessing.shards import write_shard
 from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, implausible, lines_as_sentences, sentences, unmarked
-from preprocessing.vocab import Encoded, Vocab, stripped
+from preprocessing.tokenization import EncodedDocument, Vocab, stripped
 
 ENCODER_VERSION: Final = 4  # one more whenever the same text gives other shards: finished shards are made again
 _AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
@@ -26,7 +26,7 @@ _MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right languag
 
 
 @dataclass(frozen=True)
-class Marks:
+class BoundarySettings:
     """How sentences, words and phrases of the text are found; the fields are those of a Corpus."""
 
     sentence_boundaries: Literal["found", "lines"] = "found"
@@ -35,7 +35,7 @@ class Marks:
     phrases_hash: str = ""  # of the phrases
     language: str = ""  # of all documents, where it is known: by which their sentences end
 
-    def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
+    def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, EncodedDocument]]:
         """The documents with what they are encoded to, worked on in lists of a quarter of a MB of text."""
         batch, size = list[Document](), 0
         for document in documents:
@@ -46,7 +46,7 @@ class Marks:
                 batch, size = [], 0
         yield from self._batch(batch, vocab)
 
-    def _batch(self, batch: list[Document], vocab: Vocab) -> Iterator[tuple[Document, Encoded]]:
+    def _batch(self, batch: list[Document], vocab: Vocab) -> Iterator[tuple[Document, EncodedDocument]]:
         texts = [self.cut(document.text) for document in batch]
         spans = [self._spans(document) for document in batch] if self.phrases else None
         yield from zip(batch, vocab.encode_documents(texts, words=self.word_segmentation, spans=spans), strict=True)
@@ -61,15 +61,15 @@ class Marks:
         return _gazetteer(self.phrases, self.phrases_hash).find(document.text)
 
 
-def encode_shard(shard: Shard, text_folder: str, out: str, marks: Marks, **identity: str) -> None:
+def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: BoundarySettings, **identity: str) -> None:
     """Write a shard, unless it is there, whole and of this identity (hashes of text, vocabulary and how, version)."""
     part = Path(out) / shard.name
     if sealed(part, **identity) is not None:
         return
     vocab = _vocab(out, identity["vocab"])
-    documents = Texts.load(text_folder).documents(shard.start, shard.stop)
+    documents = TextDirectory.load(text_folder).documents(shard.start, shard.stop)
     ledger = Ledger()
-    sources, keys, columns = list[str](), list[bytes](), list[Encoded]()
+    sources, keys, columns = list[str](), list[bytes](), list[EncodedDocument]()
     narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32  # as the shard has them: half the memory until then
     for document, encoded in marks.encoded(documents, vocab):
         size, tokens = len(document.text.encode()), len(encoded.ids)
@@ -132,9 +132,9 @@ def phrases_of(file: str) -> list[str]:
     return found
 
 
-def check_fit(vocab: Vocab, texts: Texts) -> None:
+def check_fit(vocab: Vocab, texts: TextDirectory) -> None:
     """BadInput where a sample of the text is unknown to the vocabulary for a good part: another language, or script."""
-    sample = Marks().encoded(_sample(texts), vocab)
+    sample = BoundarySettings().encoded(_sample(texts), vocab)
     ids_T = np.concatenate([encoded.ids for _, encoded in sample])
     if not len(ids_T):
         raise BadInput(f"{texts.folder}: the vocabulary has no token for this text; use another vocabulary")
@@ -146,18 +146,18 @@ def check_fit(vocab: Vocab, texts: Texts) -> None:
         )
 
 
-def implausible_sentences(texts: Texts, marks: Marks) -> str:
+def implausible_sentences(texts: TextDirectory, marks: BoundarySettings) -> str:
     """What is implausible about the sentences of a sample of the text, or ""."""
     found = [sentence for document in _sample(texts) for sentence in marks.cut(document.text)]
     return (unmarked(found) if marks.sentence_boundaries == "found" else "") or implausible(found)
 
 
-def stripped_marks(texts: Texts, vocab: Vocab) -> str:
+def stripped_marks(texts: TextDirectory, vocab: Vocab) -> str:
     """What the vocabulary takes off the letters of a sample of the text, or ""."""
     return stripped((document.text for document in _sample(texts)), vocab)
 
 
-def _sample(texts: Texts) -> Iterator[Document]:
+def _sample(texts: TextDirectory) -> Iterator[Document]:
     """The first documents of the plan, of a MB of text; of a mixture those of each group, of as much in all."""
     starts = {shard.group: shard.start for shard in reversed(texts.shards) if shard.group} or {"": 0}
     for start in sorted(starts.values()):

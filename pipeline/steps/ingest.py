@@ -21,9 +21,9 @@ import xxhash
 from pipeline.readers import (
     EXPECTED,
     SKIPPED,
+    InputSplit,
     Snapshot,
     Source,
-    Split,
     changed,
     left_out,
     plan_splits,
@@ -34,13 +34,13 @@ from pipeline.runners import Report, beam, pipeline, watched
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
-from pipeline.steps.damage import Damaged, listed
+from pipeline.steps.damage import SplitDamage, listed
 from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
 from pipeline.steps.output_folder import REJECTS, owned, seal, sealed, sweep
 from pipeline.steps.plan import (
     PLAN,
     TEXT,
-    Texts,
+    TextDirectory,
     planned_shards,
     remove_kept,
     rows_kept,
@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """A file of cleaned documents to be, and the split it is made of; `number` is from ELSEWHERE up if not ours.
 
     `mixed` is the number of its group, as the corpus file lists them; None where there is no mixture.
@@ -71,11 +71,13 @@ class Part:
 
     number: int
     name: str
-    split: Split
+    split: InputSplit
     mixed: int | None = None
 
 
-def read_text(corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None) -> Texts:
+def read_text(
+    corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
+) -> TextDirectory:
     """Read, clean and deduplicate the sources of `corpus` into `out`, and plan the shards of the corpus to come.
 
     Raises BadInput where a source is missing, nothing usable is left, or the disk is too small; DataError where too
@@ -163,7 +165,7 @@ def _snapshot(corpus: Corpus) -> Snapshot:
 
 
 @contextmanager
-def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[Part], ngrams: str) -> Iterator[None]:
+def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[TextPart], ngrams: str) -> Iterator[None]:
     """BadInput where files change while they are read, whatever is raised for it; what was read of them is removed."""
     planned = [file for part in parts for piece in part.split.pieces for file in piece.files]
 
@@ -198,20 +200,20 @@ def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
     )
 
 
-def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[Part]:
+def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[TextPart]:
     """The parts of our text, then those of the text that it is deduplicated against."""
     clean = {name: value for name, value in corpus.clean.causes.items() if name != "max_unreadable_ratio"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
     against = _compared_with([path for path in corpus.dedup.reference_corpora if not _is_corpus(path)])
-    parts = list[Part]()
+    parts = list[TextPart]()
     splits = plan_splits(corpus.sources)
     if corpus.mixture:  # of a group's equal documents the first may be kept, wherever the text lies
         splits = sorted(splits, key=lambda split: _group_of(corpus, split))
     for number, split in enumerate(splits):
         mixed = [group.name for group in corpus.mixture].index(_group_of(corpus, split)) if corpus.mixture else None
-        parts.append(Part(number, _name("text", split.name, how), split, mixed))
+        parts.append(TextPart(number, _name("text", split.name, how), split, mixed))
     for number, split in enumerate(plan_splits(against), ELSEWHERE):
-        parts.append(Part(number, _name("text", split.name, how), split))
+        parts.append(TextPart(number, _name("text", split.name, how), split))
     return parts
 
 
@@ -223,12 +225,12 @@ def _compared_with(paths: Sequence[str]) -> list[Source]:
     return sources
 
 
-def _mixed(corpus: Corpus, parts: Sequence[Part]) -> list[str]:
+def _mixed(corpus: Corpus, parts: Sequence[TextPart]) -> list[str]:
     """For each part the name of its group, or nothing where the corpus is no mixture."""
     return [_group_of(corpus, part.split) for part in parts] if corpus.mixture else []
 
 
-def _group_of(corpus: Corpus, split: Split) -> str:
+def _group_of(corpus: Corpus, split: InputSplit) -> str:
     return next(group.name for group in corpus.mixture if split.source in group.sources)
 
 
@@ -237,7 +239,7 @@ def _name(kind: str, *made_of: Any) -> str:
     return f"{kind}-{xxhash.xxh3_64_hexdigest(json.dumps(made_of).encode())}.arrow"
 
 
-def _final(part: Part, corpus: Corpus, identity: str) -> str:
+def _final(part: TextPart, corpus: Corpus, identity: str) -> str:
     """The file whose documents are planned: what is left of a part without the lines that repeat."""
     return _name("lines", part.name, part.number, identity) if corpus.dedup.line_min_chars else part.name
 
@@ -254,16 +256,16 @@ def _planning(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def _clean(part: Part, out: str, cleaner: Cleaner) -> Part:
+def _clean(part: TextPart, out: str, cleaner: Cleaner) -> TextPart:
     clean_split(part.split, Path(out) / part.name, cleaner)
     return part
 
 
-def _addresses(part: Part, out: str) -> Iterator[tuple[int, bytes]]:
+def _addresses(part: TextPart, out: str) -> Iterator[tuple[int, bytes]]:
     return addresses(Path(out) / part.name, part.number, part.mixed or 0)
 
 
-def _bands(part: Part, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
+def _bands(part: TextPart, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
     return bands(Path(out) / part.name, part.number, dedup)
 
 
@@ -283,13 +285,13 @@ def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str
     )
 
 
-def _line_hashes(part: Part, out: str, least: int) -> Iterator[tuple[int, bytes]]:
+def _line_hashes(part: TextPart, out: str, least: int) -> Iterator[tuple[int, bytes]]:
     folder = Path(out)
     rows = rows_kept(folder, part.number)
     return line_dedup.line_hashes(folder / part.name, part.number, rows, least, part.mixed)
 
 
-def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> Part:
+def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> TextPart:
     (part,), struck, folder = group[1]["parts"], group[1]["struck"], Path(out)
     left = replace(part, name=_final(part, corpus, identity))
     rows = rows_kept(folder, part.number)
@@ -348,7 +350,9 @@ def _texts_of(sources: Sequence[Source], max_chars: int, unread: Counter[str]) -
                 yield record.text
 
 
-def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: list[str], mixed: list[str]) -> Texts:
+def _text(
+    out: Path, identity: str, corpus: Corpus, parts: list[TextPart], finals: list[str], mixed: list[str]
+) -> TextDirectory:
     """What the seals and the plan add up to; DataError for too many rejects, BadInput where no document is left."""
     seals = [seal_of(out / part.name) for part in parts]
     ledger = reduce(Ledger.merge, (Ledger.from_dict(facts["ledger"]) for facts in seals), Ledger())
@@ -358,7 +362,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
         log.warning("text of %s: not in UTF-8, but in %s (`encoding` of a source says it otherwise)", corpus.name, said)
     _say_what_is_lost_of_indentation(corpus, seals)
     _check_rejects(out, corpus, seals, ledger)
-    _check_damage(out, corpus, Damaged.of([part.split for part in parts], seals))
+    _check_damage(out, corpus, SplitDamage.of([part.split for part in parts], seals))
     repeats = dict(seal_of(out / PLAN)["repeats"])
     if corpus.dedup.line_min_chars:
         lost = [seal_of(out / name)["lost"] for name in finals]
@@ -376,7 +380,7 @@ def _text(out: Path, identity: str, corpus: Corpus, parts: list[Part], finals: l
     }
     masked = sum(facts["masked"] for facts in seals)
     phrases = _phrases(corpus, seals, [seal_of(out / name) for name in finals])
-    texts = Texts(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings, phrases)
+    texts = TextDirectory(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings, phrases)
     plan_N = texts.plan_N
     groups = _groups(out, corpus, parts, finals, plan_N)
     texts = replace(texts, evaluation_texts=_evaluation_texts(out, corpus), groups=groups)
@@ -397,7 +401,7 @@ def _evaluation_texts(out: Path, corpus: Corpus) -> dict[str, int]:
 
 
 def _groups(
-    out: Path, corpus: Corpus, parts: Sequence[Part], finals: Sequence[str], plan_N: np.ndarray
+    out: Path, corpus: Corpus, parts: Sequence[TextPart], finals: Sequence[str], plan_N: np.ndarray
 ) -> dict[str, dict[str, Any]]:
     """Of each group of a mixture what it gave and what it lost, as a ledger, and the documents that it holds out."""
     found = dict[str, dict[str, Any]]()
@@ -471,7 +475,7 @@ def _files(names: Sequence[str]) -> str:
     return f"{number}: {', '.join(names[:_MOST_FILES])}{', ...' if len(names) > _MOST_FILES else ''}"
 
 
-def _nothing_left(ledger: Ledger, parts: Sequence[Part]) -> str:
+def _nothing_left(ledger: Ledger, parts: Sequence[TextPart]) -> str:
     """That no document is left, which files were read, as what, and what was found in them."""
     read = {part.split.source.kind for part in parts}
     files = list(dict.fromkeys(piece.file.label for part in parts for piece in part.split.pieces))
@@ -505,14 +509,14 @@ def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledge
         )
 
 
-def _say_what_is_not_compared(out: Path, others: Sequence[Part]) -> None:
+def _say_what_is_not_compared(out: Path, others: Sequence[TextPart]) -> None:
     """Which files of the text that ours is not to repeat cannot be read."""
-    damaged = Damaged.of([part.split for part in others], [seal_of(out / part.name) for part in others])
+    damaged = SplitDamage.of([part.split for part in others], [seal_of(out / part.name) for part in others])
     if damaged.damaged:
         log.warning("dedup.reference_corpora: not compared with what cannot be read in %s", listed(damaged.damaged))
 
 
-def _check_damage(out: Path, corpus: Corpus, damaged: Damaged) -> None:
+def _check_damage(out: Path, corpus: Corpus, damaged: SplitDamage) -> None:
     """DataError where more of the stored bytes or files than `clean.max_unreadable_ratio` is damaged; else said."""
     if why := damaged.error(corpus.clean.max_unreadable_ratio):
         raise DataError(
@@ -525,10 +529,10 @@ def _check_damage(out: Path, corpus: Corpus, damaged: Damaged) -> None:
         log.warning("text of %s: %s", corpus.name, line)
 
 
-def _finished(out: Path, identity: str) -> Texts | None:
+def _finished(out: Path, identity: str) -> TextDirectory | None:
     """The text that is there, where it is this one and whole."""
     try:
-        texts = Texts.load(out)
+        texts = TextDirectory.load(out)
     except BadInput:
         return None
     whole = texts.identity == identity and all(sealed(out / name) is not None for name in (PLAN, *texts.parts))

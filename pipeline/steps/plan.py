@@ -24,7 +24,7 @@ from pipeline.steps.dedup import (
     REASONS,
     REPEAT,
     REPEATS,
-    Kept,
+    DedupResult,
     alike,
     in_order,
     without_near,
@@ -102,7 +102,7 @@ def _kept(
     groups: list[str], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Addresses of the documents that are kept, in order, and the repeats."""
-    found = [Kept.load(Path(folder, group)) for group in groups]
+    found = [DedupResult.load(Path(folder, group)) for group in groups]
     address_N = in_order(np.concatenate([np.empty(0, ADDRESS), *(kept.addresses for kept in found)]))
     repeat_K = np.concatenate([np.empty(0, REPEAT), *(kept.repeats for kept in found)])
     if near and corpus.dedup.minhash:
@@ -200,7 +200,7 @@ def cut(bytes_N: np.ndarray, most: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Shard:
+class PlannedShard:
     """A shard to be made: documents [start, stop) of the plan, `bytes` of text, all of one `group` of a mixture."""
 
     name: str
@@ -211,14 +211,14 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextDirectory:
     """A finished text folder: the plan over the cleaned documents of its splits."""
 
     folder: Path
     identity: str  # of the input and how it was read
     hash: str  # of the text itself: the same text from elsewhere has the same
     parts: tuple[str, ...]  # files of cleaned documents
-    shards: tuple[Shard, ...]
+    shards: tuple[PlannedShard, ...]
     ledger: Ledger
     repaired: dict[str, int]
     masked: int  # e-mail addresses and the like that placeholders replaced
@@ -235,12 +235,12 @@ class Texts:
         write_atomic(self.folder / TEXT, checked_json(facts))
 
     @classmethod
-    def load(cls, folder: Path | str) -> "Texts":
+    def load(cls, folder: Path | str) -> "TextDirectory":
         """Read text.json; BadInput where there is none, or it cannot be read."""
         path = Path(folder) / TEXT
         try:
             facts: dict[str, Any] = from_checked_json(path.read_bytes())
-            facts["shards"] = tuple(Shard(**shard) for shard in facts["shards"])
+            facts["shards"] = tuple(PlannedShard(**shard) for shard in facts["shards"])
             facts["ledger"] = Ledger.from_dict(facts["ledger"])
             return cls(folder=path.parent, **facts | {"parts": tuple(facts["parts"])})
         except OSError:
@@ -285,13 +285,13 @@ def _without_empty(shard: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in shard.items() if value != ""}
 
 
-def planned_shards(plan_N: np.ndarray, group_P: Sequence[str] = ()) -> tuple[Shard, ...]:
+def planned_shards(plan_N: np.ndarray, group_P: Sequence[str] = ()) -> tuple[PlannedShard, ...]:
     """The shards of a plan, in its order; `group` is for each part the name of its group of a mixture."""
     place_N = plan_N["fold"].astype(np.int64) << 32 | plan_N["shard"]
     cuts = np.flatnonzero(np.diff(place_N, prepend=-1, append=-1)).tolist() if len(place_N) else []
     num = {fold: len(np.unique(plan_N["shard"][plan_N["fold"] == fold])) for fold in range(len(SPLITS))}
     return tuple(
-        Shard(
+        PlannedShard(
             shard_name(SPLITS[fold := int(plan_N["fold"][start])], int(plan_N["shard"][start]), num[fold]),
             start,
             stop,

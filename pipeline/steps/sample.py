@@ -6,13 +6,13 @@ from typing import Final
 
 from pipeline.readers import SAMPLE_BYTES, pieces_of, records, size_of, spread
 from pipeline.spec import Corpus
-from pipeline.steps.clean import Cleaner, Tally, cleaned
-from preprocessing.vocab import VocabSpec, too_small
+from pipeline.steps.clean import Cleaner, CleaningTally, cleaned
+from preprocessing.tokenization import TokenizerSpec, too_small
 
 _OPENED: Final = 1 << 14  # bytes that opening one more file counts for
 
 
-def require_room(spec: VocabSpec, corpus: Corpus) -> None:
+def require_room(spec: TokenizerSpec, corpus: Corpus) -> None:
     """BadInput where a sample of the text has more characters than a vocabulary has pieces.
 
     A sample does not prove that there is room: training a vocabulary asks again.
@@ -34,7 +34,7 @@ def documents(corpus: Corpus) -> Iterator[str]:
     for start, stop in zip(chosen, [*chosen[1:], len(splits)], strict=True):
         left = SAMPLE_BYTES // len(chosen)
         for split in splits[start:stop]:
-            for document in cleaned(records(split, corpus.clean.max_chars), cleaner, Tally()):
+            for document in cleaned(records(split, corpus.clean.max_chars), cleaner, CleaningTally()):
                 yield document.text[: max(0, left)]  # at most as many bytes as characters are left
                 left -= len(document.text.encode())
                 if left <= 0:

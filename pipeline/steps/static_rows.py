@@ -19,11 +19,11 @@ from pipeline.steps.output_folder import owned, seal, sealed, sweep
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Count, Ledger
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Row
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 
 ROWS: Final = "rows.json"
 _ROWS_BYTES: Final = 64 << 20  # of a file, about
@@ -48,17 +48,17 @@ _TYPES: Final = {  # columns of a row in schema.py, without those of how it was 
 
 
 @dataclass(frozen=True)
-class Static:
+class StaticExampleSpec:
     """Everything that decides what the rows are."""
 
     corpus: str  # folder
     split: str
-    sampling: Sampling  # its `duplicates` are the copies that are written, each with its own pairs and masks
+    sampling: ExampleSpec  # its `duplicates` are the copies that are written, each with its own pairs and masks
     length: int  # tokens
 
 
 @dataclass(frozen=True)
-class Part:
+class RowRange:
     """A file: rows [start, stop) of a copy."""
 
     name: str
@@ -68,7 +68,7 @@ class Part:
 
 
 def materialise(
-    static: Static, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
+    static: StaticExampleSpec, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
 ) -> dict[str, Any]:
     """Write all rows of `static` to `out` and return the values of rows.json; BadInput where there are none to make."""
     copies = static.sampling.static_masks
@@ -103,16 +103,16 @@ def materialise(
     return summary
 
 
-def _parts(num_rows: Sequence[int], length: int) -> Iterator[Part]:
+def _parts(num_rows: Sequence[int], length: int) -> Iterator[RowRange]:
     size = max(_AT_ONCE, _ROWS_BYTES // (length * _BYTES_A_TOKEN) // _AT_ONCE * _AT_ONCE)
     ranges = [
         (copy, start, min(start + size, stop)) for copy, stop in enumerate(num_rows) for start in range(0, stop, size)
     ]
     for number, (copy, start, stop) in enumerate(ranges):
-        yield Part(f"rows-{number:05d}-of-{len(ranges):05d}.arrow", copy, start, stop)
+        yield RowRange(f"rows-{number:05d}-of-{len(ranges):05d}.arrow", copy, start, stop)
 
 
-def _write(part: Part, static: Static, out: str, identity: dict[str, Any]) -> None:
+def _write(part: RowRange, static: StaticExampleSpec, out: str, identity: dict[str, Any]) -> None:
     """Write one file, unless it is there and whole."""
     path = Path(out) / part.name
     if sealed(path, identity=identity) is not None:
@@ -148,8 +148,8 @@ def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 @lru_cache(maxsize=1)
-def _rows(static: Static) -> Rows:
+def _rows(static: StaticExampleSpec) -> ExampleDataset:
     """The rows of the corpus, with their plans, once in each process."""
-    store = Store.open(static.corpus, static.split)
+    store = TokenStore.open(static.corpus, static.split)
     vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
-    return Rows(store, vocab, static.sampling, static.length)
+    return ExampleDataset(store, vocab, static.sampling, static.length)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.scores import bars, curves, grammar, of_ngram, of_run, page_with, row_of, table
 from orchestration.reports import SCORE_FILE
 from tests.orchestration.reports.test_model_card import SCORE, keep
-from training.tasks import Chosen, TaskScore
+from training.tasks import SelectedTrials, TaskScore
 
 PERPLEXITY = TaskScore(
     "wikitext2",
@@ -17,12 +17,14 @@ PERPLEXITY = TaskScore(
     "test",
     "",
     {
-        start: Chosen({}, {"test": {"word_perplexity": (ppl,)}})
+        start: SelectedTrials({}, {"test": {"word_perplexity": (ppl,)}})
         for start, ppl in (("pretrained", 35.1), ("random", 900))
     },
 )
 BLIMP = {"macro_accuracy": (0.603,), "macro_low": (0.542,), "macro_high": (0.66,)}
-GRAMMAR = TaskScore("blimp", "macro_accuracy", "test", "", {"pretrained": Chosen({}, {"test": BLIMP})}, chance=0.5)
+GRAMMAR = TaskScore(
+    "blimp", "macro_accuracy", "test", "", {"pretrained": SelectedTrials({}, {"test": BLIMP})}, chance=0.5
+)
 
 
 def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_the_table_has_the_rows_of_a_task_together_with_most_labels_first() -> N
 def test_a_page_keeps_its_words_and_the_rows_of_other_nets() -> None:
     page, rows = page_with("# Scores\n\nBefore.\n", [row_of("bert", SCORE), row_of("gpt2", PERPLEXITY)])
     page += "\nBehind.\n"
-    better = replace(SCORE, starts={"pretrained": Chosen({}, {"test": {"accuracy": (0.9, 0.9)}})})
+    better = replace(SCORE, starts={"pretrained": SelectedTrials({}, {"test": {"accuracy": (0.9, 0.9)}})})
     again, found = page_with(page, [row_of("bert", better), of_ngram({"ngrams": [1, 2], "blimp": BLIMP})])
     assert again.startswith("# Scores\n\nBefore.\n")
     assert again.endswith("|\n\nBehind.\n")

@@ -8,7 +8,7 @@ from typing import Final
 
 from orchestration.launch import stacks
 from orchestration.launch.group import RESTARTS
-from orchestration.tracking.patience import behind
+from orchestration.tracking.store_timeout import behind
 from tests.chaos.command import marked
 from tests.chaos.ground import Ended, History, ended
 from tests.chaos.scene import Scene

@@ -21,7 +21,7 @@ import psutil
 
 from orchestration import tracking
 from orchestration.launch import RUN, WEIGHTS, stacks
-from orchestration.tracking.patience import BEHIND
+from orchestration.tracking.store_timeout import BEHIND
 from preprocessing.lock import OWNER
 from tests.chaos.command import Command, Missed, new_mark
 from tests.chaos.ground import ENVIRONMENT, ROOT, START_S, is_root

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from orchestration.tracking.patience import behind
+from orchestration.tracking.store_timeout import behind
 from tests.chaos.checks import after_each_end, in_the_end
 from tests.chaos.command import Command, Missed, new_mark
 from tests.chaos.faults import BAD_INPUT, DONE, INTERRUPTED, KILLED, PREEMPTED, RESOURCES, Between, Fault

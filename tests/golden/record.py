@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from orchestration.config import digest, load
-from orchestration.jobs import Flags, Job, open_job
+from orchestration.jobs import Job, JobFlags, open_job
 from orchestration.jobs import corpus as build
 from preprocessing.manifest import Manifest
 from preprocessing.schema import Batch
@@ -23,9 +23,9 @@ from training import loop
 from training.data import open_loader
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.optim import schedule
+from training.optimizers import schedule
 from training.run import Run
-from training.specs import Machine
+from training.specs import EngineSettings
 
 HERE = Path(__file__).parent
 RECIPES = ("bert_base", "gpt2", "roberta_base")
@@ -44,7 +44,7 @@ def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
     text.write(folder / "text.jsonl")
     given = folder / "text.yaml"
     given.write_text(CORPUS)
-    flags = Flags(
+    flags = JobFlags(
         recipe=recipe, overrides=(*SHRUNK, *overrides), scale="tiny", data=[str(given)], output_dir=folder / "work"
     )
     job = open_job(flags)
@@ -84,7 +84,7 @@ def losses_of(name: str) -> list[float]:
     """The same of a tiny recipe on made-up text, each loss with its weight."""
     one = load(name, ["optimizer.warmup_steps=5"], scale="tiny")
     torch.set_num_threads(1)
-    engine, loader = LocalEngine(family.model(one), one.optimizer, Machine()), family.loader(one, STEPS)
+    engine, loader = LocalEngine(family.model(one), one.optimizer, EngineSettings()), family.loader(one, STEPS)
     found = []
     for step in range(STEPS):
         torch.manual_seed(step)  # ELECTRA samples

@@ -11,7 +11,7 @@ import sesame
 from orchestration import cli
 from orchestration.jobs import evaluate, pretrain
 from preprocessing.errors import BadInput
-from training.specs.machine import Machine
+from training.specs.engine_settings import EngineSettings
 
 ADDRESSES = (
     "s3://bucket/x", "S3://bucket/x", "gs://bucket/x", "hdfs://host/x", "hdfs:/x", "abfs://c@host/x", "abfss://c@host/x",
@@ -98,9 +98,9 @@ def test_other_options_and_keys_that_name_a_folder(
 def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
     for nvme_dir in ("s3://bucket/x", "file:///x"):
         with pytest.raises(ValueError, match=r"nvme_path is .*, allowed is a folder on a local disk"):
-            Machine(zero_stage=3, offload_optimizer="nvme", nvme_path=nvme_dir)
+            EngineSettings(zero_stage=3, offload_optimizer="nvme", nvme_path=nvme_dir)
     with pytest.raises(ValueError, match=r"output_file is .*, allowed is the name of a file of this machine"):
-        Machine(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
+        EngineSettings(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
     with pytest.raises(BadInput, match=r"^DIR s3://bucket/x: an address"):
         pretrain.export(elsewhere, Path("s3://bucket/x"))
     with pytest.raises(BadInput, match=r"^--leaderboard-dir s3://bucket/x: an address"):

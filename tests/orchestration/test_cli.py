@@ -16,14 +16,14 @@ from orchestration.cli import main
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import flags_of, job_command
 from orchestration.config import names
-from orchestration.jobs import Flags, open_job, pretrain, ray_stages
+from orchestration.jobs import JobFlags, open_job, pretrain, ray_stages
 from orchestration.terminal import output, waiting
-from orchestration.tracking import Version
+from orchestration.tracking import ModelVersion
 from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, reviews
 from tests.training.corpora import mini_corpus
-from training.tasks import STARTS, Chosen, TaskScore
+from training.tasks import STARTS, SelectedTrials, TaskScore
 
 
 @pytest.fixture
@@ -41,7 +41,9 @@ def flags(tmp_path: Path, text: Path) -> list[str]:
 @pytest.fixture
 def made(tmp_path: Path, text: Path, flags: list[str]) -> list[str]:
     """Flags of a job whose corpus is made (of another text, which the tests need not build)."""
-    stage = open_job(Flags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=tmp_path / "out")).plan.corpus
+    stage = open_job(
+        JobFlags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=tmp_path / "out")
+    ).plan.corpus
     mini_corpus(stage.folder)
     stage.finish()
     return flags
@@ -183,7 +185,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
     assert main(words) == 4
     (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
     assert "this machine has none" in line
-    monkeypatch.setattr("orchestration.planning.costed.refuse_missing_gpus", lambda *given: None)
+    monkeypatch.setattr("orchestration.planning.run_estimate.refuse_missing_gpus", lambda *given: None)
     assert main(words) == 4
     (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
     assert "mt_nlg_530b on one_gpu: each device needs" in line
@@ -238,7 +240,7 @@ def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_pa
         "--output-dir",
         str(tmp_path / "out"),
     ]
-    flags = Flags(recipe="bert_base", scale="tiny", cluster="one_gpu", data=[str(text)], output_dir=tmp_path / "out")
+    flags = JobFlags(recipe="bert_base", scale="tiny", cluster="one_gpu", data=[str(text)], output_dir=tmp_path / "out")
     open_job(flags).plan.run.finish()
     assert main(["train", *words, "--dry-run"]) == 0
     assert main(["train", *words, "--dry-run", "--resume", "never"]) == 4
@@ -302,7 +304,7 @@ def test_a_step_after_the_last_is_refused(capsys, made):
     ],
 )  # fmt: skip
 def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code, said):
-    def fail(flags: Flags) -> None:
+    def fail(flags: JobFlags) -> None:
         raise error
 
     monkeypatch.setattr(jobs, "open_job", fail)
@@ -324,7 +326,7 @@ def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code
 def test_each_limit_of_a_machine_is_named(capsys, monkeypatch, error, code, said):
     """Under `ulimit -v` and `-n` a command ended with a traceback."""
 
-    def fail(flags: Flags) -> None:
+    def fail(flags: JobFlags) -> None:
         raise error
 
     monkeypatch.setattr(jobs, "open_job", fail)
@@ -342,7 +344,7 @@ def test_a_current_folder_that_is_gone_is_one_line(capsys, monkeypatch, tmp_path
 
 
 def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
-    def fail(flags: Flags) -> None:
+    def fail(flags: JobFlags) -> None:
         raise AssertionError("ours")
 
     monkeypatch.setattr(jobs, "open_job", fail)
@@ -424,7 +426,7 @@ def test_a_corpus_is_made_where_its_cluster_says(capsys, flags, tmp_path: Path):
     assert not list((tmp_path / "out").rglob("*.arrow"))
     cluster.write_text("name: mine\nbeam: {runner: FlinkRunner, options: {parallelism: 4}}\n")
     assert main(["corpus", *flags, "--cluster", str(cluster), "--dry-run"]) == 0
-    assert f"--cluster {cluster}" in Flags(recipe="gpt2", cluster=str(cluster)).command("corpus")
+    assert f"--cluster {cluster}" in JobFlags(recipe="gpt2", cluster=str(cluster)).command("corpus")
 
 
 @pytest.mark.parametrize(
@@ -673,7 +675,7 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
         scored.extend(plan.task for plan in plans)
         left_out += failed
         splits = {"dev": {"accuracy": (0.5, 0.75)}}
-        starts = {start: Chosen({"peak": 1e-3}, splits) for start in STARTS}
+        starts = {start: SelectedTrials({"peak": 1e-3}, splits) for start in STARTS}
         return [TaskScore(plan.task, plan.metric, plan.split, "", starts) for plan in plans]
 
     for name in ("train", "train_held"):
@@ -771,7 +773,7 @@ def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
 
 
 def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> None:
-    found = Version("mine", "3", "models:/mine/3", "sqlite:////out/mlflow.db", True, "The [MASK] of the town")
+    found = ModelVersion("mine", "3", "models:/mine/3", "sqlite:////out/mlflow.db", True, "The [MASK] of the town")
     monkeypatch.setattr(pretrain, "register", lambda flags, name: found)
     assert main(["register", "net-0123", "--name", "mine"]) == 0
     said = capsys.readouterr().out
@@ -788,7 +790,7 @@ def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> 
 def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_path):
     (tmp_path / "config.json").touch()
     job = open_job(
-        Flags(recipe="bert_base", overrides=[f"init_checkpoint={tmp_path}"], scale="tiny", output_dir=tmp_path)
+        JobFlags(recipe="bert_base", overrides=[f"init_checkpoint={tmp_path}"], scale="tiny", output_dir=tmp_path)
     )
     assert job.pretraining().init_checkpoint == str(tmp_path)
     assert refused(capsys, "check", "bert_base", "init_checkpoint=/nowhere") == (

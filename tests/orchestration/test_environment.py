@@ -10,8 +10,8 @@ import pytest
 from orchestration import environment
 from orchestration.cli import main
 from orchestration.config import load_cluster, to_yaml
-from orchestration.jobs import Flags, Job, corpus, open_job, submission
-from orchestration.launch import Submitted
+from orchestration.jobs import Job, JobFlags, corpus, open_job, submission
+from orchestration.launch import SubmittedJob
 from preprocessing.errors import BadInput, ResourceError
 
 CANARY = "canary-5e8f1b"
@@ -159,7 +159,7 @@ def test_what_is_lacking_is_one_line_before_any_work(
 
 def test_values_are_in_no_file_of_a_cluster_and_not_in_the_identity_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", CANARY)
-    flags = Flags(recipe="gpt2", overrides=("cluster.env.HF_TOKEN=${MINE}",), scale="tiny", data=("demo",))
+    flags = JobFlags(recipe="gpt2", overrides=("cluster.env.HF_TOKEN=${MINE}",), scale="tiny", data=("demo",))
     job = open_job(flags)
     first = submission.identity(job, flags, "run")
     with environment.held(job.cluster.env) as values:
@@ -240,7 +240,7 @@ def test_a_file_that_is_torn_is_one_line_without_its_values_and_goes(
 def test_a_job_that_is_not_sent_leaves_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
-    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
+    job = open_job(JobFlags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
     with submission.sent_environment(job, "gpt2-1") as variables:
         (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert variables == {environment.FILE: str(file)}
@@ -256,7 +256,7 @@ def test_of_two_senders_at_once_the_one_that_is_refused_takes_its_own_file_away(
     """It took the file of the other one, whose job then failed."""
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
-    job = open_job(Flags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
+    job = open_job(JobFlags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
     with submission.sent_environment(job, "gpt2-1") as variables:
         with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
             raise ResourceError("there is such a job")
@@ -271,7 +271,7 @@ def test_values_for_jobs_that_ended_and_never_began_are_removed(tmp_path: Path) 
     for name in names:
         (folder / name).write_text(CANARY)
     status = {"gpt2-1": "FAILED", "gpt2-1-2": "STOPPED", "gpt2-1-3": "PENDING", "bert-1": "SUCCEEDED"}
-    submission.remove_left(tmp_path, [Submitted(id=name, status=said, command="") for name, said in status.items()])
+    submission.remove_left(tmp_path, [SubmittedJob(id=name, status=said, command="") for name, said in status.items()])
     assert sorted(file.name for file in folder.iterdir()) == ["gpt2-1-3.0c", "gpt2-1-4.0d"]
     submission.remove_left(tmp_path / "none", [])
 

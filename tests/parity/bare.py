@@ -16,13 +16,13 @@ from torch import Tensor, distributed, nn
 
 from tests.parity.cells import Cell
 from training.data import open_loader
-from training.engines import lean
+from training.engines import deepspeed_import
 from training.engines.engine import to_tensors
 from training.formats import build_model
 from training.loop import _noise_seed
 from training.losses import Loss
 from training.model import Model, parameter_groups
-from training.optim import rate_at
+from training.optimizers import rate_at
 from training.run import Run
 from training.score import Score
 
@@ -120,7 +120,7 @@ def config_of(cell: Cell, run: Run, accumulation: int) -> dict[str, Any]:
 
 def losses(run: Run, cell: Cell) -> list[float]:
     """The mean over all targets of each step, whatever DeepSpeed makes of it."""
-    deepspeed = lean.deepspeed()
+    deepspeed = deepspeed_import.deepspeed()
     deepspeed.utils.groups.mpu = None
     rank = distributed.get_rank() // cell.tensor
     loader = open_loader(run, rank, cell.data)

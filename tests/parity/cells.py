@@ -5,7 +5,7 @@ from dataclasses import fields
 from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
-from training.specs import Machine
+from training.specs import EngineSettings
 
 DEGREES: Final = ("tensor", "pipeline", "sequence")  # axes that are a key of the machine, KEY_parallel
 MODES: Final[dict[str, dict[str, str | bool]]] = {
@@ -70,7 +70,7 @@ class Cell(NamedTuple):
 
 def _degree(axis: str) -> tuple[int, ...]:
     """Workers that share something; none where the machine has no such key."""
-    return (1, 2) if f"{axis}_parallel_size" in {field.name for field in fields(Machine)} else (1,)
+    return (1, 2) if f"{axis}_parallel_size" in {field.name for field in fields(EngineSettings)} else (1,)
 
 
 AXES: Final[dict[str, tuple[Any, ...]]] = {

@@ -10,7 +10,7 @@ from orchestration.config.recipe import Cluster, Recipe
 from preprocessing.errors import BadInput
 from tests.parity.cells import Cell
 from tests.training.corpora import mini_run
-from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
+from training.optimizers import Adafactor, AdamW, Lamb, Lion, Muon, Optimizer
 from training.run import Run
 from training.specs import Phase
 
@@ -39,7 +39,7 @@ OVERRIDES: Final = {
     "ALBERT": ["model.embedding_size=16"],
     "ELECTRA": ["model.embedding_size=16", "model.generator_size_ratio=0.5", "model.num_attention_heads=8"],
 }
-OPTIMISERS: Final[dict[str, Optim]] = {
+OPTIMISERS: Final[dict[str, Optimizer]] = {
     "AdamW": AdamW(learning_rate=1e-2, warmup_steps=2),
     "LAMB": Lamb(learning_rate=1e-2, warmup_steps=1),
     "Adafactor": Adafactor(learning_rate=0.03, warmup_steps=2),

@@ -6,7 +6,7 @@ from training.data import open_loader
 from training.engines import Engine
 from training.loop import _noise_seed
 from training.model import Model
-from training.optim import rate_at
+from training.optimizers import rate_at
 from training.run import Run
 
 

@@ -20,7 +20,7 @@ from tests.training.worker import Fault, engine_of, join, train
 from training.engines import LocalEngine
 from training.formats import build_model
 from training.run import Run
-from training.specs import Machine
+from training.specs import EngineSettings
 
 
 def losses(job: dict[str, Any]) -> list[float]:
@@ -34,7 +34,7 @@ def losses(job: dict[str, Any]) -> list[float]:
             raise RuntimeError(seen["error"])
         return [metrics["train/loss"] for metrics in seen["steps"].values()]
     if run.engine.precision == "fp32":
-        plain = replace(run, engine=Machine(micro_batch_tokens=run.engine.micro_batch_tokens))
+        plain = replace(run, engine=EngineSettings(micro_batch_tokens=run.engine.micro_batch_tokens))
         return plain_losses(plain, LocalEngine(build_model(plain), plain.optimizer, plain.engine), job["data"])
     return plain_losses(run, engine_of(run), job["data"])
 

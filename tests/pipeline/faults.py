@@ -12,13 +12,13 @@ from unittest.mock import patch
 import numpy as np
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl
+from pipeline.readers import JsonlReader
 from pipeline.readers import splits as sources
 from pipeline.spec import Corpus, Dedup
 from pipeline.steps import read_text, sealed
 from preprocessing.errors import SesameError
 from preprocessing.manifest import Manifest
-from preprocessing.vocab import WordPiece
+from preprocessing.tokenization import WordPiece
 from tests.pipeline.conftest import WORDS
 
 HERE = ("--direct_running_mode=in_memory",)
@@ -30,7 +30,12 @@ def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
     """All three stages, with splits of `split_kb` kB; the vocabulary, which is one piece of work, in this process."""
     dedup = Dedup(minhash=True, line_min_chars=50)  # these have files of their own
     corpus = Corpus(
-        name="stories", sources=(Jsonl(path=source),), dedup=dedup, validation_ratio=0.1, test_ratio=0.1, max_shard_mb=1
+        name="stories",
+        sources=(JsonlReader(path=source),),
+        dedup=dedup,
+        validation_ratio=0.1,
+        test_ratio=0.1,
+        max_shard_mb=1,
     )
     folder = Path(out)
     with patch.object(sources, "SPLIT_BYTES", int(split_kb) << 10):

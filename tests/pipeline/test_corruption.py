@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl
+from pipeline.readers import JsonlReader
 from pipeline.spec import Corpus
-from pipeline.steps import Texts, read_text, sealed
+from pipeline.steps import TextDirectory, read_text, sealed
 from pipeline.steps.documents import Document
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab, WordPiece
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab, WordPiece
 from tests.pipeline.conftest import story
 from tests.pipeline.faults import HERE
 from tests.pipeline.formats import json_lines
@@ -33,7 +33,7 @@ class Made(NamedTuple):
 
 
 def read_shards(made: Made) -> None:
-    Store.open(made.folder / "corpus", "train")
+    TokenStore.open(made.folder / "corpus", "train")
 
 
 def read_manifest(made: Made) -> None:
@@ -45,12 +45,12 @@ def read_vocab(made: Made) -> None:
 
 
 def read_plan(made: Made) -> None:
-    assert len(Texts.load(made.folder / "text").plan_N) == len(made.documents)
+    assert len(TextDirectory.load(made.folder / "text").plan_N) == len(made.documents)
 
 
 def read_documents(made: Made) -> bool:
     """Whether they are as they were: each document that is read is checked, not what lies between them in the file."""
-    return list(Texts.load(made.folder / "text").documents(0, len(made.documents))) == made.documents
+    return list(TextDirectory.load(made.folder / "text").documents(0, len(made.documents))) == made.documents
 
 
 def read_seals(made: Made) -> None:
@@ -80,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("made")
     source = folder / "stories.jsonl"
     source.write_bytes(json_lines([{"text": story(number)} for number in range(60)]))
-    corpus = Corpus(name="stories", sources=(Jsonl(path=str(source)),), validation_ratio=0.1, test_ratio=0.1)
+    corpus = Corpus(name="stories", sources=(JsonlReader(path=str(source)),), validation_ratio=0.1, test_ratio=0.1)
     texts = read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", WordPiece(vocab_size=200), folder / "vocab")
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)

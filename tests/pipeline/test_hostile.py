@@ -14,11 +14,11 @@ import zstandard
 
 from orchestration.cli import main
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl, Source, Table, Text, Warc, WikiDump
+from pipeline.readers import JsonlReader, Source, TableReader, TextReader, WarcReader, WikiDumpReader
 from pipeline.spec import Clean, Corpus
-from pipeline.steps import Texts, read_text
+from pipeline.steps import TextDirectory, read_text
 from preprocessing.errors import DataError
-from preprocessing.vocab import WordPiece
+from preprocessing.tokenization import WordPiece
 from tests.pipeline.conftest import story
 from tests.pipeline.faults import HERE, content
 from tests.pipeline.formats import dump, html, json_lines, page, web_record, write_arrow, write_parquet
@@ -85,15 +85,20 @@ def kinds(scratch: Path) -> dict[str, Kind]:
 
 WIDE = ("line/utf16.txt", "line/unmarked.txt")
 PLAIN = ("empty", "too_short")  # reasons that are no fault of the input
-SOURCES: dict[str, type[Source]] = {"jsonl": Jsonl, "table": Table, "warc": Warc, "wiki": WikiDump}
+SOURCES: dict[str, type[Source]] = {
+    "jsonl": JsonlReader,
+    "table": TableReader,
+    "warc": WarcReader,
+    "wiki": WikiDumpReader,
+}
 
 
 def corpus_of(folder: Path, hostile: bool, max_unreadable_ratio: float = 1.0) -> Corpus:
     """The sound documents, with or without all that is hostile."""
-    sources: list[Source] = [Jsonl(path=str(folder / "sound"))]
+    sources: list[Source] = [JsonlReader(path=str(folder / "sound"))]
     if hostile:
         sources += [kind(path=str(folder / name)) for name, kind in SOURCES.items()]
-        sources += [Text(path=str(folder / unit), document_unit=unit) for unit in ("line", "document")]
+        sources += [TextReader(path=str(folder / unit), document_unit=unit) for unit in ("line", "document")]
     clean = Clean(max_chars=LONGEST, max_unreadable_ratio=max_unreadable_ratio)
     return Corpus(name="hostile", sources=tuple(sources), clean=clean, validation_ratio=0.1, test_ratio=0.1)
 
@@ -101,8 +106,8 @@ def corpus_of(folder: Path, hostile: bool, max_unreadable_ratio: float = 1.0) ->
 class Read(NamedTuple):
     folder: Path
     kinds: dict[str, Kind]
-    clean: Texts
-    hostile: Texts
+    clean: TextDirectory
+    hostile: TextDirectory
 
     def rejects(self) -> list[dict[str, object]]:
         """What the files of rejects show."""

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from pipeline.jobs import _sample_of_languages, encode, train_vocab
-from pipeline.readers import Jsonl, Text, Warc, WikiExtractor
+from pipeline.readers import JsonlReader, TextReader, WarcReader, WikiExtractorReader
 from pipeline.readers import splits as sources
 from pipeline.spec import Clean, Corpus
-from pipeline.steps import Texts, plan, read_text
+from pipeline.steps import TextDirectory, plan, read_text
 from pipeline.steps import encode as encode_module
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Count, Manifest
-from preprocessing.shards import Store
+from preprocessing.shards import TokenStore
 from preprocessing.text import text_key
-from preprocessing.vocab import ByteBPE, SentencePieceBPE, Vocab, VocabSpec, WordPiece, train
+from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, TokenizerSpec, Vocab, WordPiece, train
 from tests.pipeline.conftest import story
 from tests.pipeline.formats import web_record
 
@@ -37,7 +37,7 @@ def build(corpus: Corpus, out: Path, *beam_args: str, vocab: Any = SMALL) -> Man
 
 
 def corpus_of(path: Path, **changes: Any) -> Corpus:
-    return Corpus(**{"name": "stories", "sources": (Jsonl(path=str(path)),), **HELD_OUT, **changes})
+    return Corpus(**{"name": "stories", "sources": (JsonlReader(path=str(path)),), **HELD_OUT, **changes})
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -59,10 +59,12 @@ def stories(write_jsonl: Callable[..., Path]) -> Path:
 
 @pytest.mark.usefixtures("many_parts")
 def test_the_text_of_each_document_comes_back_from_the_shards(stories: Path, tmp_path: Path) -> None:
-    build(corpus_of(stories), tmp_path, vocab=ByteBPE(vocab_size=300))
+    build(corpus_of(stories), tmp_path, vocab=ByteLevelBPE(vocab_size=300))
     vocab = Vocab.load(tmp_path / "corpus" / "vocab")
     shards = [
-        shard for split in ("train", "validation", "test") for shard in Store.open(tmp_path / "corpus", split).shards
+        shard
+        for split in ("train", "validation", "test")
+        for shard in TokenStore.open(tmp_path / "corpus", split).shards
     ]
     assert len(shards) > 4
     found = {shard.key(i): vocab.decode(shard.document(i)["ids"]) for shard in shards for i in range(len(shard))}
@@ -71,7 +73,7 @@ def test_the_text_of_each_document_comes_back_from_the_shards(stories: Path, tmp
 
 def test_sentences_of_a_document_are_marked_in_the_shards(stories: Path, tmp_path: Path) -> None:
     build(corpus_of(stories), tmp_path)
-    (shard,) = Store.open(tmp_path / "corpus", "train").shards
+    (shard,) = TokenStore.open(tmp_path / "corpus", "train").shards
     assert shard.document(0)["sentence_starts"].sum() == 7  # "Story n." and six more
     assert shard.document(0)["sentence_starts"][0]
 
@@ -80,7 +82,7 @@ def test_a_document_keeps_the_name_of_its_file(write_jsonl: Callable[..., Path],
     folder = write_jsonl([story(number) for number in range(9)], "input/a.jsonl").parent
     write_jsonl([story(number) for number in range(9, 20)], "input/below/b.jsonl")
     build(corpus_of(folder), tmp_path)
-    assert Store.open(tmp_path / "corpus", "train").shards[0].sources == ("a.jsonl", "below/b.jsonl")
+    assert TokenStore.open(tmp_path / "corpus", "train").shards[0].sources == ("a.jsonl", "below/b.jsonl")
 
 
 class TestTheSameBytes:
@@ -106,7 +108,7 @@ class TestTheSameBytes:
         paths = [
             write_jsonl([story(number) for number in range(start, 40)], f"input/{start}.jsonl") for start in (0, 20)
         ]
-        both = tuple(Jsonl(path=str(path)) for path in paths)
+        both = tuple(JsonlReader(path=str(path)) for path in paths)
         for name, order in (("first", both), ("second", both[::-1])):
             build(corpus_of(paths[0], sources=order), tmp_path / name)
         assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
@@ -124,7 +126,10 @@ class TestTheSameBytes:
         texts = [story(number) for number in range(20)]
         (tmp_path / "a" / "file").write_text("".join(f"{text}\n" for text in texts))
         (tmp_path / "b" / "file").write_text("".join(f'<doc id="1">\n{text}\n</doc>\n' for text in texts))
-        read = [Text(path=str(tmp_path / "a"), document_unit="line"), WikiExtractor(path=str(tmp_path / "b"))]
+        read = [
+            TextReader(path=str(tmp_path / "a"), document_unit="line"),
+            WikiExtractorReader(path=str(tmp_path / "b")),
+        ]
         hashes = {read_text(corpus_of(tmp_path, sources=(one,)), tmp_path / one.kind).hash for one in read}
         assert len(hashes) == 1
 
@@ -149,7 +154,7 @@ class TestLedger:
         with path.open("ab") as file:
             file.write(b'{"text": "cut off\n{"body": "no text"}\n\n{"text": 3}\n' + b'{"text": "Bad \xff byte. ')
             file.write(story(91).encode() + b'"}')
-        source = Jsonl(path=str(path), encoding="utf-8")
+        source = JsonlReader(path=str(path), encoding="utf-8")
         corpus = corpus_of(
             path, sources=(source,), clean=Clean(max_chars=2000, max_replacement_char_ratio=1, max_unreadable_ratio=1)
         )
@@ -172,12 +177,12 @@ class TestLedger:
 
     def test_its_tokens_are_those_of_the_shards(self, stories: Path, tmp_path: Path) -> None:
         manifest = build(corpus_of(stories), tmp_path)
-        tokens = sum(Store.open(tmp_path / "corpus", split).num_tokens for split in manifest.splits)
+        tokens = sum(TokenStore.open(tmp_path / "corpus", split).num_tokens for split in manifest.splits)
         assert manifest.ledger.kept.tokens == tokens
 
     def test_repaired_utf8_is_counted_and_not_fatal(self, tmp_path: Path) -> None:
         (tmp_path / "input.txt").write_bytes(b"".join(story(number).encode() + b" \xff\xfe\n" for number in range(8)))
-        source = Text(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
+        source = TextReader(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
         manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_replacement_char_ratio=1)), tmp_path)
         assert manifest.statistics["repaired"] == {"documents": 8, "sequences": 16}
 
@@ -185,7 +190,7 @@ class TestLedger:
         control = "\u200e" * 40  # left-to-right marks: BERT's normaliser removes them all
         lines = [story(number) for number in range(8)] + [control]
         (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in lines))
-        source = Text(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
+        source = TextReader(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
         manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_replacement_char_ratio=1)), tmp_path)
         assert manifest.ledger.dropped["no_tokens"] == Count(1, len(control.encode()))
         assert manifest.ledger.balanced()
@@ -199,7 +204,7 @@ class TestBadInput:
         for folder in ("no text", "only empty"):
             (tmp_path / folder).mkdir()
         (tmp_path / "only empty" / "a.txt").write_bytes(b"\n\x00 \n")
-        return corpus_of(tmp_path, sources=(Text(path=str(tmp_path / request.param), document_unit="line"),))
+        return corpus_of(tmp_path, sources=(TextReader(path=str(tmp_path / request.param), document_unit="line"),))
 
     def test_text_that_is_not_there_or_not_usable(self, corpus: Corpus, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=r"^[^\n]+; [^\n]+$"):
@@ -212,7 +217,7 @@ class TestBadInput:
 
     def test_a_vocabulary_that_does_not_fit_the_text(self, stories: Path, tmp_path: Path) -> None:
         (tmp_path / "greek.txt").write_text("".join(f"{'αβγδ εζηθ ικλμ ' * 5}{number}\n" for number in range(20)))
-        greek = corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "greek.txt"), document_unit="line"),))
+        greek = corpus_of(tmp_path, sources=(TextReader(path=str(tmp_path / "greek.txt"), document_unit="line"),))
         build(corpus_of(stories), tmp_path / "english")
         read_text(greek, tmp_path / "greek")
         with pytest.raises(BadInput, match=r"^[^\n]+does not fit[^\n]+% of the tokens are unknown[^\n]+$"):
@@ -252,7 +257,7 @@ class TestResume:
         first = build(corpus_of(stories), tmp_path)
         second = build(corpus_of(stories), tmp_path, vocab=replace(SMALL, vocab_size=60))
         assert first.vocab["hash"] != second.vocab["hash"]
-        assert Store.open(tmp_path / "corpus", "train").manifest == second
+        assert TokenStore.open(tmp_path / "corpus", "train").manifest == second
 
 
 @pytest.mark.usefixtures("many_parts")
@@ -278,7 +283,7 @@ def test_a_vocabulary_is_trained_on_a_sample_of_the_training_documents_alone(
     held_out = {d.key for s in texts.shards if not s.name.startswith("train") for d in texts.documents(s.start, s.stop)}
     seen: list[str] = []
 
-    def recorded(spec: VocabSpec, given: Iterable[str]) -> Vocab:
+    def recorded(spec: TokenizerSpec, given: Iterable[str]) -> Vocab:
         seen.extend(given)
         return train(spec, seen)
 
@@ -300,11 +305,11 @@ def test_a_rare_language_has_its_share_by_alpha_in_what_a_vocabulary_is_trained_
         read_text(corpus_of(tmp_path / "input", validation_ratio=0, test_ratio=0), tmp_path / name, workers)
     seen: list[str] = []
 
-    def recorded(spec: VocabSpec, given: Iterable[str]) -> Vocab:
+    def recorded(spec: TokenizerSpec, given: Iterable[str]) -> Vocab:
         seen[:] = given
         return train(SMALL, seen)
 
-    def sampled(name: str, spec: VocabSpec) -> list[str]:
+    def sampled(name: str, spec: TokenizerSpec) -> list[str]:
         train_vocab(tmp_path / name, spec, tmp_path / "vocab")
         return seen.copy()
 
@@ -342,7 +347,7 @@ def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -
 def test_a_garbled_text_folder_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "text.json").write_bytes(content)
     with pytest.raises(BadInput, match=r"^[^\n]+is damaged; [^\n]+$"):
-        Texts.load(tmp_path)
+        TextDirectory.load(tmp_path)
 
 
 def test_text_of_several_batches_is_encoded_like_one(
@@ -372,7 +377,7 @@ def test_a_file_whose_name_is_no_utf8_is_read_as_any_other(tmp_path: Path) -> No
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / os.fsdecode(b"caf\xe9.txt")).write_text(story(1))
     (tmp_path / "in" / "b.txt").write_text(story(2))
-    texts = read_text(corpus_of(tmp_path, sources=(Text(path=str(tmp_path / "in")),)), tmp_path / "text", HERE)
+    texts = read_text(corpus_of(tmp_path, sources=(TextReader(path=str(tmp_path / "in")),)), tmp_path / "text", HERE)
     assert {document.source for document in texts.documents(0, 2)} == {"b.txt", "caf\\xe9.txt"}
 
 
@@ -381,7 +386,7 @@ def test_input_without_any_document_is_named_with_what_was_found_in_it(tmp_path:
     request = web_record("request", b"GET / HTTP/1.1\r\n\r\n", "application/http; msgtype=request")
     for name in "abcd":
         (tmp_path / f"{name}.warc").write_bytes(request)
-    corpus = Corpus(name="web", sources=(Warc(path=str(tmp_path)),))
+    corpus = Corpus(name="web", sources=(WarcReader(path=str(tmp_path)),))
     with pytest.raises(BadInput) as error:
         read_text(corpus, tmp_path / "text")
     assert str(error.value) == (
@@ -392,6 +397,6 @@ def test_input_without_any_document_is_named_with_what_was_found_in_it(tmp_path:
 
 def test_input_of_which_nothing_is_kept_is_named_with_why(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Short.\n\nToo.")
-    corpus = Corpus(name="few", sources=(Text(path=str(tmp_path / "a.txt"), document_unit="paragraphs"),))
+    corpus = Corpus(name="few", sources=(TextReader(path=str(tmp_path / "a.txt"), document_unit="paragraphs"),))
     with pytest.raises(BadInput, match=r"^no usable text in 2 documents \(2 too_short\) of a.txt, read as text; give "):
         read_text(corpus, tmp_path / "text")

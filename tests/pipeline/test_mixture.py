@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl
+from pipeline.readers import JsonlReader
 from pipeline.readers import splits as sources
-from pipeline.spec import Corpus, Dedup, Group
-from pipeline.steps import Static, Texts, encode_shard, materialise, plan, read_text
+from pipeline.spec import Corpus, Dedup, MixtureGroup
+from pipeline.steps import StaticExampleSpec, TextDirectory, encode_shard, materialise, plan, read_text
 from pipeline.steps import encode as encode_module
-from preprocessing.choose import Nothing
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger, Manifest
-from preprocessing.rewrite import Shift
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
-from preprocessing.segment import Packed
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.masking import NoMasking
+from preprocessing.objectives import CausalLM
+from preprocessing.packing import Contiguous
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from tests.pipeline.conftest import story
 from tests.pipeline.test_jobs import HERE, SMALL, TWO, build, content
 
 SIZES = {"books": 20, "crawl": 90, "wiki": 12}  # documents
 WEIGHTS = {"books": 8.0, "crawl": 60.0, "wiki": 33.0}
-GPT = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift()}
+GPT = {"packing": Contiguous(unit="token"), "masking": NoMasking(), "objective": CausalLM()}
 
 pytestmark = pytest.mark.usefixtures("many_parts")
 
@@ -52,7 +52,9 @@ def mixture(write_jsonl: Callable[..., Path]) -> Corpus:
         half = len(texts) // 2 if name == "crawl" else 0
         parts = [texts[:half], texts[half:]] if half else [texts]
         paths = [write_jsonl(part, f"{name}/{number}.jsonl") for number, part in enumerate(parts)]
-        groups.append(Group(name=name, weight=WEIGHTS[name], sources=tuple(Jsonl(path=str(path)) for path in paths)))
+        groups.append(
+            MixtureGroup(name=name, weight=WEIGHTS[name], sources=tuple(JsonlReader(path=str(path)) for path in paths))
+        )
         first += size
     return Corpus(name="mixed", mixture=tuple(groups), validation_ratio=0.1, test_ratio=0.1)
 
@@ -83,7 +85,7 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
     mixture: Corpus, tmp_path: Path
 ) -> None:
     manifest = build(mixture, tmp_path, *HERE)
-    texts = Texts.load(tmp_path / "text")
+    texts = TextDirectory.load(tmp_path / "text")
     begins = np.cumsum([0, *SIZES.values()])
     found: dict[str, set[str]] = {}
     for shard in texts.shards:
@@ -104,7 +106,7 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
 @pytest.mark.parametrize("changes", [{"dedup": Dedup(minhash=True, line_min_chars=60)}, {"document_order": "input"}])
 def test_groups_are_kept_apart_whatever_else_is_asked(mixture: Corpus, tmp_path: Path, changes: dict[str, Any]) -> None:
     manifest = build(replace(mixture, **changes), tmp_path, *HERE)
-    texts = Texts.load(tmp_path / "text")
+    texts = TextDirectory.load(tmp_path / "text")
     begins = np.cumsum([0, *SIZES.values()])
     for shard in texts.shards:
         stories = [int(document.text.split()[1].strip(".")) for document in texts.documents(shard.start, shard.stop)]
@@ -171,14 +173,14 @@ class TestTheSameBytes:
         assert manifest.mixture == {}
         assert "mixture" not in json.loads((tmp_path / "plain/corpus/manifest.json").read_text())
         assert "group" not in (tmp_path / "plain/text/text.json").read_text()
-        assert Store.open(tmp_path / "plain/corpus", "train").groups == ()
+        assert TokenStore.open(tmp_path / "plain/corpus", "train").groups == ()
 
 
 SHARED = 5  # documents that two groups have
 
 
 @pytest.fixture(params=[("crawl", "books"), ("web", "wiki"), ("a", "b"), ("b", "a")], ids="-".join)
-def twins(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> dict[str, Group]:
+def twins(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> dict[str, MixtureGroup]:
     """Two groups that share documents, a line and near duplicates, in files of various names."""
     ends = [f"The very same line stands at the end of number {number}, and it is long." for number in range(9)]
     one = [story(number) for number in range(20)] + [story(100) + "\n" + ends[number] for number in range(1)]
@@ -188,14 +190,14 @@ def twins(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> d
     groups = {}
     for name, file, texts in zip(("big", "small"), request.param, (one, two), strict=True):
         path = write_jsonl(texts, f"{file}.jsonl")
-        groups[name] = Group(name=name, weight=1, sources=(Jsonl(path=str(path)),))
+        groups[name] = MixtureGroup(name=name, weight=1, sources=(JsonlReader(path=str(path)),))
     return groups
 
 
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("order", [("big", "small"), ("small", "big")], ids="-".join)
 def test_what_two_groups_have_stays_in_the_first_that_is_listed(
-    twins: dict[str, Group], order: tuple[str, str], tmp_path: Path
+    twins: dict[str, MixtureGroup], order: tuple[str, str], tmp_path: Path
 ) -> None:
     """Equal documents, near ones and lines: whatever the files are called, and however large the groups are."""
     mixed = tuple(twins[name] for name in order)
@@ -224,7 +226,7 @@ def test_what_two_groups_have_stays_in_the_first_that_is_listed(
     assert sum(sum(group["held_out"].values()) for group in texts.groups.values()) >= 2
 
 
-def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, Group], tmp_path: Path) -> None:
+def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, MixtureGroup], tmp_path: Path) -> None:
     (tmp_path / "known.txt").write_text("\n\n".join(story(number) for number in (0, 7, 41)) + "\n")
     known = Dedup(reference_corpora=(f"paragraphs:{tmp_path / 'known.txt'}",))
     corpus = Corpus(name="m", mixture=tuple(twins.values()), dedup=known, validation_ratio=0, test_ratio=0)
@@ -235,7 +237,7 @@ def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, Group
 
 
 @pytest.mark.one_in(4)
-def test_the_manifest_says_what_each_group_gave_and_lost(twins: dict[str, Group], tmp_path: Path) -> None:
+def test_the_manifest_says_what_each_group_gave_and_lost(twins: dict[str, MixtureGroup], tmp_path: Path) -> None:
     manifest = build(
         Corpus(name="m", mixture=tuple(twins.values()), validation_ratio=0.1, test_ratio=0.1), tmp_path, *HERE
     )
@@ -250,13 +252,13 @@ def test_the_manifest_says_what_each_group_gave_and_lost(twins: dict[str, Group]
 
 def test_training_reads_the_groups_by_their_weights(mixture: Corpus, tmp_path: Path) -> None:
     build(mixture, tmp_path, *HERE)
-    store = Store.open(tmp_path / "corpus", "train")
-    rows = Rows(store, Vocab.load(store.vocab_dir), Sampling(**GPT), length=32)
+    store = TokenStore.open(tmp_path / "corpus", "train")
+    rows = ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**GPT), length=32)
     addresses = rows.addresses(0, 2_000)
     for number, group in enumerate(store.groups):
         tokens = [len(rows.row(*at)["input_ids"]) for at in addresses if at[1] % 3 == number]
         assert sum(tokens) / 32 / 2_000 == pytest.approx(group.share, abs=0.01)
-    assert Store.open(tmp_path / "corpus", "validation").groups == ()
+    assert TokenStore.open(tmp_path / "corpus", "validation").groups == ()
 
 
 @pytest.mark.slow
@@ -290,7 +292,7 @@ def test_a_sample_of_a_mixture_has_all_of_its_groups(
 
 
 def test_a_group_without_text_is_named(mixture: Corpus, tmp_path: Path) -> None:
-    groups = (*mixture.mixture, Group(name="webtext2", weight=22))
+    groups = (*mixture.mixture, MixtureGroup(name="webtext2", weight=22))
     with pytest.raises(BadInput, match=r"corpus mixed: mixture: no text for webtext2; name it with --data GROUP=PATH"):
         read_text(replace(mixture, sources=(), mixture=groups), tmp_path / "text", HERE)
     assert not (tmp_path / "text").exists()
@@ -300,7 +302,7 @@ def test_a_group_of_which_nothing_is_left_is_named(
     mixture: Corpus, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
     path = write_jsonl([story(0), story(1)], "again/0.jsonl")  # books has them
-    groups = (*mixture.mixture, Group(name="zines", weight=1, sources=(Jsonl(path=str(path)),)))
+    groups = (*mixture.mixture, MixtureGroup(name="zines", weight=1, sources=(JsonlReader(path=str(path)),)))
     with pytest.raises(BadInput, match=r"no document for training is left of zines"):
         read_text(replace(mixture, sources=(), mixture=groups), tmp_path / "text", HERE)
     assert not (tmp_path / "text/text.json").exists()
@@ -319,25 +321,31 @@ def test_a_group_of_which_nothing_is_left_is_named(
 )
 def test_impossible_mixtures_are_refused(groups: list[tuple[str, float]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Corpus(name="x", mixture=tuple(Group(name=name, weight=weight) for name, weight in groups))
+        Corpus(name="x", mixture=tuple(MixtureGroup(name=name, weight=weight) for name, weight in groups))
 
 
 def test_a_source_belongs_to_one_group_and_to_nothing_else() -> None:
-    one = Jsonl(path="a")
+    one = JsonlReader(path="a")
     with pytest.raises(ValueError, match="each source in one group"):
-        Corpus(name="x", mixture=(Group(name="a", weight=1, sources=(one,)), Group(name="b", weight=1, sources=(one,))))
+        Corpus(
+            name="x",
+            mixture=(
+                MixtureGroup(name="a", weight=1, sources=(one,)),
+                MixtureGroup(name="b", weight=1, sources=(one,)),
+            ),
+        )
     with pytest.raises(ValueError, match="none beside `mixture`"):
-        Corpus(name="x", sources=(Jsonl(path="b"),), mixture=(Group(name="a", weight=1, sources=(one,)),))
+        Corpus(name="x", sources=(JsonlReader(path="b"),), mixture=(MixtureGroup(name="a", weight=1, sources=(one,)),))
 
 
 def test_shares_are_weights_over_their_sum() -> None:
-    corpus = Corpus(name="x", mixture=(Group(name="a", weight=60), Group(name="b", weight=41)))
+    corpus = Corpus(name="x", mixture=(MixtureGroup(name="a", weight=60), MixtureGroup(name="b", weight=41)))
     assert corpus.shares == {"a": 60 / 101, "b": 41 / 101}
 
 
 @pytest.mark.slow
 def test_finished_rows_of_a_mixture_are_refused(mixture: Corpus, tmp_path: Path) -> None:
     build(mixture, tmp_path, *HERE)
-    static = Static(str(tmp_path / "corpus"), "train", Sampling(**GPT, static_masks=1), 32)
+    static = StaticExampleSpec(str(tmp_path / "corpus"), "train", ExampleSpec(**GPT, static_masks=1), 32)
     with pytest.raises(BadInput, match="is a mixture, and finished rows say nothing of its weights"):
         materialise(static, tmp_path / "rows", HERE)

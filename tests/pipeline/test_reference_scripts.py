@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Text
+from pipeline.readers import TextReader
 from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps import read_text
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab, WordPiece
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab, WordPiece
 from tests.golden import reference
 from tests.preprocessing import reference_scripts
 
@@ -21,7 +21,9 @@ HERE = ("--direct_running_mode=in_memory",)
 def test_the_store_holds_the_documents_that_the_reference_bert_reads(shared: Path, tmp_path: Path) -> None:
     corpus = Corpus(
         name="sample",
-        sources=(Text(path=str(shared / "downstream/fixtures/bert/sample_text.txt"), document_unit="paragraphs"),),
+        sources=(
+            TextReader(path=str(shared / "downstream/fixtures/bert/sample_text.txt"), document_unit="paragraphs"),
+        ),
         clean=Clean(min_chars=1, fix_text=False),
         dedup=Dedup(exact=False),
         document_order="input",
@@ -33,7 +35,7 @@ def test_the_store_holds_the_documents_that_the_reference_bert_reads(shared: Pat
     vocab = WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt"))
     train_vocab(tmp_path / "text", vocab, tmp_path / "vocab", HERE)
     encode(tmp_path / "text", tmp_path / "vocab", corpus, tmp_path / "corpus", HERE)
-    documents = reference_scripts.documents_of(Store.open(tmp_path / "corpus", "train").shards)
+    documents = reference_scripts.documents_of(TokenStore.open(tmp_path / "corpus", "train").shards)
     wanted = dict(json.loads(reference.FILE.read_text())["bert sample"]["runs"][0])
     flags = {"max_seq_length": 128, "random_seed": 12345, "dupe_factor": 10, "do_whole_word_mask": False}
     assert wanted.pop("flags") == flags

@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from preprocessing.packing import Packing
 from preprocessing.rng import key
-from preprocessing.segment import Segment
 from tests.preprocessing.toy import ToyShard, ToyVocab
 
 SEGMENT = key(0, "segment")
@@ -13,16 +13,16 @@ CLS, SEP = VOCAB.cls, VOCAB.sep
 DOCUMENTS = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), min_size=2, max_size=8)
 
 
-def plan_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0):
+def plan_of(segment: Packing, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0):
     return segment.plan(text, length, lookahead, SEGMENT.at(copy, 0))
 
 
-def rows_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0):
+def rows_of(segment: Packing, text: ToyShard, length: int, lookahead: int = 0, copy: int = 0):
     plan = plan_of(segment, text, length, lookahead, copy)
     return [segment.row(plan, i, text, VOCAB) for i in range(len(plan))]
 
 
-def ids_of(segment: Segment, text: ToyShard, length: int, lookahead: int = 0) -> list[list[int]]:
+def ids_of(segment: Packing, text: ToyShard, length: int, lookahead: int = 0) -> list[list[int]]:
     return [row["input_ids"].tolist() for row in rows_of(segment, text, length, lookahead)]
 
 

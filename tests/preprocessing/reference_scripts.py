@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from preprocessing.shards import Shard
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 
 Document = Sequence[Sequence[int]]  # ids of each sentence
 

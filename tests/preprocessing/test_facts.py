@@ -7,21 +7,50 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from preprocessing import choose, rewrite
-from preprocessing.choose import Choice, Choose, Entities, Ngrams, NoiseSpans, Nothing, Partial, Spans, Tokens
-from preprocessing.rewrite import Cloze, Deshuffle, Noise, Permute, Prefix, Rewrite, Rewriting, Sentinel, Shift, Unified
-from preprocessing.sampling import Sampling
+from preprocessing import masking, objectives
+from preprocessing.masking import (
+    EntityMasking,
+    Masking,
+    MaskingPart,
+    NgramMasking,
+    NoMasking,
+    PartialPrediction,
+    RandomSpans,
+    SpanMasking,
+    TokenMasking,
+)
+from preprocessing.objectives import (
+    CausalLM,
+    Denoising,
+    Deshuffling,
+    MaskedLM,
+    Objective,
+    ObjectivePart,
+    PermutationLM,
+    PrefixLM,
+    SpanCorruption,
+    UnifiedLM,
+)
+from preprocessing.packing import (
+    Contiguous,
+    Packing,
+    PackingPart,
+    ParallelSentences,
+    SegmentPair,
+    SingleSentence,
+    StreamPair,
+)
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Row
-from preprocessing.segment import Packed, Pair, Parallel, Segment, Segmentation, Sentence, StreamPair
-from preprocessing.vocab import (
+from preprocessing.tokenization import (
     KINDS,
-    ByteBPE,
+    ByteLevelBPE,
     SentencePieceBPE,
     SingleBytes,
+    TokenizerPart,
+    TokenizerSpec,
     Unigram,
-    VocabKind,
-    VocabSpec,
-    WholeWords,
+    WordLevel,
     WordPiece,
     train,
 )
@@ -29,37 +58,37 @@ from tests import facts
 from tests.preprocessing.vocab.test_vocab import TEXTS
 
 SEGMENTS = facts.parts_of(
-    Segment,
-    Packed(unit="sentence"),
-    Packed(unit="sentence", cross_documents=False, overlong="drop"),
-    Packed(unit="token"),
-    Packed(unit="token", cross_documents=False),
-    Pair(negatives="random"),
-    Pair(negatives="random", unit="sentence", negative_prob=0.25),
-    Pair(negatives="swapped"),
-    Pair(negatives="none"),
-    Pair(negatives="dialogue"),
+    Packing,
+    Contiguous(unit="sentence"),
+    Contiguous(unit="sentence", cross_documents=False, overlong="drop"),
+    Contiguous(unit="token"),
+    Contiguous(unit="token", cross_documents=False),
+    SegmentPair(negatives="random"),
+    SegmentPair(negatives="random", unit="sentence", negative_prob=0.25),
+    SegmentPair(negatives="swapped"),
+    SegmentPair(negatives="none"),
+    SegmentPair(negatives="dialogue"),
     StreamPair(directions="forward"),
-    Sentence(languages=("en", "fr")),
-    Parallel(translation_ratio=0, languages=("en", "fr")),
+    SingleSentence(languages=("en", "fr")),
+    ParallelSentences(translation_ratio=0, languages=("en", "fr")),
 )
 CHOICES = facts.parts_of(
-    Choose,
-    Tokens(sample_alpha=0.5),
-    Entities(token_level_prob=0.2),
-    Spans(phrase_prob=0.5),
-    Ngrams(ngram_unit="token"),
-    choose.Fragment(block_size=512),
+    Masking,
+    TokenMasking(sample_alpha=0.5),
+    EntityMasking(token_level_prob=0.2),
+    SpanMasking(phrase_prob=0.5),
+    NgramMasking(ngram_unit="token"),
+    masking.FragmentMasking(block_size=512),
 )
 REWRITES = facts.parts_of(
-    Rewrite,
-    Cloze(replace_unit="span", mask_replace_prob=1.0, random_replace_prob=0.0),
-    Sentinel(targets="all"),
-    Sentinel(collapse_spans=False),
-    Sentinel(targets="all", collapse_spans=False, random_replace_prob=0.1),
-    Noise(noise_types=("sentence_permutation", "text_infilling", "document_rotation")),
-    rewrite.Fragment(hide_masked_from_decoder=False),
-    Unified(
+    Objective,
+    MaskedLM(replace_unit="span", mask_replace_prob=1.0, random_replace_prob=0.0),
+    SpanCorruption(targets="all"),
+    SpanCorruption(collapse_spans=False),
+    SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1),
+    Denoising(noise_types=("sentence_permutation", "text_infilling", "document_rotation")),
+    objectives.MaskedSeq2Seq(hide_masked_from_decoder=False),
+    UnifiedLM(
         bidirectional_prob=1.0,
         seq2seq_prob=0.0,
         left_to_right_prob=0.0,
@@ -69,17 +98,17 @@ REWRITES = facts.parts_of(
     ),
 )
 VOCABS = facts.parts_of(
-    VocabSpec,
+    TokenizerSpec,
     WordPiece(vocab_size=100, padded_vocab_size=128, lowercase=False),
-    ByteBPE(vocab_size=300, special_tokens="roberta"),
+    ByteLevelBPE(vocab_size=300, special_tokens="roberta"),
     Unigram(vocab_size=50, extra_ids=10, lowercase=True),
     SentencePieceBPE(vocab_size=60, extra_ids=10, languages=("en", "fr"), language_sampling_alpha=0.7),
 )
 UNIONS = [
-    (Segment, Segmentation, SEGMENTS),
-    (Choose, Choice, CHOICES),
-    (Rewrite, Rewriting, REWRITES),
-    (VocabSpec, VocabKind, VOCABS),
+    (Packing, PackingPart, SEGMENTS),
+    (Masking, MaskingPart, CHOICES),
+    (Objective, ObjectivePart, REWRITES),
+    (TokenizerSpec, TokenizerPart, VOCABS),
 ]
 PARTS = [(part, protocol) for _, protocol, parts in UNIONS for part in parts]
 
@@ -105,15 +134,15 @@ def test_a_part_without_a_fact_is_found() -> None:
             return "bare"
 
     with pytest.raises(AssertionError, match="Bare has no"):
-        facts.assert_every_fact(Bare(), Choice)
+        facts.assert_every_fact(Bare(), MaskingPart)
 
 
 def test_a_fact_of_another_type_is_found() -> None:
-    class Odd(Nothing):
+    class Odd(NoMasking):
         predicted = "all of them"  # type: ignore[assignment]
 
     with pytest.raises(ValueError, match="valid number"):
-        facts.assert_every_fact(Odd(), Choice)
+        facts.assert_every_fact(Odd(), MaskingPart)
 
 
 @pytest.mark.parametrize("part", [*SEGMENTS, *CHOICES, *REWRITES], ids=str)
@@ -122,68 +151,68 @@ def test_what_a_part_emits_its_kind_can_emit(part: Any) -> None:
 
 
 @pytest.mark.parametrize("part", REWRITES, ids=str)
-def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Rewrite) -> None:
+def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Objective) -> None:
     assert part.two_sided == ("source_input_ids" in part.emits) == bool(part.target)
     assert (part.attention != "model") == ({"rank", "reach"} <= part.emits)
     assert not (part.selects and "hits" in part.needs)
 
 
 @pytest.mark.parametrize("part", SEGMENTS, ids=str)
-def test_a_segment_says_what_its_label_asks_where_it_has_one(part: Segment) -> None:
+def test_a_segment_says_what_its_label_asks_where_it_has_one(part: Packing) -> None:
     assert bool(part.label_says) == ("next_sentence_label" in part.emits) == all(part.label_means)
     assert not part.languages or "languages" in part.emits
 
 
 @pytest.mark.parametrize("part", CHOICES, ids=str)
-def test_a_choice_wants_phrases_where_it_reads_them(part: Choose) -> None:
+def test_a_choice_wants_phrases_where_it_reads_them(part: Masking) -> None:
     assert (part.wants == {"phrases"}) == ("unit_starts" in part.needs)
 
 
 SMALL = [
     WordPiece(vocab_size=100),
-    ByteBPE(vocab_size=300),
-    ByteBPE(vocab_size=300, special_tokens="roberta"),
+    ByteLevelBPE(vocab_size=300),
+    ByteLevelBPE(vocab_size=300, special_tokens="roberta"),
     Unigram(vocab_size=60),
     Unigram(vocab_size=50, extra_ids=10, lowercase=True),
     SentencePieceBPE(vocab_size=60),
     SentencePieceBPE(vocab_size=60, extra_ids=10),
-    WholeWords(vocab_size=40),
+    WordLevel(vocab_size=40),
     SingleBytes(vocab_size=50),
 ]
 
 
 @pytest.mark.parametrize("part", SMALL, ids=lambda part: f"{part.kind} {sorted(part.special_roles)}")
-def test_a_trained_vocabulary_has_the_special_tokens_that_its_spec_says(part: VocabSpec) -> None:
+def test_a_trained_vocabulary_has_the_special_tokens_that_its_spec_says(part: TokenizerSpec) -> None:
     assert train(part, TEXTS).specials.keys() == part.special_roles
     assert part.special_roles <= part.roles.keys()
 
 
 @pytest.mark.parametrize("part", VOCABS, ids=lambda part: f"{part.kind} {sorted(part.special_roles)}")
-def test_a_role_that_needs_no_key_is_there_without_one(part: VocabSpec) -> None:
+def test_a_role_that_needs_no_key_is_there_without_one(part: TokenizerSpec) -> None:
     assert {role for role, key in part.roles.items() if not key} <= KINDS[part.kind]().special_roles  # type: ignore[operator]
 
 
 SHARES = [
-    (Shift(), Nothing(), (0.0, 1.0)),
-    (Cloze(), Tokens(), (0.0, 1.0)),
-    (Sentinel(), NoiseSpans(), (1.0, (0.15 + 0.05) / (1 - 0.15 + 0.05))),
-    (Sentinel(), Tokens(rate=0.3), (1.0, 0.3)),
-    (Sentinel(targets="all"), NoiseSpans(), (1.0, 1.0)),
-    (Prefix(), Nothing(), (0.5, 0.5)),
-    (Deshuffle(), Nothing(), (1.0, 1.0)),
-    (Noise(), Nothing(), (1.0, 1.0)),
-    (rewrite.Fragment(), choose.Fragment(), (1.0, 0.5)),
-    (rewrite.Fragment(), Partial(group_size=4), (1.0, 0.25)),
+    (CausalLM(), NoMasking(), (0.0, 1.0)),
+    (MaskedLM(), TokenMasking(), (0.0, 1.0)),
+    (SpanCorruption(), RandomSpans(), (1.0, (0.15 + 0.05) / (1 - 0.15 + 0.05))),
+    (SpanCorruption(), TokenMasking(rate=0.3), (1.0, 0.3)),
+    (SpanCorruption(targets="all"), RandomSpans(), (1.0, 1.0)),
+    (PrefixLM(), NoMasking(), (0.5, 0.5)),
+    (Deshuffling(), NoMasking(), (1.0, 1.0)),
+    (Denoising(), NoMasking(), (1.0, 1.0)),
+    (objectives.MaskedSeq2Seq(), masking.FragmentMasking(), (1.0, 0.5)),
+    (objectives.MaskedSeq2Seq(), PartialPrediction(group_size=4), (1.0, 0.25)),
 ]
 
 
 @pytest.mark.parametrize(("part", "choice", "expected"), SHARES, ids=str)
-def test_shares_of_a_row_that_encoder_and_decoder_read(part: Rewrite, choice: Choose, expected) -> None:
+def test_shares_of_a_row_that_encoder_and_decoder_read(part: Objective, choice: Masking, expected) -> None:
     assert part.shares(choice) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_mean() -> None:
-    spans, rng = NoiseSpans(rate=0.15, mean_noise_span_length=3.0), np.random.default_rng(0)
+    spans, rng = RandomSpans(rate=0.15, mean_noise_span_length=3.0), np.random.default_rng(0)
     numbers = {int(spans({"input_ids": np.zeros(512)}, rng).max()) for _ in range(5)}
     assert numbers == {round(512 * spans.predicted / spans.span_mean)}
 
@@ -191,16 +220,16 @@ def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_me
 @pytest.mark.parametrize(
     ("part", "line"),
     [
-        (Pair(negatives="random"), "pairs of segments, 50% random next sentence (NSP)"),
-        (Pair(negatives="swapped"), "pairs of segments, 50% swapped (SOP)"),
-        (Spans(phrase_prob=0.5), "15% of the tokens, 50% of them in whole phrases, in spans of up to 10 words"),
-        (Shift(), "each token predicts the next"),
-        (Cloze(), "80% masked, 10% swapped, 10% kept, drawn per token"),
+        (SegmentPair(negatives="random"), "pairs of segments, 50% random next sentence (NSP)"),
+        (SegmentPair(negatives="swapped"), "pairs of segments, 50% swapped (SOP)"),
+        (SpanMasking(phrase_prob=0.5), "15% of the tokens, 50% of them in whole phrases, in spans of up to 10 words"),
+        (CausalLM(), "each token predicts the next"),
+        (MaskedLM(), "80% masked, 10% swapped, 10% kept, drawn per token"),
         (
-            Noise(),
+            Denoising(),
             "text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted",
         ),
-        (Sentinel(), "each masked span is one sentinel, predicted behind it"),
+        (SpanCorruption(), "each masked span is one sentinel, predicted behind it"),
         (Unigram(vocab_size=32_100, padded_vocab_size=32_128), "32,100 unigram pieces, in a table of 32,128 rows"),
     ],
 )
@@ -209,22 +238,22 @@ def test_parts_are_described_in_the_words_of_their_papers(part: Any, line: str) 
 
 
 def test_a_scale_puts_in_the_sizes_that_were_measured() -> None:
-    assert WholeWords.shrinks["tiny"] == {"vocab_size": 16_384, "padded_vocab_size": 0}
+    assert WordLevel.shrinks["tiny"] == {"vocab_size": 16_384, "padded_vocab_size": 0}
     assert WordPiece.shrinks == {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }
     assert StreamPair.shrinks == {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
-    assert Permute.shrinks == {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
+    assert PermutationLM.shrinks == {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
     assert SentencePieceBPE.shrinks["small"] == {"vocab_size": 16_384, "padded_vocab_size": 0, "languages": []}
-    assert not any(member.shrinks for member in get_args(Choose))
+    assert not any(member.shrinks for member in get_args(Masking))
 
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=str)
-def test_a_sampling_travels_as_json(segment: Segment) -> None:
+def test_a_sampling_travels_as_json(segment: Packing) -> None:
     for choice, made in zip(CHOICES, REWRITES, strict=False):
-        sampling = Sampling(packing=segment, masking=choice, objective=made, seed=3, static_masks=10)
-        assert Sampling.of(json.loads(json.dumps(asdict(sampling)))) == sampling
+        sampling = ExampleSpec(packing=segment, masking=choice, objective=made, seed=3, static_masks=10)
+        assert ExampleSpec.of(json.loads(json.dumps(asdict(sampling)))) == sampling
 
 
 def row_of(needs: frozenset[str]) -> Row:
@@ -245,7 +274,7 @@ def row_of(needs: frozenset[str]) -> Row:
 
 
 @pytest.mark.parametrize("part", [part for part in CHOICES if part.emits], ids=str)
-def test_a_choice_reads_what_it_needs_and_chooses_what_it_says(part: Choice) -> None:
+def test_a_choice_reads_what_it_needs_and_chooses_what_it_says(part: MaskingPart) -> None:
     row, rng = row_of(part.needs), np.random.default_rng(1)
     hits = [part(row, rng) for _ in range(300)]
     assert {hit_S.dtype for hit_S in hits} == {np.dtype(np.int32)}

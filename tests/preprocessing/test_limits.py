@@ -123,8 +123,8 @@ def test_the_group_that_is_full_first_is_named(tmp_path: Path) -> None:
         f"{V2}/a/b/memory.max": 4 * GIB, f"{V2}/a/b/memory.current": GIB,
     }  # fmt: skip
     root = tree(tmp_path, "0::/a/b", SECOND, files)
-    assert limits.memory(root) == limits.Memory(4 * GIB, GIB, str(root / V2 / "a"))
-    assert limits.tightest(root) == limits.Memory(8 * GIB, GIB, str(root / V2 / "a"))
+    assert limits.memory(root) == limits.MemoryLimit(4 * GIB, GIB, str(root / V2 / "a"))
+    assert limits.tightest(root) == limits.MemoryLimit(8 * GIB, GIB, str(root / V2 / "a"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from preprocessing.errors import BadInput
-from preprocessing.manifest import FILE_NAME, Count, Group, Ledger, Manifest, ShardInfo
+from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest, MixtureGroupStats, ShardInfo
 
 SHARDS = (
     ShardInfo("train-00000-of-00002.arrow", "train", rows=2, tokens=20, bytes=900, xxh3="aa"),
@@ -70,7 +70,7 @@ def test_a_garbled_manifest_is_bad_input_in_one_line(tmp_path: Path, content: by
     assert "\n" not in str(error.value)
 
 
-STRANGERS = Group(weight=1, share=1, documents=1, tokens=1, epochs=1, shards=("other.arrow",))
+STRANGERS = MixtureGroupStats(weight=1, share=1, documents=1, tokens=1, epochs=1, shards=("other.arrow",))
 
 
 @pytest.mark.parametrize("change", [{"shards": SHARDS * 2}, {"mixture": {"a": STRANGERS}}, {"vocab": None}])

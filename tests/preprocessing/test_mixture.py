@@ -6,20 +6,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from preprocessing.choose import Nothing, Words
 from preprocessing.errors import BadInput
-from preprocessing.manifest import Group
+from preprocessing.manifest import MixtureGroupStats
+from preprocessing.masking import NoMasking, WholeWordMasking
+from preprocessing.objectives import CausalLM, MaskedLM
 from preprocessing.order import dealt, rank_slice, turns, whole_shares
-from preprocessing.rewrite import Cloze, Shift
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
-from preprocessing.segment import Packed, Pair, Sentence, Stream
+from preprocessing.packing import Contiguous, SegmentPair, SingleSentence, Stream
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab, random_shard
 
 GPT3 = (60, 22, 8, 8, 3)
 MT_NLG = (14.3, 19.3, 5.7, 2.9, 4.8, 0.9, 1.0, 0.2, 1.4, 1.6, 9.4, 13.0, 15.7, 9.0, 0.9)
-GPT = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift()}
-BERT = {"packing": Pair(negatives="random"), "masking": Words(), "objective": Cloze()}
+GPT = {"packing": Contiguous(unit="token"), "masking": NoMasking(), "objective": CausalLM()}
+BERT = {"packing": SegmentPair(negatives="random"), "masking": WholeWordMasking(), "objective": MaskedLM()}
 NAMES = ("books", "crawl", "wiki")
 WEIGHTS = (8.0, 60.0, 3.0)
 
@@ -38,17 +38,19 @@ def mixed(weights=WEIGHTS, documents=(60, 200, 12)) -> ToyStore:
     shards = tuple(named(random_shard(size, seed=k), f"train-{k}.arrow") for k, size in enumerate(sizes))
     files = (("train-0.arrow",), ("train-1.arrow", "train-2.arrow"), ("train-3.arrow",))
     groups = tuple(
-        Group(weight=weight, share=weight / sum(weights), documents=0, tokens=0, epochs=0.0, shards=shards_)
+        MixtureGroupStats(weight=weight, share=weight / sum(weights), documents=0, tokens=0, epochs=0.0, shards=shards_)
         for weight, shards_ in zip(weights, files, strict=True)
     )
     return ToyStore(shards, groups=groups)
 
 
-def rows_of(parts, store=None, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store or mixed(), ToyVocab(), Sampling(**parts, seed=seed, static_masks=duplicates), length)
+def rows_of(parts, store=None, *, length=64, seed=0, duplicates=0) -> ExampleDataset:
+    return ExampleDataset(
+        store or mixed(), ToyVocab(), ExampleSpec(**parts, seed=seed, static_masks=duplicates), length
+    )
 
 
-def groups_of(rows: Rows, addresses) -> list[int]:
+def groups_of(rows: ExampleDataset, addresses) -> list[int]:
     return [sample % len(rows.store.groups) for _, sample in addresses]
 
 
@@ -177,14 +179,14 @@ def test_rows_of_the_groups_are_those_of_their_own_shards():
     store = mixed()
     rows = rows_of(GPT, store)
     for group, shards in enumerate(((0,), (1, 2), (3,))):
-        alone = Rows(ToyStore(tuple(store.shards[k] for k in shards)), ToyVocab(), Sampling(**GPT), 64)
+        alone = ExampleDataset(ToyStore(tuple(store.shards[k] for k in shards)), ToyVocab(), ExampleSpec(**GPT), 64)
         assert rows._count(group, 0) == alone.count(0)
         for i in range(0, alone.count(0), 17):
             np.testing.assert_array_equal(rows.row(0, 3 * i + group)["input_ids"], alone.row(0, i)["input_ids"])
 
 
 def test_batches_of_tokens_are_stretches_of_the_mixture_too():
-    rows = rows_of({"packing": Sentence(), "masking": Nothing(), "objective": Shift()})
+    rows = rows_of({"packing": SingleSentence(), "masking": NoMasking(), "objective": CausalLM()})
     stretches = [rows.rows_in_token_range(start, start + 700) for start in range(0, 21_000, 700)]
     assert [part.start for part in stretches[1:]] == [part.stop for part in stretches[:-1]]
     for part in stretches[20:]:
@@ -201,7 +203,7 @@ def test_the_rows_of_an_epoch_are_each_there_once_and_can_be_made():
 
 def test_rows_that_go_on_from_each_other_cannot_be_mixed():
     with pytest.raises(BadInput, match=r"is a mixture, and rows of packing stream go on .*--data PATH"):
-        rows_of({"packing": Stream(), "masking": Nothing(), "objective": Shift()})
+        rows_of({"packing": Stream(), "masking": NoMasking(), "objective": CausalLM()})
 
 
 def test_a_group_that_gives_no_row_is_named():

@@ -6,50 +6,71 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from preprocessing.choose import Choose, Entities, Fragment, Ngrams, NoiseSpans, Nothing, Partial, Spans, Tokens, Words
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze, Deshuffle, GapSentences, Noise, Permute, Prefix, Rewrite, Sentinel, Shift
-from preprocessing.rewrite import Fragment as Masked
-from preprocessing.rows import Rows, impossible
-from preprocessing.sampling import Sampling
-from preprocessing.segment import Packed, Pair, Segment, Sentence, Stream
+from preprocessing.masking import (
+    EntityMasking,
+    FragmentMasking,
+    Masking,
+    NgramMasking,
+    NoMasking,
+    PartialPrediction,
+    RandomSpans,
+    SpanMasking,
+    TokenMasking,
+    WholeWordMasking,
+)
+from preprocessing.objectives import (
+    CausalLM,
+    Denoising,
+    Deshuffling,
+    GapSentenceGeneration,
+    MaskedLM,
+    Objective,
+    PermutationLM,
+    PrefixLM,
+    SpanCorruption,
+)
+from preprocessing.objectives import MaskedSeq2Seq as Masked
+from preprocessing.packing import Contiguous, Packing, SegmentPair, SingleSentence, Stream
+from preprocessing.rows import ExampleDataset, impossible
+from preprocessing.sampling import ExampleSpec
 from tests.family import Words as Vocabulary
 from tests.preprocessing.toy import ToyShard, ToyStore
 
 LENGTH = 12
-SEGMENTS: tuple[Segment, ...] = (
-    Packed(unit="token"),
-    Packed(unit="token", add_separators=False, cross_documents=False),
-    Packed(unit="sentence", cross_documents=False),
-    Pair(negatives="none", single_segment_prob=0.3),
-    Pair(negatives="swapped", short_seq_prob=1.0),
-    Sentence(),
+SEGMENTS: tuple[Packing, ...] = (
+    Contiguous(unit="token"),
+    Contiguous(unit="token", add_separators=False, cross_documents=False),
+    Contiguous(unit="sentence", cross_documents=False),
+    SegmentPair(negatives="none", single_segment_prob=0.3),
+    SegmentPair(negatives="swapped", short_seq_prob=1.0),
+    SingleSentence(),
     Stream(),
 )
-CHOICES: tuple[Choose, ...] = (
-    Nothing(),
-    Tokens(rounding="independent"),
-    Words(rate=0.1),
-    Ngrams(),
-    Entities(),
-    Spans(),
-    Partial(),
-    Fragment(),
-    NoiseSpans(),
+CHOICES: tuple[Masking, ...] = (
+    NoMasking(),
+    TokenMasking(rounding="independent"),
+    WholeWordMasking(rate=0.1),
+    NgramMasking(),
+    EntityMasking(),
+    SpanMasking(),
+    PartialPrediction(),
+    FragmentMasking(),
+    RandomSpans(),
 )
-REWRITES: tuple[Rewrite, ...] = (
-    Cloze(),
+REWRITES: tuple[Objective, ...] = (
+    MaskedLM(),
     Masked(),
-    Sentinel(),
-    Sentinel(collapse_spans=False),
-    Prefix(),
-    Deshuffle(),
-    GapSentences(),
-    Noise(noise_types=("sentence_permutation", "text_infilling", "document_rotation"), mask_ratio=0.9),
-    Noise(noise_types=("token_deletion",), mask_ratio=1.0),
-    Permute(perm_size=4),
-    Shift(),
+    SpanCorruption(),
+    SpanCorruption(collapse_spans=False),
+    PrefixLM(),
+    Deshuffling(),
+    GapSentenceGeneration(),
+    Denoising(noise_types=("sentence_permutation", "text_infilling", "document_rotation"), mask_ratio=0.9),
+    Denoising(noise_types=("token_deletion",), mask_ratio=1.0),
+    PermutationLM(perm_size=4),
+    CausalLM(),
 )
 FITTING = [parts for parts in product(SEGMENTS, CHOICES, REWRITES) if not impossible(*parts, {})]
 
@@ -76,8 +97,8 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_row_of_odd_text_can_be_read(name: str) -> None:
     for segment, choose, rewrite in FITTING:
-        sampling = Sampling(packing=segment, masking=choose, objective=rewrite)
-        rows = Rows(TEXTS[name], Vocabulary(), sampling, LENGTH)  # type: ignore[arg-type]
+        sampling = ExampleSpec(packing=segment, masking=choose, objective=rewrite)
+        rows = ExampleDataset(TEXTS[name], Vocabulary(), sampling, LENGTH)  # type: ignore[arg-type]
         count = 0
         with suppress(BadInput):  # where the text gives no such rows at all
             count = rows.count(0)

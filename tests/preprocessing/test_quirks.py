@@ -37,13 +37,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from preprocessing.choose import Ngrams, Spans, Tokens, Words
-from preprocessing.rewrite import Cloze
+from preprocessing.masking import NgramMasking, SpanMasking, TokenMasking, WholeWordMasking
+from preprocessing.objectives import MaskedLM
+from preprocessing.packing import Contiguous, SegmentPair
 from preprocessing.rng import key
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import IGNORE
-from preprocessing.segment import Packed, Pair
 from tests.preprocessing import reference_scripts
 from tests.preprocessing.reference_scripts import Instance
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard, row, shard
@@ -85,7 +85,7 @@ def test_bert_has_56_to_58_percent_random_next_and_ours_50() -> None:
     assert len(made) > 10_000
     assert 0.56 < np.mean([one.label for one in made]) < 0.58
     text = random_shard(1000)
-    plans = [Pair(negatives="random").plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(5)]
+    plans = [SegmentPair(negatives="random").plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(5)]
     label_R = np.concatenate([plan.pair_label_R for plan in plans])
     assert len(label_R) > 10_000
     assert abs(label_R.mean() - 0.5) < 0.01  # to .005 in test_segment
@@ -120,7 +120,9 @@ def test_bert_masks_a_word_across_the_separator_and_ours_never_does() -> None:
     assert all(last == first for last, first in across)
     assert any(last for last, _ in across)
     ours = row(8, specials=[0, 3, 7], word_starts=[1, 5])  # [CLS] x ##x [SEP] ##x x ##x [SEP]
-    units = {tuple(np.flatnonzero(Words(rate=0.3)(ours, MASKING.at(0, sample)))) for sample in range(50)}  # budget 2
+    units = {
+        tuple(np.flatnonzero(WholeWordMasking(rate=0.3)(ours, MASKING.at(0, sample)))) for sample in range(50)
+    }  # budget 2
     assert units == {(1, 2), (4,), (5, 6)}
 
 
@@ -148,9 +150,9 @@ def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -
     text = replace(shard([[20] * 6] * 9), ids_T=np.full(1080, 7, dtype=np.uint16))
     put = dict[str, set[int]]()
     for swap_from in ("non_special", "vocabulary"):
-        rewrite = Cloze(random_token_source=swap_from)
-        parts = {"packing": Pair(negatives="random"), "masking": Tokens(rate=0.5), "objective": rewrite}
-        rows = Rows(ToyStore((text,)), tiny, Sampling(**parts), length=64)
+        rewrite = MaskedLM(random_token_source=swap_from)
+        parts = {"packing": SegmentPair(negatives="random"), "masking": TokenMasking(rate=0.5), "objective": rewrite}
+        rows = ExampleDataset(ToyStore((text,)), tiny, ExampleSpec(**parts), length=64)
         made = [rows.row(epoch, sample) for epoch in range(20) for sample in range(rows.count(epoch))]
         put[swap_from] = {id for one in made for id in one["input_ids"][one["labels"] != IGNORE].tolist()}
     assert put == {"non_special": {MASK, *range(5, 12)}, "vocabulary": set(range(12))}
@@ -187,7 +189,7 @@ def test_our_ngrams_do_not_listen_to_the_global_generator() -> None:
         found = []
         for seed in (0, 1):
             np.random.seed(seed)  # noqa: NPY002
-            found.append(Ngrams()(row(100, [0, 99]), MASKING.at(0, 0)).tolist())
+            found.append(NgramMasking()(row(100, [0, 99]), MASKING.at(0, 0)).tolist())
     finally:
         np.random.set_state(state)  # noqa: NPY002
     assert found[0] == found[1]
@@ -201,7 +203,7 @@ def test_albert_mixes_random_documents_into_sentence_order() -> None:
 
 def test_our_swapped_pairs_are_of_one_document_only() -> None:
     text = shard([[9]] * 20 + [[9, 9]] * 20)
-    pair = Pair(negatives="swapped")
+    pair = SegmentPair(negatives="swapped")
     plan = pair.plan(text, 64, 0, SEGMENT.at(0, 0))
     assert len(plan) == 20  # a document of one sentence gives none
     assert np.array_equal(plan.start_RP.max(axis=1), plan.stop_RP.min(axis=1))
@@ -236,14 +238,14 @@ def test_albert_masks_the_first_word_of_a_row_half_as_often_as_others() -> None:
     count_S = np.bincount([at for one in made for at in one.positions], minlength=32)
     assert count_S[1] < 0.75 * count_S[3:12].mean()
     one, num_rows = row(32, [0, 15, 31]), 3000
-    count_S = sum((Ngrams()(one, MASKING.at(0, sample)) > 0).astype(int) for sample in range(num_rows))
+    count_S = sum((NgramMasking()(one, MASKING.at(0, sample)) > 0).astype(int) for sample in range(num_rows))
     assert count_S[1] > 0.9 * count_S[3:12].mean()
 
 
 def test_our_ngrams_never_reach_across_the_separator() -> None:
     one = row(9, specials=[0, 4, 8])
     for sample in range(100):
-        hit_S = Ngrams(rate=1.0)(one, MASKING.at(0, sample))
+        hit_S = NgramMasking(rate=1.0)(one, MASKING.at(0, sample))
         assert not set(hit_S[1:4].tolist()) & set(hit_S[5:8].tolist())
 
 
@@ -264,10 +266,14 @@ def test_roberta_has_a_million_mask_seeds_and_ours_one_for_each_address() -> Non
     assert len(ours) == 6000
 
 
-@pytest.mark.parametrize("choose", [Tokens(rate=0.9), Words(rate=0.9), Ngrams(rate=0.9), Spans(rate=0.9)])
+@pytest.mark.parametrize(
+    "choose", [TokenMasking(rate=0.9), WholeWordMasking(rate=0.9), NgramMasking(rate=0.9), SpanMasking(rate=0.9)]
+)
 def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
     store = ToyStore((shard([[5, 4]] * 12),))
-    rows = Rows(store, VOCAB, Sampling(packing=Packed(unit="sentence"), masking=choose, objective=Cloze()), length=48)
+    rows = ExampleDataset(
+        store, VOCAB, ExampleSpec(packing=Contiguous(unit="sentence"), masking=choose, objective=MaskedLM()), length=48
+    )
     one = rows.row(0, 0)
     assert np.count_nonzero(one["special_tokens_mask"]) > 4  # <s>, </s> and one more between documents
     assert (one["labels"][one["special_tokens_mask"]] == IGNORE).all()
@@ -277,7 +283,9 @@ def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
 # Hugging Face, 2.4
 
 
-@pytest.mark.parametrize("choose", [Tokens(), Words(), Ngrams(), Spans()], ids=lambda choose: choose.kind)
+@pytest.mark.parametrize(
+    "choose", [TokenMasking(), WholeWordMasking(), NgramMasking(), SpanMasking()], ids=lambda choose: choose.kind
+)
 def test_hugging_face_may_mask_nothing_in_a_row_and_ours_always_masks_something(choose) -> None:
     # A coin for each token leaves .85 ** 5 = 44 % of the rows of five tokens without a question.
     for num_tokens in (4, 5, 8):
@@ -293,7 +301,7 @@ def test_megatron_reaches_half_of_the_short_lengths_and_ours_all() -> None:
     assert len(reached) == 254
     assert all(length % 2 == 0 for length in reached)
     text = shard([[1] * 520] * 300)
-    plan = Pair(negatives="swapped", short_seq_prob=1.0).plan(text, 511, 0, SEGMENT.at(0, 0))
+    plan = SegmentPair(negatives="swapped", short_seq_prob=1.0).plan(text, 511, 0, SEGMENT.at(0, 0))
     first = plan.start_RP.min(axis=1) % 520 == 0
     target = (plan.stop_RP.astype(int) - plan.start_RP).sum(axis=1)[first]
     assert 100 < np.count_nonzero(target % 2) < 200
@@ -301,8 +309,8 @@ def test_megatron_reaches_half_of_the_short_lengths_and_ours_all() -> None:
 
 def test_megatron_drops_a_document_with_a_long_sentence_and_ours_keeps_it() -> None:
     text = shard([[600, 5], [5, 5]])
-    plan = Pair(negatives="swapped").plan(text, 128, 0, SEGMENT.at(0, 0))
+    plan = SegmentPair(negatives="swapped").plan(text, 128, 0, SEGMENT.at(0, 0))
     assert plan.counts["unpaired_documents"] == 0
     assert len(plan) == 2
-    packed = Packed(unit="sentence").plan(text, 128, 0, SEGMENT.at(0, 0))
+    packed = Contiguous(unit="sentence").plan(text, 128, 0, SEGMENT.at(0, 0))
     assert packed.counts["cuts_in_sentences"] == 4

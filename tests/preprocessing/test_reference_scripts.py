@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from preprocessing.vocab import Unigram, Vocab, WordPiece, train
+from preprocessing.tokenization import Unigram, Vocab, WordPiece, train
 from tests.golden import reference
 from tests.preprocessing import reference_scripts
 from tests.preprocessing.toy import shard

@@ -4,28 +4,36 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from preprocessing.choose import Entities, Nothing, Spans, Tokens, Words
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
+from preprocessing.masking import EntityMasking, NoMasking, SpanMasking, TokenMasking, WholeWordMasking
+from preprocessing.objectives import CausalLM, Denoising, MaskedLM
 from preprocessing.order import rank_slice
-from preprocessing.rewrite import Cloze, Noise, Shift
-from preprocessing.rows import Rows, impossible
-from preprocessing.sampling import Sampling
+from preprocessing.packing import Contiguous, SegmentPair
+from preprocessing.rows import ExampleDataset, impossible
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import IGNORE
-from preprocessing.segment import Packed, Pair
 from preprocessing.shards import Shard, write_shard
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab, random_shard, shard
 
 STORE = ToyStore(tuple(random_shard(40, seed=seed) for seed in range(3)))
-BERT = {"packing": Pair(negatives="random"), "masking": Words(), "objective": Cloze()}
-ROBERTA = {"packing": Packed(unit="sentence"), "masking": Tokens(rounding="stochastic"), "objective": Cloze()}
-SPANBERT = {"packing": Packed(unit="sentence"), "masking": Spans(), "objective": Cloze(replace_unit="span")}
-GPT = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift()}
+BERT = {"packing": SegmentPair(negatives="random"), "masking": WholeWordMasking(), "objective": MaskedLM()}
+ROBERTA = {
+    "packing": Contiguous(unit="sentence"),
+    "masking": TokenMasking(rounding="stochastic"),
+    "objective": MaskedLM(),
+}
+SPANBERT = {
+    "packing": Contiguous(unit="sentence"),
+    "masking": SpanMasking(),
+    "objective": MaskedLM(replace_unit="span"),
+}
+GPT = {"packing": Contiguous(unit="token"), "masking": NoMasking(), "objective": CausalLM()}
 ALL = pytest.mark.parametrize("parts", [BERT, ROBERTA, SPANBERT, GPT], ids=["bert", "roberta", "spanbert", "gpt"])
 
 
-def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, static_masks=duplicates), length)
+def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> ExampleDataset:
+    return ExampleDataset(store, ToyVocab(), ExampleSpec(**parts, seed=seed, static_masks=duplicates), length)
 
 
 def assert_same(one, other):
@@ -140,7 +148,7 @@ def test_an_empty_shard_among_others_is_passed_over():
 
 
 def test_over_a_million_tokens_each_row_meets_its_budget_and_has_eighty_ten_ten():
-    rows = rows_of(BERT | {"masking": Tokens()}, ToyStore((random_shard(2400),)), length=512)
+    rows = rows_of(BERT | {"masking": TokenMasking()}, ToyStore((random_shard(2400),)), length=512)
     kinds, num_tokens = np.zeros(3, int), 0
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
@@ -171,7 +179,7 @@ def test_random_tokens_of_the_corpus_are_as_frequent_as_there_and_the_same_on_an
     text = ToyShard(**{**vars(shard([[20] * 10] * 20)), "ids_T": ids_T.astype(np.uint16)})
     on_disk = written(text, tmp_path / "train-00000-of-00001.arrow")
     parts = SPANBERT | {
-        "objective": Cloze(
+        "objective": MaskedLM(
             mask_replace_prob=0.0, random_replace_prob=1.0, replace_unit="span", random_token_source="corpus"
         )
     }
@@ -204,18 +212,20 @@ def test_rows_travel_to_another_process(tmp_path):
 
 def test_rows_without_units_have_no_such_column_and_entities_are_refused():
     assert "unit_starts" not in rows_of(BERT).row(0, 0)
-    assert impossible(Pair(negatives="swapped"), Entities(), Cloze(), {"masked_tokens": LABELS}) is None
+    assert impossible(SegmentPair(negatives="swapped"), EntityMasking(), MaskedLM(), {"masked_tokens": LABELS}) is None
     with pytest.raises(BadInput, match="needs phrases and this corpus has none: set `units` in the corpus file"):
-        rows_of(BERT | {"masking": Entities()})
+        rows_of(BERT | {"masking": EntityMasking()})
 
 
-@pytest.mark.parametrize("segment", [Pair(negatives="random"), Packed(unit="sentence"), Packed(unit="token")])
+@pytest.mark.parametrize(
+    "segment", [SegmentPair(negatives="random"), Contiguous(unit="sentence"), Contiguous(unit="token")]
+)
 def test_entities_are_masked_as_one(tmp_path, segment):
     text = random_shard(20)
     phrases_T = text.starts_T & (np.arange(len(text.ids_T)) % 3 == 0)
     phrases_T[text.sentence_at_M] = True
     store = ToyStore((written(text, tmp_path / "train-00000-of-00001.arrow", phrases_T),))
-    parts = {"packing": segment, "masking": Entities(), "objective": Cloze(replace_unit="span")}
+    parts = {"packing": segment, "masking": EntityMasking(), "objective": MaskedLM(replace_unit="span")}
     for sample in range(10):
         row = rows_of(parts, store).row(0, sample)
         assert row["unit_starts"][row["special_tokens_mask"]].all()
@@ -248,14 +258,14 @@ def test_text_without_a_single_row_is_bad_input():
 
 def test_a_vocabulary_without_the_special_tokens_is_bad_input():
     gpt2 = ToyVocab(pad=None, cls=None, mask=None, special_ids=(3,))
-    assert Rows(STORE, gpt2, Sampling(**GPT), length=64).count(0)
+    assert ExampleDataset(STORE, gpt2, ExampleSpec(**GPT), length=64).count(0)
     with pytest.raises(BadInput, match="'contiguous' needs a special token 'cls' and the vocabulary has none"):
-        Rows(STORE, gpt2, Sampling(**ROBERTA), length=64)
+        ExampleDataset(STORE, gpt2, ExampleSpec(**ROBERTA), length=64)
     remedy = (
         "use a vocabulary of kind wordpiece, byte_level_bpe with special_tokens 'roberta', unigram or sentencepiece_bpe"
     )
     with pytest.raises(BadInput, match=f"'mlm' needs a special token 'mask' and the vocabulary has none: {remedy}$"):
-        Rows(STORE, ToyVocab(mask=None), Sampling(**BERT), length=64)
+        ExampleDataset(STORE, ToyVocab(mask=None), ExampleSpec(**BERT), length=64)
 
 
 LABELS, PAIR_LABEL = frozenset({"labels"}), frozenset({"next_sentence_label"})
@@ -275,13 +285,13 @@ def test_pair_label_needs_pairs():
 
 
 def test_cloze_needs_hits():
-    problem = impossible(Packed(unit="sentence"), Nothing(), Cloze(), {"masked_tokens": LABELS})
+    problem = impossible(Contiguous(unit="sentence"), NoMasking(), MaskedLM(), {"masked_tokens": LABELS})
     assert "objective 'mlm' needs column 'hits'" in problem
     assert "use masking kind 'token', 'whole_word', 'entity', 'span', 'ngram'" in problem
 
 
 def test_a_loss_over_chosen_tokens_needs_a_choice():
-    problem = impossible(Packed(unit="sentence"), Nothing(), Noise(), {"span_boundary": LABELS | {"hits"}})
+    problem = impossible(Contiguous(unit="sentence"), NoMasking(), Denoising(), {"span_boundary": LABELS | {"hits"}})
     assert problem.startswith(
         "loss 'span_boundary' needs column 'hits', which masking 'none' does not emit: use masking kind 'token', "
     )
@@ -289,7 +299,7 @@ def test_a_loss_over_chosen_tokens_needs_a_choice():
 
 
 def test_a_choice_that_nobody_reads_is_refused():
-    problem = impossible(Packed(unit="token"), Tokens(), Shift(), {"next_token": LABELS})
+    problem = impossible(Contiguous(unit="token"), TokenMasking(), CausalLM(), {"next_token": LABELS})
     assert problem == (
         "masking 'token' has no effect, objective 'causal_lm' does not read 'hits': use masking kind 'none'"
     )

@@ -3,24 +3,38 @@
 import numpy as np
 import pytest
 
-from preprocessing import rewrite
-from preprocessing.choose import Fragment, Ngrams, NoiseSpans, Nothing, Partial, Tokens
+from preprocessing import objectives
 from preprocessing.collate import padded
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze, Deshuffle, GapSentences, Noise, Permute, Prefix, Sentinel, Shift, Unified
-from preprocessing.rows import Rows, impossible
-from preprocessing.sampling import Sampling
+from preprocessing.masking import FragmentMasking, NgramMasking, NoMasking, PartialPrediction, RandomSpans, TokenMasking
+from preprocessing.objectives import (
+    CausalLM,
+    Denoising,
+    Deshuffling,
+    GapSentenceGeneration,
+    MaskedLM,
+    PermutationLM,
+    PrefixLM,
+    SpanCorruption,
+    UnifiedLM,
+)
+from preprocessing.packing import Contiguous, ParallelSentences, SegmentPair, SingleSentence, Stream, StreamPair
+from preprocessing.rows import ExampleDataset, impossible
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import IGNORE
-from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, StreamPair
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard
 
 STORE = ToyStore(tuple(random_shard(40, seed=seed) for seed in range(3)))
-ROBERTA = {"packing": Packed(unit="sentence"), "masking": Tokens(rounding="stochastic"), "objective": Cloze()}
+ROBERTA = {
+    "packing": Contiguous(unit="sentence"),
+    "masking": TokenMasking(rounding="stochastic"),
+    "objective": MaskedLM(),
+}
 LABELS = frozenset({"labels"})
 
 
-def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> Rows:
-    return Rows(store, ToyVocab(), Sampling(**parts, seed=seed, static_masks=duplicates), length)
+def rows_of(parts, store=STORE, *, length=64, seed=0, duplicates=0) -> ExampleDataset:
+    return ExampleDataset(store, ToyVocab(), ExampleSpec(**parts, seed=seed, static_masks=duplicates), length)
 
 
 def assert_same(one, other):
@@ -31,8 +45,8 @@ def assert_same(one, other):
 
 # Rows that go on from each other
 
-TXL = {"packing": Stream(), "masking": Nothing(), "objective": Shift()}
-XLNET = {"packing": StreamPair(reuse_len=24), "masking": Partial(), "objective": Permute(perm_size=24)}
+TXL = {"packing": Stream(), "masking": NoMasking(), "objective": CausalLM()}
+XLNET = {"packing": StreamPair(reuse_len=24), "masking": PartialPrediction(), "objective": PermutationLM(perm_size=24)}
 STREAMS = pytest.mark.parametrize("parts", [TXL, XLNET], ids=["transformer_xl", "xlnet"])
 
 
@@ -48,7 +62,7 @@ def test_each_stream_reads_its_stretch_of_an_epoch_in_order_and_then_the_next_ep
         assert [address for *address, _ in mine] == [list(address) for address in wanted]
 
 
-def is_backward(rows: Rows, address) -> bool:
+def is_backward(rows: ExampleDataset, address) -> bool:
     return rows.row(*address)["positions"][0] > 0
 
 
@@ -111,11 +125,11 @@ def test_more_streams_than_rows_are_refused_in_one_line():
 
 
 def test_columns_come_where_choose_or_rewrite_needs_them():
-    bart = {"packing": Packed(unit="sentence"), "masking": Nothing(), "objective": Noise()}
+    bart = {"packing": Contiguous(unit="sentence"), "masking": NoMasking(), "objective": Denoising()}
     rows = rows_of(bart)
     assert rows._wanted >= {"sentence_starts"}
     assert "source_input_ids" in rows.row(0, 0)
-    counted = rows_of(ROBERTA | {"masking": Tokens(sample_alpha=0.5)}).row(0, 0)
+    counted = rows_of(ROBERTA | {"masking": TokenMasking(sample_alpha=0.5)}).row(0, 0)
     ids_T = STORE.shards[0].ids_T
     inner = ~counted["special_tokens_mask"]
     before = np.where(counted["labels"] == IGNORE, counted["input_ids"], counted["labels"])
@@ -123,32 +137,32 @@ def test_columns_come_where_choose_or_rewrite_needs_them():
 
 
 def test_a_rewrite_may_ask_for_longer_rows_than_the_model_sees():
-    t5 = {"packing": Packed(unit="token"), "masking": NoiseSpans(), "objective": Sentinel()}
+    t5 = {"packing": Contiguous(unit="token"), "masking": RandomSpans(), "objective": SpanCorruption()}
     vocab = ToyVocab(sentinels=100)
-    rows = Rows(STORE, vocab, Sampling(**t5), length=64)
-    raw = Sentinel().raw_length(64, NoiseSpans())
+    rows = ExampleDataset(STORE, vocab, ExampleSpec(**t5), length=64)
+    raw = SpanCorruption().raw_length(64, RandomSpans())
     assert raw == 70
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     assert max(len(row["source_input_ids"]) for row in found) == 64
     assert max(len(row["input_ids"]) for row in found) == 14
 
 
-COIN = Tokens(rounding="independent")
+COIN = TokenMasking(rounding="independent")
 
 
 @pytest.mark.parametrize(
     ("choose", "rewrite"),
     [
-        (NoiseSpans(), Sentinel()),
-        (COIN, Sentinel(targets="spans", collapse_spans=False)),
-        (COIN, Sentinel(targets="all", collapse_spans=False, random_replace_prob=0.1)),
-        (Nothing(), Deshuffle()),
-        (Nothing(), Prefix()),
+        (RandomSpans(), SpanCorruption()),
+        (COIN, SpanCorruption(targets="spans", collapse_spans=False)),
+        (COIN, SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1)),
+        (NoMasking(), Deshuffling()),
+        (NoMasking(), PrefixLM()),
     ],
 )
 def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
-    segment, vocab = Packed(unit="token", add_separators=False), ToyVocab(sentinels=100)
-    rows = Rows(STORE, vocab, Sampling(packing=segment, masking=choose, objective=rewrite), length=64)
+    segment, vocab = Contiguous(unit="token", add_separators=False), ToyVocab(sentinels=100)
+    rows = ExampleDataset(STORE, vocab, ExampleSpec(packing=segment, masking=choose, objective=rewrite), length=64)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     for row in found:
         assert [np.flatnonzero(side == vocab.sep).tolist() for side in (row["source_input_ids"], row["labels"])] == [
@@ -160,48 +174,63 @@ def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
 
 NEW = {
     "electra": {
-        "packing": Pair(negatives="none", single_segment_prob=0.1),
-        "masking": Tokens(),
-        "objective": Cloze(mask_replace_prob=0.85, random_replace_prob=0.0),
+        "packing": SegmentPair(negatives="none", single_segment_prob=0.1),
+        "masking": TokenMasking(),
+        "objective": MaskedLM(mask_replace_prob=0.85, random_replace_prob=0.0),
     },
-    "ernie": {"packing": Pair(negatives="dialogue"), "masking": Tokens(rounding="independent"), "objective": Cloze()},
+    "ernie": {
+        "packing": SegmentPair(negatives="dialogue"),
+        "masking": TokenMasking(rounding="independent"),
+        "objective": MaskedLM(),
+    },
     "transformer_xl": TXL,
     "xlnet": XLNET,
     "xlm": {
-        "packing": Parallel(translation_ratio=0.0),
-        "masking": Tokens(sample_alpha=0.5),
-        "objective": Cloze(random_token_source="vocabulary"),
+        "packing": ParallelSentences(translation_ratio=0.0),
+        "masking": TokenMasking(sample_alpha=0.5),
+        "objective": MaskedLM(random_token_source="vocabulary"),
     },
-    "mass": {"packing": Sentence(), "masking": Fragment(), "objective": rewrite.Fragment()},
+    "mass": {"packing": SingleSentence(), "masking": FragmentMasking(), "objective": objectives.MaskedSeq2Seq()},
     "mass_summarisation": {
-        "packing": Packed(unit="token"),
-        "masking": Fragment(block_size=16),
-        "objective": rewrite.Fragment(hide_masked_from_decoder=False),
+        "packing": Contiguous(unit="token"),
+        "masking": FragmentMasking(block_size=16),
+        "objective": objectives.MaskedSeq2Seq(hide_masked_from_decoder=False),
     },
-    "bart": {"packing": Packed(unit="sentence"), "masking": Nothing(), "objective": Noise()},
+    "bart": {"packing": Contiguous(unit="sentence"), "masking": NoMasking(), "objective": Denoising()},
     "pegasus": {
-        "packing": Packed(unit="sentence", cross_documents=False),
-        "masking": Nothing(),
-        "objective": GapSentences(),
+        "packing": Contiguous(unit="sentence", cross_documents=False),
+        "masking": NoMasking(),
+        "objective": GapSentenceGeneration(),
     },
-    "t5": {"packing": Packed(unit="token", add_separators=False), "masking": NoiseSpans(), "objective": Sentinel()},
-    "unilm": {"packing": Pair(negatives="random"), "masking": Ngrams(ngram_unit="token"), "objective": Unified()},
+    "t5": {
+        "packing": Contiguous(unit="token", add_separators=False),
+        "masking": RandomSpans(),
+        "objective": SpanCorruption(),
+    },
+    "unilm": {
+        "packing": SegmentPair(negatives="random"),
+        "masking": NgramMasking(ngram_unit="token"),
+        "objective": UnifiedLM(),
+    },
 }
 
 
-FIXED = (Shift(), GapSentences())  # they draw nothing
+FIXED = (CausalLM(), GapSentenceGeneration())  # they draw nothing
 
 
 @pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
 def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies(parts):
-    rows, again = (Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts, static_masks=2), length=64) for _ in range(2))
+    rows, again = (
+        ExampleDataset(STORE, ToyVocab(sentinels=100), ExampleSpec(**parts, static_masks=2), length=64)
+        for _ in range(2)
+    )
     samples = [(epoch, sample) for epoch in (0, 1) for sample in range(0, 60, 7)]
     forwards = [rows.row(*address) for address in samples]
     backwards = [again.row(*address) for address in reversed(samples)][::-1]
     for one, other, (epoch, sample) in zip(forwards, backwards, samples, strict=True):
         assert_same(one, other)
         assert_same(one, rows.row(epoch + 2, sample))
-    is_fixed = parts["packing"].fresh is False and parts["masking"] == Nothing() and parts["objective"] in FIXED
+    is_fixed = parts["packing"].fresh is False and parts["masking"] == NoMasking() and parts["objective"] in FIXED
     first, second = forwards[: len(forwards) // 2], forwards[len(forwards) // 2 :]
     anew = [
         not np.array_equal(a["labels"], b["labels"])
@@ -215,24 +244,24 @@ def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies
 
 @pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
 def test_rows_have_the_segments_that_their_parts_say(parts):
-    rows = Rows(STORE, ToyVocab(sentinels=100), Sampling(**parts), length=64)
+    rows = ExampleDataset(STORE, ToyVocab(sentinels=100), ExampleSpec(**parts), length=64)
     found = np.concatenate([rows.row(0, sample)["token_type_ids"] for sample in range(0, rows.count(0), 3)])
     made = parts["objective"].segments if parts["objective"].segments > 1 else parts["packing"].segments
     assert set(found.tolist()) == set(range(made))
 
 
 def test_four_visibilities_need_two_segments():
-    problem = impossible(Packed(unit="sentence"), Tokens(), Unified(), {"masked_tokens": LABELS})
+    problem = impossible(Contiguous(unit="sentence"), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
     said = "objective 'unified_lm' needs rows of 2 segments, packing 'contiguous' has 1"
     assert problem == f"{said}: use packing kind 'segment_pair'"
 
 
 def test_four_visibilities_are_not_for_the_three_segments_of_a_stream():
-    problem = impossible(StreamPair(), Tokens(), Unified(), {"masked_tokens": LABELS})
+    problem = impossible(StreamPair(), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
     said = "objective 'unified_lm' needs rows of 2 segments, packing 'stream_pair' has 3"
     assert problem == f"{said}: use packing kind 'segment_pair'"
 
 
 def test_a_vocabulary_without_sentinels_is_bad_input():
     with pytest.raises(BadInput, match=r"needs a special token 'sentinel' .*: use a vocabulary of kind unigram"):
-        Rows(STORE, ToyVocab(), Sampling(**NEW["t5"]), length=64)
+        ExampleDataset(STORE, ToyVocab(), ExampleSpec(**NEW["t5"]), length=64)

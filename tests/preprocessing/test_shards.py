@@ -14,7 +14,7 @@ from preprocessing.errors import BadInput
 from preprocessing.files import xxh3_file
 from preprocessing.manifest import FILE_NAME, Ledger, Manifest, ShardInfo
 from preprocessing.schema import Bools, Ints
-from preprocessing.shards import Shard, Store, shard_name, write_shard
+from preprocessing.shards import Shard, TokenStore, shard_name, write_shard
 
 
 @dataclass
@@ -262,7 +262,7 @@ def test_a_missing_shard_is_bad_input(path: Path) -> None:
 
 
 def test_a_store_opens_the_shards_of_its_split(corpus: Path) -> None:
-    store = Store.open(corpus, "train")
+    store = TokenStore.open(corpus, "train")
     assert [shard.path.name for shard in store.shards] == ["train-00000-of-00002.arrow", "train-00001-of-00002.arrow"]
     assert store.num_tokens == 14
     assert store.manifest.name == "toy"
@@ -271,18 +271,18 @@ def test_a_store_opens_the_shards_of_its_split(corpus: Path) -> None:
 
 def test_a_store_ignores_files_that_the_manifest_does_not_list(corpus: Path) -> None:
     Documents().write(corpus / "train-00007-of-00009.arrow")
-    assert len(Store.open(corpus, "train").shards) == 2
+    assert len(TokenStore.open(corpus, "train").shards) == 2
 
 
 def test_a_split_without_shards_is_bad_input(corpus: Path) -> None:
     with pytest.raises(BadInput, match="has no test split, only train, validation"):
-        Store.open(corpus, "test")
+        TokenStore.open(corpus, "test")
 
 
 def test_a_folder_without_manifest_is_no_store(corpus: Path) -> None:
     (corpus / FILE_NAME).unlink()
     with pytest.raises(BadInput, match="no finished corpus"):
-        Store.open(corpus, "train")
+        TokenStore.open(corpus, "train")
 
 
 def test_every_flipped_bit_is_noticed_and_the_shard_named(corpus: Path) -> None:
@@ -294,12 +294,12 @@ def test_every_flipped_bit_is_noticed_and_the_shard_named(corpus: Path) -> None:
         with pytest.raises(
             BadInput, match=r"train-00001-of-00002\.arrow: is damaged, has xxh3 \w{32} instead of \w{32}"
         ):
-            Store.open(corpus, "train")
+            TokenStore.open(corpus, "train")
 
 
 def test_another_split_does_not_mind_a_damaged_shard(corpus: Path) -> None:
     (corpus / shard_name("train", 1, 2)).write_bytes(b"")
-    assert Store.open(corpus, "validation").num_tokens == 7
+    assert TokenStore.open(corpus, "validation").num_tokens == 7
 
 
 @pytest.mark.parametrize("keep", [0, 8, 100, -1])
@@ -307,13 +307,13 @@ def test_a_truncated_shard_is_noticed_even_unverified(corpus: Path, keep: int) -
     path = corpus / shard_name("train", 1, 2)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(BadInput, match=r"train-00001-of-00002\.arrow: is damaged, has \d+ bytes instead of \d+"):
-        Store.open(corpus, "train", verify=False)
+        TokenStore.open(corpus, "train", verify=False)
 
 
 def test_a_missing_shard_of_a_corpus_is_named(corpus: Path) -> None:
     (corpus / shard_name("train", 0, 2)).unlink()
     with pytest.raises(BadInput, match=r"train-00000-of-00002\.arrow: No such file"):
-        Store.open(corpus, "train")
+        TokenStore.open(corpus, "train")
 
 
 def test_hashes_are_taken_once_in_a_process(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,6 +324,6 @@ def test_hashes_are_taken_once_in_a_process(corpus: Path, monkeypatch: pytest.Mo
         return xxh3_file(path)
 
     monkeypatch.setattr(shards, "xxh3_file", counted)
-    Store.open(corpus, "train")
-    Store.open(corpus, "train")
+    TokenStore.open(corpus, "train")
+    TokenStore.open(corpus, "train")
     assert len(hashed) == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preprocessing.manifest import Group
+from preprocessing.manifest import MixtureGroupStats
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ToyStore:
     folder: Path = Path("toy")
     split: str = "train"
     manifest: dict = field(default_factory=dict)
-    groups: tuple[Group, ...] = ()
+    groups: tuple[MixtureGroupStats, ...] = ()
 
 
 def shard(documents: list[list[int]], word_every: int = 1) -> ToyShard:

@@ -6,18 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from preprocessing import vocab
-from preprocessing.choose import Nothing, Tokens
+from preprocessing import tokenization
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
-from preprocessing.rewrite import Cloze, Noise, Shift
-from preprocessing.sampling import Sampling
-from preprocessing.segment import Packed, Pair
+from preprocessing.masking import NoMasking, TokenMasking
+from preprocessing.objectives import CausalLM, Denoising, MaskedLM
+from preprocessing.packing import Contiguous, SegmentPair
+from preprocessing.sampling import ExampleSpec
 from preprocessing.shards import shard_name, write_shard
 from tests.mini_world import VOCAB_SIZE, world
-from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
-from training.optim import AdamW
+from training.losses import MaskedTokens, NextToken, ReplacedTokenDetection, SentencePair
+from training.optimizers import AdamW
 from training.run import Run
-from training.specs import Buckets, Decoder, Encoder, EncoderDecoder, Learned, Machine, Phase, Twin
+from training.specs import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    EngineSettings,
+    GeneratorDiscriminator,
+    LearnedPositions,
+    Phase,
+    RelativeBias,
+)
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:
@@ -25,7 +34,7 @@ def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> 
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{id}" for id in range(5, VOCAB_SIZE))]
     folder.mkdir(parents=True)
     (folder / "pieces.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    words = vocab.train(vocab.WordPiece(vocab_size=VOCAB_SIZE, path=str(folder / "pieces.txt")), ())
+    words = tokenization.train(tokenization.WordPiece(vocab_size=VOCAB_SIZE, path=str(folder / "pieces.txt")), ())
     words.save(folder / "vocab")
     shards = (_shard(folder, "train", num_train, seed=0), _shard(folder, "validation", num_validation, seed=1))
     total = Count(sum(shard.rows for shard in shards), 0, sum(shard.tokens for shard in shards))
@@ -53,19 +62,21 @@ def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
             num_hidden_layers=2,
             hidden_size=32,
             num_attention_heads=2,
-            position_embedding=Learned(max_position_embeddings=48),
+            position_embedding=LearnedPositions(max_position_embeddings=48),
             hidden_dropout=0,
             attention_dropout=0,
             init_std=0.1,
         ),
-        losses=(MaskedTokens(), PairLabel()),
+        losses=(MaskedTokens(), SentencePair()),
         optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
         phases=(Phase(seq_length=48, global_batch_size=9, steps=20),),
-        sampling=Sampling(packing=Pair(negatives="random", short_seq_prob=0.5), masking=Tokens(), objective=Cloze()),
+        sampling=ExampleSpec(
+            packing=SegmentPair(negatives="random", short_seq_prob=0.5), masking=TokenMasking(), objective=MaskedLM()
+        ),
         corpus=str(corpus),
         vocab_size=VOCAB_SIZE,
         folder=str(folder),
-        engine=Machine(),
+        engine=EngineSettings(),
         log_every=1,
         save_every=0,
         eval_every=0,
@@ -81,12 +92,12 @@ def resampled(run: Run, **changes: Any) -> Run:
 def gpt(run: Run) -> Run:
     """The same run with GPT instead of BERT."""
     return replace(
-        resampled(run, packing=Packed(unit="token"), masking=Nothing(), objective=Shift()),
+        resampled(run, packing=Contiguous(unit="token"), masking=NoMasking(), objective=CausalLM()),
         model=Decoder(
             num_hidden_layers=2,
             hidden_size=32,
             num_attention_heads=2,
-            position_embedding=Learned(max_position_embeddings=48),
+            position_embedding=LearnedPositions(max_position_embeddings=48),
             hidden_dropout=0,
             attention_dropout=0,
             init_std=0.1,
@@ -98,28 +109,32 @@ def gpt(run: Run) -> Run:
 def electra(run: Run) -> Run:
     """The same run with ELECTRA instead of BERT."""
     return replace(
-        resampled(run, packing=Packed(unit="token"), objective=Cloze(mask_replace_prob=0.85, random_replace_prob=0.0)),
-        model=Twin(
+        resampled(
+            run, packing=Contiguous(unit="token"), objective=MaskedLM(mask_replace_prob=0.85, random_replace_prob=0.0)
+        ),
+        model=GeneratorDiscriminator(
             num_hidden_layers=2,
             hidden_size=32,
             num_attention_heads=2,
             embedding_size=16,
             generator_size_ratio=0.5,
-            position_embedding=Learned(max_position_embeddings=48),
+            position_embedding=LearnedPositions(max_position_embeddings=48),
             hidden_dropout=0,
             attention_dropout=0,
             init_std=0.1,
         ),
-        losses=(MaskedTokens(), Replaced(weight=5.0)),
+        losses=(MaskedTokens(), ReplacedTokenDetection(weight=5.0)),
     )
 
 
 def two_stages(run: Run) -> Run:
     """The second stage of ELECTRA in two: its generator does not learn."""
     run = electra(run)
-    assert isinstance(run.model, Twin)
+    assert isinstance(run.model, GeneratorDiscriminator)
     return replace(
-        run, model=replace(run.model, sample_from="frozen", generator_size_ratio=1.0), losses=(Replaced(weight=5.0),)
+        run,
+        model=replace(run.model, sample_from="frozen", generator_size_ratio=1.0),
+        losses=(ReplacedTokenDetection(weight=5.0),),
     )
 
 
@@ -127,7 +142,10 @@ def two_sided(run: Run) -> Run:
     """The same run with T5 filling in gaps instead of BERT: its table, and what its layers share, are used twice."""
     return replace(
         resampled(
-            run, packing=Packed(unit="token"), masking=Nothing(), objective=Noise(noise_types=("text_infilling",))
+            run,
+            packing=Contiguous(unit="token"),
+            masking=NoMasking(),
+            objective=Denoising(noise_types=("text_infilling",)),
         ),
         model=EncoderDecoder(
             num_hidden_layers=2,
@@ -139,7 +157,7 @@ def two_sided(run: Run) -> Run:
             scale_attention=False,
             scale_decoder_outputs=True,
             embedding_norm=False,
-            position_embedding=Buckets(),
+            position_embedding=RelativeBias(),
             hidden_dropout=0,
             attention_dropout=0,
             init_std=0.1,

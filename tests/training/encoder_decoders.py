@@ -10,10 +10,10 @@ from torch import Tensor
 from preprocessing.schema import Row
 from tests.training.batches import random_rows
 from tests.training.parity import built
+from training.architectures import EncoderDecoderModel
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Buckets, EncoderDecoder, LearnedPlain, SinusoidalStacks
-from training.trunks import EncoderDecoderNet
+from training.specs import EncoderDecoder, RelativeBias, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 
 NO_DROPOUT: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 SMALL: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, **NO_DROPOUT}
@@ -25,31 +25,36 @@ T5_KNOBS: dict[str, Any] = {
     "activation": "relu",
     "scale_attention": False,
     "scale_decoder_outputs": True,
-    "position_embedding": Buckets(),
+    "position_embedding": RelativeBias(),
     "embedding_norm": False,
 }
 PEGASUS_KNOBS: dict[str, Any] = {
     "norm_position": "pre",
     "norm_eps": 1e-5,
     "activation": "relu",
-    "position_embedding": SinusoidalStacks(),
+    "position_embedding": Seq2SeqSinusoidalPositions(),
     "scale_embedding": True,
     "embedding_norm": False,
 }
 BART = EncoderDecoder(
-    **SMALL, norm_eps=1e-5, position_embedding=LearnedPlain(max_position_embeddings=18, offset=2), init_std=0.2
+    **SMALL,
+    norm_eps=1e-5,
+    position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=18, offset=2),
+    init_std=0.2,
 )
 T5 = EncoderDecoder(
     **SMALL,
-    **T5_KNOBS | {"position_embedding": Buckets(num_buckets=8, max_distance=10)},
+    **T5_KNOBS | {"position_embedding": RelativeBias(num_buckets=8, max_distance=10)},
     head_dim=12,
     intermediate_size=40,
 )
 MASS = EncoderDecoder(
-    **SMALL, position_embedding=LearnedPlain(max_position_embeddings=16), num_languages=2, init_std=0.2
+    **SMALL, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=16), num_languages=2, init_std=0.2
 )
 PEGASUS = EncoderDecoder(
-    **SMALL, **PEGASUS_KNOBS | {"position_embedding": SinusoidalStacks(max_position_embeddings=16)}, init_std=0.2
+    **SMALL,
+    **PEGASUS_KNOBS | {"position_embedding": Seq2SeqSinusoidalPositions(max_position_embeddings=16)},
+    init_std=0.2,
 )
 VOCAB = 320
 RAGGED, SOURCES = [5, 12, 1, 7], [9, 3, 6, 14]
@@ -59,10 +64,10 @@ def spec_of(trunk: EncoderDecoder) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=VOCAB)
 
 
-def net(trunk: EncoderDecoder) -> EncoderDecoderNet:
+def net(trunk: EncoderDecoder) -> EncoderDecoderModel:
     """The trunk alone, evaluating, with every tensor random."""
     made = built(spec_of(trunk)).trunk
-    assert isinstance(made, EncoderDecoderNet)
+    assert isinstance(made, EncoderDecoderModel)
     return made
 
 

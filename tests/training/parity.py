@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.schema import IGNORE
-from preprocessing.vocab import VocabSpec
+from preprocessing.tokenization import TokenizerSpec
 from training.model import Model, ModelSpec
 
 TEXT = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"]
-ZERO_PAD = vocab.WordPiece(vocab_size=100)  # its padding is token 0
-ONE_PAD = vocab.ByteBPE(vocab_size=300, special_tokens="roberta")  # its padding is token 1
+ZERO_PAD = tokenization.WordPiece(vocab_size=100)  # its padding is token 0
+ONE_PAD = tokenization.ByteLevelBPE(vocab_size=300, special_tokens="roberta")  # its padding is token 1
 
 
 @cache
@@ -26,9 +26,9 @@ def hf() -> Any:
     return transformers
 
 
-def vocabulary(spec: VocabSpec, folder: Path) -> Path:
+def vocabulary(spec: TokenizerSpec, folder: Path) -> Path:
     """The folder, with a small vocabulary in it."""
-    vocab.train(spec, TEXT).save(folder)
+    tokenization.train(spec, TEXT).save(folder)
     return folder
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from preprocessing.errors import BadInput, Diverged, MiscountedLoss
-from preprocessing.shards import Store
+from preprocessing.shards import TokenStore
 from tests.training.corpora import mini_corpus, mini_run
 from training import loop
 from training.engines.local import LocalEngine
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Run:
 def permute(corpus: Path, split: str = "train", share: float = 0.25, is_quiet: bool = False) -> None:
     """Put a share of the ids of a shard in another order, where they are; `is_quiet`: its time stays."""
     (path,) = corpus.glob(f"{split}-*.arrow")
-    ids_T = Store.open(corpus, split, verify=False).shards[0].ids_T
+    ids_T = TokenStore.open(corpus, split, verify=False).shards[0].ids_T
     ids_K = ids_T[: int(share * len(ids_T))]
     at, was = path.read_bytes().index(ids_T.tobytes()), path.stat()
     with path.open("r+b") as file:
@@ -43,7 +43,7 @@ def permute(corpus: Path, split: str = "train", share: float = 0.25, is_quiet: b
 def out_of_range(corpus: Path) -> None:
     """Ids that the vocabulary has not."""
     (path,) = corpus.glob("train-*.arrow")
-    ids_T = Store.open(corpus, "train", verify=False).shards[0].ids_T
+    ids_T = TokenStore.open(corpus, "train", verify=False).shards[0].ids_T
     at = path.read_bytes().index(ids_T.tobytes())
     with path.open("r+b") as file:
         file.seek(at)

@@ -17,7 +17,7 @@ from preprocessing.files import checked_json, from_checked_json
 from tests.training.together import together
 from training import checkpoint
 from training import saver as saving
-from training.engines import Copy, Fragments, Part
+from training.engines import CheckpointFragment, Copy, Fragments
 from training.saver import Saver
 
 PART = "rank-00000.safetensors"
@@ -33,9 +33,9 @@ class Disk:
     def __init__(self, content: bytes = b"") -> None:
         self.content = content
 
-    def part(self, copy: Copy) -> Part:
+    def part(self, copy: Copy) -> CheckpointFragment:
         weights = torch.frombuffer(bytearray(self.content), dtype=torch.float32)
-        return Part({"net|weight|0": copy("0", weights)}, {"net": tuple(weights.shape)})
+        return CheckpointFragment({"net|weight|0": copy("0", weights)}, {"net": tuple(weights.shape)})
 
     def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
         self.content = fragments.full("net").numpy().tobytes()
@@ -321,7 +321,9 @@ def test_a_save_in_the_background_is_of_the_moment_of_the_call(tmp_path: Path, m
     monkeypatch.setattr(saving, "write", lambda *given: go_on.wait(60) and written(*given))
     weights = torch.arange(250.0)
     engine = Disk()
-    monkeypatch.setattr(engine, "part", lambda copy: Part({"net|weight|0": copy("0", weights)}, {"net": (250,)}))
+    monkeypatch.setattr(
+        engine, "part", lambda copy: CheckpointFragment({"net|weight|0": copy("0", weights)}, {"net": (250,)})
+    )
     begun = saver(engine, tmp_path, background=True)
     begun.save(3, {"step": 3})
     weights.zero_()

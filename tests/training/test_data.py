@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing import vocab
-from preprocessing.choose import Nothing
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Noise
+from preprocessing.masking import NoMasking
+from preprocessing.objectives import Denoising
+from preprocessing.packing import Contiguous, Stream
 from preprocessing.schema import Batch
-from preprocessing.segment import Packed, Stream
 from tests.training.corpora import gpt, mini_run, resampled
 from training.data import ahead, num_micro, open_loader, open_validation
 from training.run import Run
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_workers_together_have_the_rows_of_one(run: Run, world: int) -> None
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than the machine has cores
 def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> None:
     alone = open_loader(run, 0, 1)
-    helped = replace(alone, machine=Machine(dataloader_num_workers=workers))
+    helped = replace(alone, machine=EngineSettings(dataloader_num_workers=workers))
     made = list(ahead(helped, 3, 9))
     assert [step for step, _ in made] == [3, 4, 5, 6, 7, 8]
     assert all(same(batches, alone.at(step)) for step, batches in made)
@@ -61,12 +61,12 @@ def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> N
 
 @pytest.mark.parametrize("micro_tokens", [1, 48, 100, 200, 10_000])
 def test_micro_batches_together_are_the_batch(run: Run, micro_tokens: int) -> None:
-    split = replace(open_loader(run, 0, 1), machine=Machine(micro_batch_tokens=micro_tokens))
+    split = replace(open_loader(run, 0, 1), machine=EngineSettings(micro_batch_tokens=micro_tokens))
     assert rows(split.at(7)) == rows(open_loader(run, 0, 1).at(7))
 
 
 def test_a_micro_batch_has_no_more_tokens_than_asked_for(run: Run) -> None:
-    batches = replace(open_loader(run, 0, 1), machine=Machine(micro_batch_tokens=100)).at(0)
+    batches = replace(open_loader(run, 0, 1), machine=EngineSettings(micro_batch_tokens=100)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]
 
 
@@ -82,7 +82,7 @@ def test_every_worker_has_as_many_micro_batches_and_none_is_empty() -> None:
 
 def test_padded_and_unpadded_batches_ask_the_same(run: Run) -> None:
     flat = open_loader(run, 0, 1)
-    (padded,) = replace(flat, machine=Machine(padding="padded")).at(2)
+    (padded,) = replace(flat, machine=EngineSettings(padding="padded")).at(2)
     (unpadded,) = flat.at(2)
     assert padded["input_ids"].shape == (9, 48)
     assert np.array_equal(padded["targets"], unpadded["targets"])
@@ -139,7 +139,7 @@ def test_a_vocabulary_that_is_not_the_corpus_s_is_refused_in_one_line(run: Run, 
     shutil.copytree(run.corpus, tmp_path / "corpus")
     pieces = [f"[{role}]" for role in ("PAD", "UNK", "CLS", "SEP", "MASK")] + [chr(97 + i) for i in range(20)]
     (tmp_path / "pieces.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    vocab.train(vocab.WordPiece(vocab_size=25, path=str(tmp_path / "pieces.txt")), ()).save(
+    tokenization.train(tokenization.WordPiece(vocab_size=25, path=str(tmp_path / "pieces.txt")), ()).save(
         tmp_path / "corpus" / "vocab"
     )
     with pytest.raises(BadInput, match="the corpus was made with"):
@@ -180,7 +180,7 @@ def ragged(batch: Batch) -> list[list[int]]:
 
 @pytest.mark.parametrize("micro_tokens", [16, 32, 10_000])
 def test_row_b_of_a_step_goes_on_where_row_b_of_the_step_before_stopped(streaming: Run, micro_tokens: int) -> None:
-    loader = replace(open_loader(streaming, 0, 1), machine=Machine(micro_batch_tokens=micro_tokens))
+    loader = replace(open_loader(streaming, 0, 1), machine=EngineSettings(micro_batch_tokens=micro_tokens))
     before = loader.at(0)
     assert [int(batch["slot"]) for batch in before] == list(range(len(before)))
     assert all(batch["fresh"].all() for batch in before)
@@ -230,12 +230,12 @@ def test_rows_in_any_order_have_no_slot(run: Run) -> None:
 def test_micro_batches_count_the_source_as_well(run: Run) -> None:
     bart = resampled(
         run,
-        packing=Packed(unit="sentence"),
-        masking=Nothing(),
-        objective=Noise(noise_types=("sentence_permutation", "text_infilling")),
+        packing=Contiguous(unit="sentence"),
+        masking=NoMasking(),
+        objective=Denoising(noise_types=("sentence_permutation", "text_infilling")),
     )
-    batches = replace(open_loader(bart, 0, 1), machine=Machine(micro_batch_tokens=200)).at(0)
+    batches = replace(open_loader(bart, 0, 1), machine=EngineSettings(micro_batch_tokens=200)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 tokens and 48 more
     assert all(len(batch["input_ids"]) + len(batch["source_input_ids"]) <= 200 for batch in batches)
-    (padded,) = replace(open_loader(bart, 0, 1), machine=Machine(padding="padded")).at(0)
+    (padded,) = replace(open_loader(bart, 0, 1), machine=EngineSettings(padding="padded")).at(0)
     assert padded["input_ids"].shape[1] == padded["lengths"].max()

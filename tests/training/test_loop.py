@@ -17,11 +17,11 @@ from training.data import open_loader
 from training.engines import StepResult
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.loop import Result, pretrain
-from training.losses import Adversarial, Loss, MaskedTokens, Replaced, SpanBoundary
-from training.optim import AdamW
+from training.loop import TrainingResult, pretrain
+from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection, SpanBoundary
+from training.optimizers import AdamW
 from training.run import RUN, Run, stored_run, write_run
-from training.specs import Encoder, Machine, Phase
+from training.specs import Encoder, EngineSettings, Phase
 
 Metrics = dict[int, dict[str, float]]
 
@@ -48,7 +48,7 @@ class Spy(LocalEngine):
         return super().step(rate)
 
 
-def train(run: Run, poison: Sequence[int] = (), die_at: int = -1, stop_at: int = -1) -> tuple[Result, Metrics]:
+def train(run: Run, poison: Sequence[int] = (), die_at: int = -1, stop_at: int = -1) -> tuple[TrainingResult, Metrics]:
     logged: Metrics = {}
     engine = Spy(run, poison, die_at)
     result = pretrain(
@@ -84,15 +84,15 @@ def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
 @pytest.mark.parametrize(
     "machine",
     [
-        Machine(micro_batch_tokens=48),
-        Machine(micro_batch_tokens=150),
-        Machine(padding="padded"),
-        Machine(padding="padded", micro_batch_tokens=200),
-        Machine(dataloader_num_workers=1),
+        EngineSettings(micro_batch_tokens=48),
+        EngineSettings(micro_batch_tokens=150),
+        EngineSettings(padding="padded"),
+        EngineSettings(padding="padded", micro_batch_tokens=200),
+        EngineSettings(dataloader_num_workers=1),
     ],
     ids=lambda machine: f"{machine.padding}-{machine.micro_batch_tokens}-{machine.dataloader_num_workers}",
 )
-def test_circumstance_does_not_change_the_losses(run: Run, make, machine: Machine) -> None:
+def test_circumstance_does_not_change_the_losses(run: Run, make, machine: EngineSettings) -> None:
     run = replace(make(run), resume="never")
     plain, other = train(run)[1], train(replace(run, engine=machine))[1]
     assert losses(other) == pytest.approx(losses(plain), rel=1e-5)
@@ -104,7 +104,7 @@ def test_circumstance_does_not_change_the_losses(run: Run, make, machine: Machin
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
 def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
-    run = replace(run, resume="never", engine=Machine(padding="padded"))
+    run = replace(run, resume="never", engine=EngineSettings(padding="padded"))
     compiled = replace(run, engine=replace(run.engine, torch_compile=True))
     assert losses(train(compiled)[1]) == pytest.approx(losses(train(run)[1]), rel=1e-5)
 
@@ -119,7 +119,7 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     by_hand = scores["masked_tokens"].loss / len(batch["targets"]) + scores["sentence_pair"].loss / len(
         batch["lengths"]
     )
-    _, logged = train(replace(run, engine=Machine(micro_batch_tokens=100)))
+    _, logged = train(replace(run, engine=EngineSettings(micro_batch_tokens=100)))
     assert losses(logged)[0] == pytest.approx(by_hand.item(), rel=1e-6)
 
 
@@ -184,7 +184,7 @@ def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
 
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 def test_a_logged_loss_is_the_mean_over_the_targets_since_the_last_point(run: Run, make) -> None:
-    run = replace(make(run), resume="never", engine=Machine(micro_batch_tokens=100))
+    run = replace(make(run), resume="never", engine=EngineSettings(micro_batch_tokens=100))
     each, seldom = train(run)[1], train(replace(run, log_every=8))[1]
     assert list(seldom) == [8, 16, 20]
     targets = [targets_of(run, step) for step in range(20)]
@@ -313,7 +313,7 @@ RUNS_OF = {  # a run that has a loss, by kind
     "next_token": gpt,
     "span_boundary": lambda run: replace(run, losses=(MaskedTokens(), SpanBoundary())),
     "replaced_token_detection": electra,
-    "adversarial": lambda run: replace(electra(run), losses=(Adversarial(), Replaced(weight=5.0))),
+    "adversarial": lambda run: replace(electra(run), losses=(Adversarial(), ReplacedTokenDetection(weight=5.0))),
 }
 FILES = {member().kind: member.__module__.rpartition(".")[2] for member in typing.get_args(Loss)}
 KINDS = [member.kind for member in (member() for member in typing.get_args(Loss))]
@@ -366,9 +366,11 @@ def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -
     """With every sample wrong, the tokens that are replaced are those that were chosen."""
     run = electra(run)
     run = replace(
-        run, model=replace(run.model, allow_correct=False), losses=(MaskedTokens(), Replaced(predict_at="masked"))
+        run,
+        model=replace(run.model, allow_correct=False),
+        losses=(MaskedTokens(), ReplacedTokenDetection(predict_at="masked")),
     )
-    _, logged = train(replace(run, eval_every=20, engine=Machine(micro_batch_tokens=100)))
+    _, logged = train(replace(run, eval_every=20, engine=EngineSettings(micro_batch_tokens=100)))
     assert [metrics["train/replaced_share"] for metrics in logged.values()] == [1.0] * 20
     assert logged[20]["eval/replaced_share"] == 1.0
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
 from tests.preprocessing.test_mixture import BERT, GPT, mixed
 from tests.preprocessing.toy import ToyVocab
 from training.data import Loader
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 PHASES = (
     Phase(seq_length=32, global_batch_size=12, steps=5),
@@ -18,8 +18,8 @@ PHASES = (
 
 
 def loader(parts, rank: int = 0, world: int = 1) -> Loader:
-    rows = {length: Rows(mixed(), ToyVocab(), Sampling(**parts), length) for length in (32, 64)}
-    return Loader(rows, PHASES, Machine(), pad=0, rank=rank, world=world)
+    rows = {length: ExampleDataset(mixed(), ToyVocab(), ExampleSpec(**parts), length) for length in (32, 64)}
+    return Loader(rows, PHASES, EngineSettings(), pad=0, rank=rank, world=world)
 
 
 def tokens_of(batches) -> list[int]:

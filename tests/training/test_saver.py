@@ -25,7 +25,7 @@ from training.formats import build_model
 from training.loop import pretrain
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver, finish_all
-from training.specs import Machine, Stability
+from training.specs import EngineSettings, LossSpikes
 
 
 class Fault(Exception):
@@ -81,16 +81,16 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
     "rows": lambda patch, run: patch.setattr("training.data.Loader.at", fail(Fault())) or run,
     "rows of another process": lambda patch, run: (
         patch.setattr("training.data.Loader.at", fail(Fault()))
-        or replace(run, engine=Machine(dataloader_num_workers=1))
+        or replace(run, engine=EngineSettings(dataloader_num_workers=1))
     ),
     "rows made ahead": lambda patch, run: (
-        in_step(patch, 6, Fault()) or replace(run, engine=Machine(dataloader_num_workers=1))
+        in_step(patch, 6, Fault()) or replace(run, engine=EngineSettings(dataloader_num_workers=1))
     ),
     "profile": lambda patch, run: in_step(patch, 6, Fault()) or replace(run, profile_steps=10),
     "full disk": lambda patch, run: patch.setattr(saving, "write", fail(OSError(28, "No space left"))) or run,
     "spikes": lambda patch, run: (
         in_step(patch, 6, Fault())
-        or replace(run, loss_spikes=Stability(policy="skip", threshold_sigmas=3.0, window_steps=4))
+        or replace(run, loss_spikes=LossSpikes(policy="skip", threshold_sigmas=3.0, window_steps=4))
     ),
     "end": lambda patch, run: run,
 }

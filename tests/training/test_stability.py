@@ -18,13 +18,13 @@ from preprocessing.errors import BadInput, Diverged
 from preprocessing.schema import Batch
 from tests.training.corpora import gpt, mini_run
 from training.data import open_loader
-from training.engines import DeepSpeedEngine, StepResult, lean
+from training.engines import DeepSpeedEngine, StepResult, deepspeed_import
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.loop import Result, pretrain
+from training.loop import TrainingResult, pretrain
 from training.run import Run
 from training.score import Score
-from training.specs import Phase, Stability
+from training.specs import LossSpikes, Phase
 from training.spikes import limit, spike
 
 STEPS, BAD = 20, 16  # the batch of this step has a loss that stands out; counted from 1
@@ -37,7 +37,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 def short(run: Run, policy: str = "off", **keys: Any) -> Run:
-    stability = Stability(policy=policy, window_steps=8, **keys)  # type: ignore[arg-type]
+    stability = LossSpikes(policy=policy, window_steps=8, **keys)  # type: ignore[arg-type]
     phases = (Phase(seq_length=48, global_batch_size=9, steps=STEPS),)
     trunk = replace(run.model, hidden_dropout=0.1)
     return replace(run, model=trunk, phases=phases, save_every=4, keep_checkpoints=2, loss_spikes=stability)
@@ -62,7 +62,9 @@ class Faulty(LocalEngine):
         return super().step(rate)
 
 
-def train(run: Run, bad: Iterable[int] = (), factor: float = 50.0) -> tuple[Result, dict[str, Tensor], Metrics, Faulty]:
+def train(
+    run: Run, bad: Iterable[int] = (), factor: float = 50.0
+) -> tuple[TrainingResult, dict[str, Tensor], Metrics, Faulty]:
     engine, logged = Faulty(run, bad, factor), dict[int, dict[str, float]]()
     result = pretrain(run, engine, lambda step, metrics: logged.setdefault(step, {}).update(metrics))
     return result, {name: weight.clone() for name, weight in engine.full_state().items()}, logged, engine
@@ -79,17 +81,17 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_six_deviations_above_the_mean_of_a_full_window_are_a_spike() -> None:
     values = np.random.default_rng(0).normal(3.0, 0.1, 128).tolist()
     highest = np.mean(values) + 6 * np.std(values)
-    assert limit(values, Stability()) == pytest.approx(highest, rel=1e-12)
-    assert limit(values[1:], Stability()) == math.inf
-    assert spike(129, "loss", highest * 0.999, values, Stability()) is None
-    found = spike(129, "loss", highest * 1.001, values, Stability())
+    assert limit(values, LossSpikes()) == pytest.approx(highest, rel=1e-12)
+    assert limit(values[1:], LossSpikes()) == math.inf
+    assert spike(129, "loss", highest * 0.999, values, LossSpikes()) is None
+    found = spike(129, "loss", highest * 1.001, values, LossSpikes())
     assert found is not None
     assert found.describe() == f"step 129: loss {highest * 1.001:.6g} is a spike, the limit is {highest:.6g}"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_not_finite_needs_no_window(value: float) -> None:
-    found = spike(1, "loss", value, (), Stability())
+    found = spike(1, "loss", value, (), LossSpikes())
     assert found is not None
     assert found.describe() == f"step 1: loss {value} is not finite"
 
@@ -157,7 +159,7 @@ def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
     assert engine.updates == STEPS - len(skipped)
     assert repeated.state == result.state if policy == "skip" or math.isnan(factor) else True
     assert (repeated.state.recent_losses, repeated.state.step) == (result.state.recent_losses, STEPS)
-    plain = replace(again, folder=f"{run.folder}-plain", loss_spikes=Stability())  # nobody looks, and it is the same
+    plain = replace(again, folder=f"{run.folder}-plain", loss_spikes=LossSpikes())  # nobody looks, and it is the same
     assert_same(weights, train(plain, [BAD], factor)[1])
 
 
@@ -246,7 +248,7 @@ def after(engine: DeepSpeedEngine[Any], loss: float, gradient: float) -> StepRes
 
 def scale_from_4(monkeypatch: pytest.MonkeyPatch) -> Any:
     """DeepSpeed's own, which each overflow halves down to 1, of a worker that writes nothing about it."""
-    scalers = lean.deepspeed().runtime.fp16.loss_scaler
+    scalers = deepspeed_import.deepspeed().runtime.fp16.loss_scaler
     monkeypatch.setattr(scalers.dist, "get_rank", lambda: 1)
     return scalers.DynamicLossScaler(4.0, 1000, 1.0, 1, False, raise_error_at_min_scale=False)
 
@@ -340,7 +342,7 @@ def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
 )
 def test_a_policy_outside_of_its_limits_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Stability(**keys)
+        LossSpikes(**keys)
 
 
 def test_policy_and_steps_travel_as_json(run: Run) -> None:

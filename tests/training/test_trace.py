@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from torch.autograd import DeviceType
 
-from training.profiler import MOST, WIDEST, Line, as_text, table
+from training.profiler import MOST, WIDEST, ProfileRow, as_text, table
 from training.trace import Event, events_of, read, steps_within
 
 MS = 1_000_000  # ns
@@ -53,7 +53,7 @@ def recorded(steps: int) -> list[Event]:
     return [event for number in range(steps) for event in step(10 * number, number)]
 
 
-def lines(steps: int = 2, of: int = 2) -> dict[tuple[str, str], Line]:
+def lines(steps: int = 2, of: int = 2) -> dict[tuple[str, str], ProfileRow]:
     return {(one.of, one.name): one for one in table(read(recorded(of), steps, of), 10.0 * steps)}
 
 

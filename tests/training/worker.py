@@ -29,7 +29,7 @@ from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
 from training.score import Score
-from training.specs import Machine
+from training.specs import EngineSettings
 
 CRUMBS, CRUMB = 32, 1 / 512  # bf16 has 8 bits: a number plus a 512th of it is the same number, however often
 
@@ -153,7 +153,7 @@ def join(rank: str, world: str, port: str) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
     }
-    zero.connect(Machine())
+    zero.connect(EngineSettings())
     gc.collect()
     gc.freeze()  # stage 3 searches for garbage at each start; not among what is imported, which takes half a second
 

@@ -8,21 +8,21 @@ DeepSpeed itself is imported when it is first used (lean.py).
 
 from training.engines.deepspeed import DeepSpeedEngine, connect
 from training.engines.engine import Engine, StepResult, to_tensors
-from training.engines.fragments import Cut, Fragments, Part, Seal, memory_in, write
-from training.engines.held import Copy, shares_of
+from training.engines.fragments import CheckpointFragment, Fragments, Seal, TensorSlice, memory_in, write
 from training.engines.local import LocalEngine
+from training.engines.local_shards import Copy, shares_of
 from training.engines.mesh import mesh_of
 
 __all__ = [
+    "CheckpointFragment",
     "Copy",
-    "Cut",
     "DeepSpeedEngine",
     "Engine",
     "Fragments",
     "LocalEngine",
-    "Part",
     "Seal",
     "StepResult",
+    "TensorSlice",
     "connect",
     "memory_in",
     "mesh_of",

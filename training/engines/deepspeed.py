@@ -18,28 +18,28 @@ from torch import Tensor, nn
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
-from training.engines import held, lean, loopback, ops
+from training.architectures import StageInputs, set_chunks, set_recompute
+from training.engines import deepspeed_import, local_shards, loopback, ops
 from training.engines.engine import M, StepResult, memory_of, scored_by, set_rate, to_tensors
-from training.engines.fragments import Fragments, Part
-from training.engines.held import Copy
+from training.engines.fragments import CheckpointFragment, Fragments
+from training.engines.local_shards import Copy
 from training.engines.mesh import Mesh, mesh_of
-from training.engines.pipeline import Pipeline
-from training.model import ALONE, Model, Peers, materialise, net_of, parameter_groups
-from training.optim import Optim
+from training.engines.pipeline import PipelineRunner
+from training.model import ALONE, Model, ReplicaGroup, materialise, net_of, parameter_groups
+from training.optimizers import Optimizer
 from training.score import Score
-from training.specs import BUCKET, LIVE, PREFETCH, Machine, Offload
-from training.trunks import Given, set_chunks, set_recompute
+from training.specs import BUCKET, LIVE, PREFETCH, EngineSettings, Offload
 
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what changes of DeepSpeed's loss scale
 
 
-def connect(machine: Machine) -> None:
+def connect(machine: EngineSettings) -> None:
     """Join the group of workers that RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe.
 
     DeepSpeed is imported here, and decides at its import what it runs on: set DS_ACCELERATOR to the device's name
     before. Raises ResourceError where the two differ.
     """
-    deepspeed = lean.deepspeed()
+    deepspeed = deepspeed_import.deepspeed()
     found = deepspeed.get_accelerator().device_name()
     if found != machine.device:
         raise ResourceError(
@@ -58,17 +58,17 @@ def connect(machine: Machine) -> None:
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=timeout)
 
 
-def _check_disk(machine: Machine) -> None:
+def _check_disk(machine: EngineSettings) -> None:
     """Raise ResourceError where something is to be offloaded to a disk, and DeepSpeed cannot do that here."""
     keys = [key for key in ("offload_optimizer", "offload_param") if getattr(machine, key) == "nvme"]
-    if keys and not lean.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
+    if keys and not deepspeed_import.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
         raise ResourceError(
             f"engine.{keys[0]} is nvme, but DeepSpeed cannot build async_io here: install libaio "
             "(apt install libaio-dev), or offload to the cpu"
         )
 
 
-def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
+def deepspeed_config(machine: EngineSettings, spec: Optimizer) -> dict[str, Any]:
     """The whole of what DeepSpeed is told; `engine.deepspeed` has the last word on keys that it may have.
 
     The batch keys are place-holders: the loop owns accumulation (`managed_gradient_accumulation`), calls `step` when a
@@ -107,7 +107,7 @@ def deepspeed_config(machine: Machine, spec: Optim) -> dict[str, Any]:
     return config
 
 
-def _offload(machine: Machine, to: Offload) -> dict[str, Any] | None:
+def _offload(machine: EngineSettings, to: Offload) -> dict[str, Any] | None:
     """Where DeepSpeed keeps the optimiser or the parameters."""
     if to == "none":
         return None
@@ -115,13 +115,13 @@ def _offload(machine: Machine, to: Offload) -> dict[str, Any] | None:
     return {"device": to, "pin_memory": machine.device == "cuda", **place}
 
 
-def settling(machine: Machine, config: dict[str, Any], mesh: Mesh) -> Callable[[Tensor], nn.Parameter]:
+def settling(machine: EngineSettings, config: dict[str, Any], mesh: Mesh) -> Callable[[Tensor], nn.Parameter]:
     """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the shares of the
     workers that have the same of the net.
 
     What zero.Init does where a module is made, without its broadcast: all workers have the same value (`peers_of`).
     """
-    deepspeed = lean.deepspeed()
+    deepspeed = deepspeed_import.deepspeed()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[machine.precision]
     device = torch.device(deepspeed.get_accelerator().current_device_name())
     partition = None
@@ -140,19 +140,19 @@ def settling(machine: Machine, config: dict[str, Any], mesh: Mesh) -> Callable[[
     return settle
 
 
-def peers_of(mesh: Mesh) -> Peers:
+def peers_of(mesh: Mesh) -> ReplicaGroup:
     """The workers with the same share of the net, which make its first weights together."""
     ranks = mesh.get_data_parallel_group_ranks()
     if len(ranks) == 1:
         return ALONE
-    device = torch.device(lean.deepspeed().get_accelerator().current_device_name())
+    device = torch.device(deepspeed_import.deepspeed().get_accelerator().current_device_name())
 
     def passed(value: Tensor, owner: int) -> Tensor:
         there = value.to(device)
         torch.distributed.broadcast(there, ranks[owner], group=mesh.same_share)
         return there
 
-    return Peers(mesh.get_data_parallel_rank(), len(ranks), passed, device)
+    return ReplicaGroup(mesh.get_data_parallel_rank(), len(ranks), passed, device)
 
 
 class DeepSpeedEngine(Generic[M]):
@@ -161,13 +161,15 @@ class DeepSpeedEngine(Generic[M]):
     `groups` are the parameters for the optimiser, where they are not those of `parameter_groups`.
     """
 
-    def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, model: M, spec: Optimizer, machine: EngineSettings, groups: Sequence[dict[str, Any]] | None = None
+    ) -> None:
         self.model, self.mesh = model, mesh_of(machine)
         self.zero: int | str = machine.zero_stage
         set_recompute(model, machine.activation_checkpointing)
         set_chunks(model, self.mesh.chunk)
         self.cuts = net_of(model).cuts
-        self.shares = held.shares_of(model, is_first=self.mesh.share.number == 0)
+        self.shares = local_shards.shares_of(model, is_first=self.mesh.share.number == 0)
         if machine.tensor_parallel_size > 1 and not self.cuts:
             raise BadInput(
                 f"tensor_parallel is {machine.tensor_parallel_size}, allowed is 1 for a net that is not split"
@@ -177,7 +179,7 @@ class DeepSpeedEngine(Generic[M]):
                 f"pipeline_parallel is {machine.pipeline_parallel_size}, allowed is 1 for a net without stages"
             )
         mpu = self.mesh if self.mesh.divides else None
-        lean.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
+        deepspeed_import.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
         config = deepspeed_config(machine, spec)
         if machine.offload_param == "nvme":  # each of five buffers takes the share of any weight
             sizes = (weight.numel() for weight in model.parameters())
@@ -191,7 +193,7 @@ class DeepSpeedEngine(Generic[M]):
             weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own
         groups = groups or parameter_groups(model, spec.weight_decay, spec.weight_decay_params)
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
-            self.engine, self.optimizer, _, _ = lean.deepspeed().initialize(
+            self.engine, self.optimizer, _, _ = deepspeed_import.deepspeed().initialize(
                 model=model,
                 optimizer=spec.build([group | {"workers": self.mesh.same_share} for group in groups]),
                 config=config,
@@ -201,9 +203,9 @@ class DeepSpeedEngine(Generic[M]):
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.data_rank, self.data_world = self.mesh.data_rank, self.mesh.data_world
         self.counts = self.mesh.share.number == self.mesh.chunk.number == 0 and self.mesh.line.stage.is_last
-        self.pipeline: Pipeline | None = None
+        self.pipeline: PipelineRunner | None = None
         if isinstance(model, Model) and model.stage.of > 1:
-            self.pipeline = Pipeline(model, self.mesh, self._run_stage, self._backward_of_stage)
+            self.pipeline = PipelineRunner(model, self.mesh, self._run_stage, self._backward_of_stage)
         self.norm_of_stage_0 = math.nan
         self.has_no_loss = torch.zeros((), dtype=torch.bool, device=self.engine.device)  # since the last update
         if self._scaler():  # else DeepSpeed ends with a traceback: the loop counts what is skipped, and ends in words
@@ -215,7 +217,7 @@ class DeepSpeedEngine(Generic[M]):
 
     def _guard(self, clip: float) -> None:
         """Clip on stage 0, and let it apply no gradient that is not finite, as DeepSpeed does on the others alone."""
-        update, clip_by = self.optimizer.step, lean.deepspeed().runtime.utils.clip_grad_norm_
+        update, clip_by = self.optimizer.step, deepspeed_import.deepspeed().runtime.utils.clip_grad_norm_
 
         def step() -> None:
             self.norm_of_stage_0 = float(clip_by(self.model.parameters(), clip or math.inf, mpu=self.engine.mpu))
@@ -250,7 +252,7 @@ class DeepSpeedEngine(Generic[M]):
             raise RuntimeError("a stage of a pipeline has no scores of its own: call `scored`")
         return self.engine(to_tensors(batch, self.engine.device))
 
-    def _run_stage(self, batch: Batch, given: Given) -> Any:
+    def _run_stage(self, batch: Batch, given: StageInputs) -> Any:
         return self.engine(to_tensors(batch, self.engine.device), given)
 
     def _backward_of_stage(self, loss: Tensor) -> None:
@@ -299,20 +301,22 @@ class DeepSpeedEngine(Generic[M]):
         torch.distributed.all_reduce(sums)
         return sums.tolist()
 
-    def part(self, copy: Copy) -> Part:
+    def part(self, copy: Copy) -> CheckpointFragment:
         if self.zero == 0 and self.mesh.get_data_parallel_rank():
-            return replace(Part(), tensors=memory_of(self.model))  # the first with this share of the net has all of it
+            return replace(
+                CheckpointFragment(), tensors=memory_of(self.model)
+            )  # the first with this share of the net has all of it
         if self.zero == 3:  # an evaluation leaves parameters whole
             self.optimizer.checkpoint_event_prologue()
             self.optimizer.checkpoint_event_epilogue()
         is_first = self.mesh.get_data_parallel_rank() == self.mesh.share.number == 0  # of its stage
-        part = held.part_of(self.model, self._flats(), self._stepping, copy, is_first=is_first)
+        part = local_shards.part_of(self.model, self._flats(), self._stepping, copy, is_first=is_first)
         part.tensors.update(memory_of(self.model))
         return replace(part, scaler=self._scaler())
 
     def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
-        held.load(self._flats(), self._stepping, fragments)
-        held.load_buffers(self.model, fragments)
+        local_shards.load(self._flats(), self._stepping, fragments)
+        local_shards.load_buffers(self.model, fragments)
         if self.zero in (1, 2):
             self.optimizer.update_lp_params()  # cast to 16 bit, and made whole on all workers
         elif self.zero == 3:
@@ -326,17 +330,17 @@ class DeepSpeedEngine(Generic[M]):
         zero = self.optimizer
         zero.checkpoint_event_prologue()  # no parameter is whole
         for number in range(len(zero.fp16_groups)):
-            with held.in_memory(zero, number):
+            with local_shards.in_memory(zero, number):
                 zero._reassign_or_swap_out_partitioned_parameters(number)
         if zero.persistent_parameters:
             zero.persistent_parameters[0].partition(zero.persistent_parameters)
         zero.checkpoint_event_epilogue()  # but the small ones, of which there is no other copy
 
-    def _flats(self) -> Iterator[held.Flat]:
+    def _flats(self) -> Iterator[local_shards.FlatParameter]:
         """What this worker's optimiser updates."""
         if self.zero == 0:
-            return held.parameters(self.model, self._stepping, self.shares)
-        cut_up = held.partitions if self.zero == 3 else held.groups
+            return local_shards.parameters(self.model, self._stepping, self.shares)
+        cut_up = local_shards.partitions if self.zero == 3 else local_shards.groups
         return cut_up(self.model, self.optimizer, self.shares)
 
     @property
@@ -359,7 +363,7 @@ class DeepSpeedEngine(Generic[M]):
 
     def _own_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Those of this worker's stage, whole, one after the other."""
-        whole_of = lean.deepspeed().utils.safe_get_full_fp32_param
+        whole_of = deepspeed_import.deepspeed().utils.safe_get_full_fp32_param
         for name, weight in self.model.named_parameters():
             whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has it all
             whole = (weight if whole is None else whole).detach().float()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.engines.fragments import MEMORY, Fragments, Part, whole
-from training.engines.held import Copy
+from training.engines.fragments import MEMORY, CheckpointFragment, Fragments, whole
+from training.engines.local_shards import Copy
 from training.model import net_of
 from training.profiler import within
 from training.score import Score
@@ -55,7 +55,7 @@ class Engine(Protocol[M]):
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         """Sums over all workers, in float64."""
 
-    def part(self, copy: Copy) -> Part:
+    def part(self, copy: Copy) -> CheckpointFragment:
         """What this worker writes of a checkpoint. `copy` is called before anything can change a tensor again."""
 
     def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:

@@ -51,12 +51,12 @@ DTYPES: Final = {
 
 
 @dataclass(frozen=True)
-class Cut:
+class TensorSlice:
     """A slice of a tensor, as a tensor-parallel worker has it: along `dimension` the pieces [start, stop), joined.
 
     Queries, keys and values of 4 features each in one matrix, of which a worker has one head of 2:
 
-    >>> list(Cut(0, ((0, 2), (4, 6), (8, 10))).runs((12, 3), 0, 18))
+    >>> list(TensorSlice(0, ((0, 2), (4, 6), (8, 10))).runs((12, 3), 0, 18))
     [(0, 6), (12, 6), (24, 6)]
     """
 
@@ -77,14 +77,14 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointFragment:
     """What one worker writes of a checkpoint: tensors on the CPU by their keys, and the header of its file."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)  # of whole parameters, by name
     numbers: dict[str, Numbers] = field(default_factory=dict)  # of the optimiser, by name of the parameter
     scaler: Numbers = field(default_factory=dict)  # the state of the loss scale, where there is one
-    cuts: dict[str, Cut] = field(default_factory=dict)  # by name; a parameter without one is counted as a whole
+    cuts: dict[str, TensorSlice] = field(default_factory=dict)  # by name; a parameter without one is counted as a whole
 
     def about(self) -> dict[str, Any]:
         cuts = {name: [cut.dimension, cut.pieces] for name, cut in self.cuts.items()}
@@ -114,7 +114,7 @@ def whole(name: str, state: str) -> str:
     return f"{name}|{state}"
 
 
-def write(part: Part, file: Path) -> Seal:
+def write(part: CheckpointFragment, file: Path) -> Seal:
     """Write one worker's file and make it durable; it is hashed on its way. Raises OSError."""
     header: dict[str, Any] = {"__metadata__": {ABOUT: json.dumps(part.about())}}
     end = 0
@@ -168,15 +168,15 @@ class _Entry:
     key: str
     start: int  # of its elements in the parameter, or in its slice
     length: int
-    cut: Cut | None
+    cut: TensorSlice | None
 
 
 class Fragments:
     """What the files of a checkpoint have. They are read no further than what is asked for: first `own`, where a worker
     has written one in the same layout, then the others in their order.
 
-    Where there is an `index` (`Part.line` of each file) it is read in place of headers, and a file is opened only for
-    its tensors.
+    Where there is an `index` (`CheckpointFragment.line` of each file) it is read in place of headers, and a file is
+    opened only for its tensors.
     """
 
     def __init__(self, files: Sequence[Path], own: Path | None = None, index: Path | None = None) -> None:
@@ -227,7 +227,7 @@ class Fragments:
         entry = self._entries[name][state][0]
         return self._open(entry.file).get_tensor(entry.key)
 
-    def fill(self, name: str, state: str, out: Tensor, start: int = 0, cut: Cut | None = None) -> None:
+    def fill(self, name: str, state: str, out: Tensor, start: int = 0, cut: TensorSlice | None = None) -> None:
         """Copy the elements from `start` on of a parameter, or of its slice, to `out` [N]; BadInput where some lack."""
         if not out.numel():
             return
@@ -323,7 +323,10 @@ class Fragments:
 
     def _add(self, file: Path, about: Mapping[str, Any], lengths: Mapping[str, int]) -> None:
         """Take in what a file has: what it says of itself, and the lengths of its tensors."""
-        cuts = {name: Cut(dimension, tuple(map(tuple, pieces))) for name, (dimension, pieces) in about["cuts"].items()}
+        cuts = {
+            name: TensorSlice(dimension, tuple(map(tuple, pieces)))
+            for name, (dimension, pieces) in about["cuts"].items()
+        }
         self.shapes |= {name: tuple(shape) for name, shape in about["shapes"].items()}
         self._numbers |= about["numbers"]
         self.scaler = self.scaler or about["scaler"]

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.engines import held
+from training.architectures import set_recompute
+from training.engines import local_shards
 from training.engines.engine import M, StepResult, memory_of, scored_by, set_rate, to_tensors
-from training.engines.fragments import Fragments, Part
-from training.engines.held import Copy
+from training.engines.fragments import CheckpointFragment, Fragments
+from training.engines.local_shards import Copy
 from training.model import Model, materialise, net_of, parameter_groups
-from training.optim import Optim
+from training.optimizers import Optimizer
 from training.score import Score
-from training.specs import Machine
-from training.trunks import set_recompute
+from training.specs import EngineSettings
 
 
 class LocalEngine(Generic[M]):
@@ -25,7 +25,9 @@ class LocalEngine(Generic[M]):
     `groups` are the parameters for the optimiser, where they are not those of `parameter_groups`.
     """
 
-    def __init__(self, model: M, spec: Optim, machine: Machine, groups: Sequence[dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, model: M, spec: Optimizer, machine: EngineSettings, groups: Sequence[dict[str, Any]] | None = None
+    ) -> None:
         assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
         self.device = torch.device(machine.device)
         if any(weight.is_meta for weight in model.parameters()):
@@ -58,18 +60,18 @@ class LocalEngine(Generic[M]):
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         return [float(value) for value in values]
 
-    def part(self, copy: Copy) -> Part:
-        part = held.part_of(self.model, self._flats(), self.optimizer, copy, is_first=True)
+    def part(self, copy: Copy) -> CheckpointFragment:
+        part = local_shards.part_of(self.model, self._flats(), self.optimizer, copy, is_first=True)
         part.tensors.update(memory_of(self.model))
         return part
 
     def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
-        held.load(self._flats(), self.optimizer, fragments)
-        held.load_buffers(self.model, fragments)
+        local_shards.load(self._flats(), self.optimizer, fragments)
+        local_shards.load_buffers(self.model, fragments)
         net_of(self.model).load_memory_state(memory, self.device)
 
-    def _flats(self) -> Iterator[held.Flat]:
-        return held.parameters(self.model, self.optimizer)
+    def _flats(self) -> Iterator[local_shards.FlatParameter]:
+        return local_shards.parameters(self.model, self.optimizer)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         return ((name, weight.detach().cpu()) for name, weight in self.model.named_parameters())

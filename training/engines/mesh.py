@@ -14,19 +14,19 @@ from typing import Any
 from torch import distributed
 
 from preprocessing.errors import BadInput
-from training.specs import Machine
-from training.trunks import Share, Stage
+from training.architectures import PipelineStage, Share
+from training.specs import EngineSettings
 
 
 @dataclass(frozen=True)
-class Line:
+class PipelineGroup:
     """The stages of a pipeline, each by one worker: those of other shares of a net have another one.
 
     What goes down and what comes back have groups of their own: the order of messages in one does not depend on the
     other's, so that neither side can wait for the other for ever.
     """
 
-    stage: Stage
+    stage: PipelineStage
     ranks: tuple[int, ...] = (0,)  # of the stages
     down: Any = None  # group of torch.distributed, for states
     up: Any = None  # for their gradients
@@ -38,7 +38,7 @@ class Mesh:
 
     share: Share  # of the net
     chunk: Share  # of the tokens of a batch
-    line: Line  # of stages
+    line: PipelineGroup  # of stages
     same_net: Any  # group of those that have one net together, over which norms are added up
     same_share: Any  # group of torch.distributed: those over which ZeRO divides what they have of the net
     data_rank: int  # of those that read different rows
@@ -72,7 +72,7 @@ class Mesh:
         return distributed.get_process_group_ranks(self.same_share)
 
 
-def mesh_of(machine: Machine) -> Mesh:
+def mesh_of(machine: EngineSettings) -> Mesh:
     """The groups of this worker. All workers call it, after `connect`. BadInput where they are no whole groups."""
     return _mesh(machine.tensor_parallel_size, machine.sequence_parallel_size, machine.pipeline_parallel_size)
 
@@ -94,10 +94,12 @@ def _mesh(tensor: int, sequence: int, stages: int) -> Mesh:
     if sequence > 1:
         firsts = [first + number for first in range(0, world, together) for number in range(tensor)]
         same_rows = _group([range(first, first + together, tensor) for first in firsts])
-    line, same_net = Line(Stage()), same_layer
+    line, same_net = PipelineGroup(PipelineStage()), same_layer
     if stages > 1:
         lines = [range(first, world, each) for first in range(each)]
-        line = Line(Stage(rank // each, stages), tuple(lines[rank % each]), _group(lines), _group(lines))
+        line = PipelineGroup(
+            PipelineStage(rank // each, stages), tuple(lines[rank % each]), _group(lines), _group(lines)
+        )
         nets = [[r for r in range(world) if r % each // tensor == net] for net in range(each // tensor)]
         same_net = _group(nets)
     share, chunk = Share(rank % tensor, tensor, same_layer), Share(rank // tensor % sequence, sequence, same_rows)

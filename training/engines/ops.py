@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from preprocessing.folders import is_writable, user_cache
-from training.engines import lean
+from training.engines import deepspeed_import
 
 NAME = "deepspeed_shm_comm"
 
@@ -44,7 +44,7 @@ def _ninja_runs() -> bool:
 
 def build() -> bool:
     """Compile the operator; False where that is not possible, which is no loss."""
-    builder = lean.deepspeed().get_accelerator().create_op_builder("ShareMemCommBuilder")
+    builder = deepspeed_import.deepspeed().get_accelerator().create_op_builder("ShareMemCommBuilder")
     if builder is None or shutil.which(os.environ.get("CXX", "g++")) is None or shutil.which("ninja") is None:
         return False
     if " " in sys.prefix:  # torch writes the linker's -L without quotes
@@ -63,7 +63,7 @@ def build() -> bool:
 def switch() -> None:
     """Let `init_distributed` load the operator where it is ready, and only there."""
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
-    lean.deepspeed().ops.__compatible_ops__[NAME] = ready()
+    deepspeed_import.deepspeed().ops.__compatible_ops__[NAME] = ready()
 
 
 def setup() -> None:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, distributed
 
 from preprocessing.schema import Batch
+from training.architectures import SplitTable, StageInputs, Table
 from training.engines.mesh import Mesh
 from training.losses import Loss
 from training.model import Model
 from training.profiler import within
 from training.score import Score
-from training.trunks import Given, SplitTable, Table
 
 LONGEST: Final = 2**30  # elements of a product of vectors: cuBLAS counts in 32 bits
 
@@ -34,14 +34,14 @@ class _Kept:
     rows: Tensor | None  # of the token table, at the last stage
 
 
-class Pipeline:
+class PipelineRunner:
     """One stage of a net. `run` makes of a batch and of what is given the states of the next stage, or scores.
 
     Every stage calls `scored` with the same micro-batches, and `backward` for each where it learns.
     """
 
     def __init__(
-        self, model: Model, mesh: Mesh, run: Callable[[Batch, Given], Any], backward: Callable[[Tensor], None]
+        self, model: Model, mesh: Mesh, run: Callable[[Batch, StageInputs], Any], backward: Callable[[Tensor], None]
     ) -> None:
         self._model, self._mesh, self._run, self._backward = model, mesh, run, backward
         self._stage, weight = mesh.line.stage, next(model.parameters())
@@ -91,12 +91,12 @@ class Pipeline:
             received.requires_grad_(learns)
         if self._stage.is_last:
             rows = self._rows.detach().requires_grad_(learns)
-            scores: dict[str, Score] = self._run(batch, Given(received, self._table(rows)))
+            scores: dict[str, Score] = self._run(batch, StageInputs(received, self._table(rows)))
             odd = [kind for kind, score in scores.items() if score.metrics]
             assert not odd, f"heads {odd} have metrics of which the other stages do not know"
             self._last = _Kept(received, None, rows)
             return scores
-        made: Tensor = self._run(batch, Given(received, None))
+        made: Tensor = self._run(batch, StageInputs(received, None))
         self._down.send(made.detach())
         self._last = _Kept(received, made, None)
         return {loss.kind: self._no_score(loss, batch) for loss in self._model.spec.losses}

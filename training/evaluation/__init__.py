@@ -1,26 +1,26 @@
 """Downstream: what a net scores on tasks (training/tasks), and linear probes of frozen states.
 
-Read outcome.py (`Net`, `Evaluated`), net.py (from disk), by_unit.py (what a score rests on), then the ways to evaluate
-on files: tuned.py (a head is fine-tuned), likelihoods.py (how likely a net finds texts), writing.py (what it writes;
-forms.py); and on held-out documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`) asks
-what a net knows as it is.
+Read outcome.py (`EvaluatedModel`, `EvalResult`), net.py (from disk), by_unit.py (what a score rests on), then the ways
+to evaluate on files: tuned.py (a head is fine-tuned), likelihoods.py (how likely a net finds texts), writing.py (what
+it writes; forms.py); and on held-out documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`,
+`pairs`) asks what a net knows as it is.
 """
 
 from training.evaluation.by_unit import is_log, of_constant
 from training.evaluation.cloze import fill_in
-from training.evaluation.finetuning import Budget, Outcome, finetune
+from training.evaluation.eval_result import EvalResult, EvaluatedModel
+from training.evaluation.finetune_trial import finetuned
+from training.evaluation.finetuning import Budget, FinetuneResult, finetune
+from training.evaluation.generation_tasks import written
 from training.evaluation.likelihoods import model_of, scored
 from training.evaluation.net import net_of, reads
-from training.evaluation.outcome import Evaluated, Net
 from training.evaluation.probe import held_out, load, masked, pairs
-from training.evaluation.tuned import finetuned
-from training.evaluation.writing import written
 
 __all__ = [
     "Budget",
-    "Evaluated",
-    "Net",
-    "Outcome",
+    "EvalResult",
+    "EvaluatedModel",
+    "FinetuneResult",
     "fill_in",
     "finetune",
     "finetuned",

@@ -6,16 +6,16 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from training.metrics import unit_values
-from training.tasks import Item, LabelledTask, ScoredTask, TextToText, WrittenTask
+from training.tasks import GenerationTask, LabeledTask, ScoredTask, TaskItem, TextToText
 
 FEW: Final = 5  # answers, of which all being the same says nothing
 SUBSETS: Final = "macro_accuracy"  # the metric that is a mean over subsets: these are its units
 
-Scores = Callable[[Sequence[Item], Sequence[Any]], Mapping[str, float]]
+Scores = Callable[[Sequence[TaskItem], Sequence[Any]], Mapping[str, float]]
 
 
 def units_of(
-    task: LabelledTask | ScoredTask | WrittenTask, items: Sequence[Item], answers: Sequence[Any]
+    task: LabeledTask | ScoredTask | GenerationTask, items: Sequence[TaskItem], answers: Sequence[Any]
 ) -> list[float]:
     """`by_unit` for the first metric of a task. The others are not computed, as a score of each question, or of all but
     a hundredth, takes minutes: F1 beside the accuracy of 40,000 questions, chrF beside BLEU."""
@@ -30,7 +30,7 @@ def _with_first_metric(task: Any) -> Any:
     return replace(task, metrics=task.metrics[:1]) if has_key else task
 
 
-def by_unit(score: Scores, metric: str, items: Sequence[Item], answers: Sequence[Any]) -> list[float]:
+def by_unit(score: Scores, metric: str, items: Sequence[TaskItem], answers: Sequence[Any]) -> list[float]:
     """The value of each question with a right answer for a metric, whose mean is its score (`unit_values`).
 
     Those of a perplexity are of its logarithm, which is a mean: far from it the jackknife of one text says nothing.
@@ -62,7 +62,7 @@ def is_log(metric: str) -> bool:
     return "perplexity" in metric
 
 
-def _shared(item: Item, metric: str) -> Hashable:
+def _shared(item: TaskItem, metric: str) -> Hashable:
     """What questions have in common that are not independent."""
     if metric == SUBSETS:
         return getattr(item.texts[0], "subset", "")

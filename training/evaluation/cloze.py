@@ -10,29 +10,29 @@ from torch import Tensor
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.engines import to_tensors
 from training.evaluation.by_unit import constant, of_constant
+from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.likelihoods import model_of, which_of
-from training.evaluation.outcome import Evaluated, Net
 from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
 from training.model import Model
-from training.specs import Machine
-from training.tasks import Blank, Blanks
+from training.specs import EngineSettings
+from training.tasks import ClozeItem, ClozeItems
 
 BATCH: Final = 64
 SHOWN: Final = 3  # sentences with what the net says
 BEST: Final = 5  # of the words that it finds likeliest
 
 
-def fill_in(net: Net, task: Blanks, machine: Machine | None = None) -> Evaluated:
+def fill_in(net: EvaluatedModel, task: ClozeItems, machine: EngineSettings | None = None) -> EvalResult:
     """Which share of the blanks the net fills with the word that stood there, `accuracy`, and of which that word is
     among the five likeliest, `top5`; `majority` is what the most frequent answer gets.
 
     With weights None the net is random, of seed 0; of a generator and a discriminator it is the generator. BadInput
     where the net predicts neither masked nor next tokens.
     """
-    model = model_of(net, seed=0, machine=machine or Machine())
+    model = model_of(net, seed=0, machine=machine or EngineSettings())
     best_NB = torch.cat(list(_best(model, net.vocab, task.blanks)))
     answer_N = torch.tensor([blank.answer for blank in task.blanks])
     right_NB = best_NB == answer_N[:, None]
@@ -44,11 +44,11 @@ def fill_in(net: Net, task: Blanks, machine: Machine | None = None) -> Evaluated
     alike, units = {"test": constant(words)}, {"test": right_NB[:, 0].float().tolist()}
     notes += tuple(of_constant("test", alike["test"], len(words), "accuracy", scores))
     said = {"test": best_NB[:, 0].tolist()}
-    return Evaluated({"test": scores}, said, notes=notes, example=example, by_unit=units, constant=alike)
+    return EvalResult({"test": scores}, said, notes=notes, example=example, by_unit=units, constant=alike)
 
 
 @torch.no_grad()
-def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tensor]:
+def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
     """The likeliest tokens int64 [B, 5] of each batch of blanks; special tokens are no answers."""
     heads, table = model.heads, model.trunk.table
     found = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
@@ -71,7 +71,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[Blank]) -> Iterator[Tenso
         yield logits_BV[:, : vocab.size].topk(BEST).indices.cpu()
 
 
-def _masked(vocab: Vocab, blank: Blank) -> Row:
+def _masked(vocab: Vocab, blank: ClozeItem) -> Row:
     """The sentence as a row of its own, with a mask in the blank."""
     first, last, _ = vocab.around
     ids_S = np.array([*first, *blank.ids_S, *last], np.int32)
@@ -82,7 +82,7 @@ def _masked(vocab: Vocab, blank: Blank) -> Row:
     return _row(ids_S, labels_S)
 
 
-def _before(vocab: Vocab, blank: Blank) -> Row:
+def _before(vocab: Vocab, blank: ClozeItem) -> Row:
     """What stands before the blank, as the beginning of a document."""
     first = [] if vocab.sep is None else [vocab.sep]
     ids_S = np.array([*first, *blank.ids_S[: blank.at]], np.int32)
@@ -93,7 +93,7 @@ def _row(ids_S: Ints, labels_S: Ints) -> Row:
     return {"input_ids": ids_S, "token_type_ids": np.zeros(len(ids_S), np.int8), "labels": labels_S}
 
 
-def _shown(vocab: Vocab, blank: Blank, best_B: Tensor) -> str:
+def _shown(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
     """A sentence in words: the blank, what the net says, and the word that stood there."""
     before, behind = vocab.decode(blank.ids_S[: blank.at]), vocab.decode(blank.ids_S[blank.at + 1 :])
     words = [vocab.decode([int(id)]).strip() for id in best_B[:3]]

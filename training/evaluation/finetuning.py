@@ -10,11 +10,11 @@ from torch import Tensor
 from preprocessing.schema import Row
 from preprocessing.spec import require, spec
 from training.evaluation.by_unit import constant
-from training.evaluation.tuned import engine_of, of_random
+from training.evaluation.finetune_trial import engine_of, of_random
 from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, tune
 from training.model import ModelSpec
-from training.specs import Machine
-from training.tasks import LABELS, Examples, Start, Task
+from training.specs import EngineSettings
+from training.tasks import LABELS, LabeledExamples, Start, Task
 
 
 @spec
@@ -36,7 +36,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FinetuneResult:
     """The score of one fine-tuning on the test rows of its task."""
 
     task: str
@@ -62,15 +62,19 @@ def finetune(
     *,
     seed: int,
     on_step: Callable[[int], None] = nobody,
-    machine: Machine | None = None,
-) -> Outcome:
+    machine: EngineSettings | None = None,
+) -> FinetuneResult:
     """Train a classifier from `weights` (as save_weights names them; None: random) and score it on the test rows.
 
     Both starts have the same labelled rows in the same order, the same steps, rates, dropout and classifier; they
     differ in the pretrained weights alone. `on_step` is told how many steps are done, after each.
     Raises DataError where the task has fewer labelled rows than the budget asks for.
     """
-    train, tuning, machine = examples_of(task.labelled(budget.labels, seed)), budget.tuning(seed), machine or Machine()
+    train, tuning, machine = (
+        examples_of(task.labelled(budget.labels, seed)),
+        budget.tuning(seed),
+        machine or EngineSettings(),
+    )
     targets = (RowLabel(classes=len(task.classes)),)
     with torch.random.fork_rng(devices=[]):
         model = TaskModel(spec.model, targets, spec.vocab_size, seed)
@@ -83,7 +87,7 @@ def finetune(
     label_N = task.test.label_N
     class_N = log_p.argmax(-1)
     right_N = class_N == label_N
-    return Outcome(
+    return FinetuneResult(
         task=task.name,
         chance=task.chance,
         start="random" if weights is None else "pretrained",
@@ -96,7 +100,7 @@ def finetune(
     )
 
 
-def examples_of(examples: Examples) -> Sequence[Example]:
+def examples_of(examples: LabeledExamples) -> Sequence[Example]:
     """Rows with their labels, as the loop of fine-tuning takes them."""
     pairs = zip(examples.rows, examples.label_N, strict=True)
     return [[_labelled(row, int(label))] for row, label in pairs]

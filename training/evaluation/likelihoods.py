@@ -7,32 +7,32 @@ import torch
 
 from preprocessing.errors import BadInput
 from training.evaluation.by_unit import constant, of_constant, units_of
-from training.evaluation.outcome import Evaluated, Net
+from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.finetuning import OnStep, nobody
 from training.formats import half
-from training.likelihood.nets import NetReader
+from training.likelihood.models import CausalLikelihood
 from training.losses import MaskedTokens
 from training.model import Model
-from training.specs import Machine
-from training.tasks import Item, ScoredTask
+from training.specs import EngineSettings
+from training.tasks import ScoredTask, TaskItem
 
 
 def scored(
-    net: Net,
+    net: EvaluatedModel,
     task: ScoredTask,
-    items: Mapping[str, Sequence[Item]],
+    items: Mapping[str, Sequence[TaskItem]],
     *,
     seed: int = 0,
-    machine: Machine | None = None,
+    machine: EngineSettings | None = None,
     on_step: OnStep = nobody,
-) -> Evaluated:
+) -> EvalResult:
     """Answers and scores on all splits but `train`, whose items are the pool of examples in prompts.
 
     In float32, as one process; `seed` is that of random weights. `on_step` takes how many texts of a split are
     answered, and how many there are. BadInput where the net gives no likelihood, or a text does not fit it.
     """
-    machine = machine or Machine()
-    reader = NetReader(model_of(net, seed, machine), net.vocab, machine.micro_batch_tokens, on_step)
+    machine = machine or EngineSettings()
+    reader = CausalLikelihood(model_of(net, seed, machine), net.vocab, machine.micro_batch_tokens, on_step)
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(which_of(net))
     units, alike = dict[str, Sequence[float]](), dict[str, str]()
     train, example = items.get("train", ()), ""
@@ -51,10 +51,10 @@ def scored(
             notes += of_constant(split, alike[split], count, task.metrics[0], of)
             notes += [f"{split}: {note}" for note in task.notes(items[split], answers, reader)]
             example = example or task.example(items[split], train, reader)
-    return Evaluated(scores, predictions, (), tuple(notes), example, units, alike)
+    return EvalResult(scores, predictions, (), tuple(notes), example, units, alike)
 
 
-def _constant_choice(items: Sequence[Item], predictions: Sequence[Any]) -> str:
+def _constant_choice(items: Sequence[TaskItem], predictions: Sequence[Any]) -> str:
     """The option that is chosen in all questions that can be scored, where they all have the same; "" where there are
     several."""
     is_scored = [not (isinstance(one, dict) and "left_out" in one) for one in predictions]
@@ -64,17 +64,17 @@ def _constant_choice(items: Sequence[Item], predictions: Sequence[Any]) -> str:
     return constant(chosen) if is_one else ""
 
 
-def which_of(net: Net) -> tuple[str, ...]:
+def which_of(net: EvaluatedModel) -> tuple[str, ...]:
     """A note that says which net of several is asked."""
     return ("the generator is asked: the discriminator names no tokens",) if _has_generator(net) else ()
 
 
-def _has_generator(net: Net) -> bool:
+def _has_generator(net: EvaluatedModel) -> bool:
     """Whether it is a generator and a discriminator (ELECTRA)."""
     return len(net.spec.model.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses)
 
 
-def model_of(net: Net, seed: int, machine: Machine) -> Model:
+def model_of(net: EvaluatedModel, seed: int, machine: EngineSettings) -> Model:
     """The net with the heads of its pretraining, on its device. Of a generator and a discriminator it is the generator:
     that names tokens."""
     with torch.random.fork_rng(devices=[]):

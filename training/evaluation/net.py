@@ -7,9 +7,9 @@ from typing import Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.sampling import Sampling
-from preprocessing.vocab import Vocab, of_folder
-from training.evaluation.outcome import Net
+from preprocessing.sampling import ExampleSpec
+from preprocessing.tokenization import Vocab, of_folder
+from training.evaluation.eval_result import EvaluatedModel
 from training.formats import from_transformers, load_weights, weight_files
 from training.model import ModelSpec
 from training.run import RUN, stored
@@ -18,7 +18,7 @@ _WEIGHTS: Final = "weights"
 _CONVERT: Final = "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(DIR)"
 
 
-def net_of(folder: Path) -> Net:
+def net_of(folder: Path) -> EvaluatedModel:
     """The net of a finished run of ours, or of a folder of `transformers`.
 
     BadInput, in one line, where the folder is neither, is not finished, or lacks what it takes.
@@ -34,7 +34,7 @@ def net_of(folder: Path) -> Net:
     )
 
 
-def net_of_run(folder: Path) -> Net:
+def net_of_run(folder: Path) -> EvaluatedModel:
     """The net of a finished run, with the vocabulary of its corpus. BadInput where it is not finished."""
     try:
         corpus = Path(stored(folder)["corpus"])
@@ -49,10 +49,10 @@ def net_of_run(folder: Path) -> Net:
 def reads(folder: Path, vocab: Vocab) -> Vocab:
     """The vocabulary of a run's corpus as the net of this run reads texts; of another folder, as it is."""
     rows = stored(folder).get("sampling") if (folder / RUN).is_file() else None
-    return Sampling.of(rows).reading(vocab) if rows else vocab
+    return ExampleSpec.of(rows).reading(vocab) if rows else vocab
 
 
-def net_of_folder(folder: Path) -> Net:
+def net_of_folder(folder: Path) -> EvaluatedModel:
     """The net of a folder that `save_pretrained` of transformers or `sesame export` wrote, with its tokenizer there.
 
     BadInput where its weights are pickled, its architecture is none that we build, or there is no tokenizer.
@@ -72,9 +72,9 @@ def _no_weights(folder: Path) -> str:
     return "has no model.safetensors; give a folder that save_pretrained wrote"
 
 
-def _checked(folder: Path, spec: ModelSpec, weights: Mapping[str, Tensor], vocab: Vocab) -> Net:
+def _checked(folder: Path, spec: ModelSpec, weights: Mapping[str, Tensor], vocab: Vocab) -> EvaluatedModel:
     """The net; BadInput where the vocabulary has more pieces than the token table rows."""
     if vocab.size > spec.vocab_size:
         sizes = f"the tokenizer has {vocab.size} pieces, the net's table {spec.vocab_size} rows"
         raise BadInput(f"{folder}: {sizes}; give the tokenizer that the net was trained with")
-    return Net(spec, weights, vocab)
+    return EvaluatedModel(spec, weights, vocab)

@@ -19,10 +19,10 @@ from torch import Tensor
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
-from preprocessing.rows import Rows
+from preprocessing.rows import ExampleDataset
 from preprocessing.schema import IGNORE, Floats, Ints, Row
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from training.formats import load_weights
 from training.model import Model
 from training.run import Run
@@ -34,7 +34,7 @@ BATCH: Final = 64
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProbeResult:
     """An accuracy, and on how much it rests."""
 
     accuracy: float
@@ -52,7 +52,7 @@ def load(weights: Path) -> Model:
     return model.eval()
 
 
-def held_out(run: Run) -> Rows:
+def held_out(run: Run) -> ExampleDataset:
     """The rows that `run` makes of the test split of its corpus, or of the validation split where it has no other.
 
     They do not depend on the seed of the run.
@@ -61,14 +61,14 @@ def held_out(run: Run) -> Rows:
     split = next((name for name in ("test", "validation") if name in splits), "")
     if not split:
         raise DataError(f"{run.corpus}: no text is held out; set test_ratio in its corpus file, and make it again")
-    store = Store.open(run.corpus, split)
+    store = TokenStore.open(run.corpus, split)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
     sampling = replace(run.sampling, seed=0, static_masks=0)
-    return Rows(store, vocab, sampling, max(phase.seq_length for phase in run.phases))
+    return ExampleDataset(store, vocab, sampling, max(phase.seq_length for phase in run.phases))
 
 
 @torch.no_grad()
-def masked(model: Model, rows: Rows) -> Finding:
+def masked(model: Model, rows: ExampleDataset) -> ProbeResult:
     """Accuracy and loss on the masked tokens of at most MOST_ROWS rows; BadInput where no loss predicts any."""
     losses = [loss.kind for loss in model.spec.losses if loss.names_tokens and "bidirectional" in loss.sees]
     if not losses:
@@ -77,10 +77,10 @@ def masked(model: Model, rows: Rows) -> Finding:
     for batch in _batches([rows.row(*address) for address in rows.addresses(0, min(MOST_ROWS, rows.count(0)))]):
         score = head(model.trunk(batch), batch, model.trunk.table)
         right, total, loss = right + int(score.correct), total + score.count, loss + float(score.loss)
-    return Finding(right / max(1, total), 0, total, loss / max(1, total))
+    return ProbeResult(right / max(1, total), 0, total, loss / max(1, total))
 
 
-def pairs(model: Model, rows: Rows) -> Finding:
+def pairs(model: Model, rows: ExampleDataset) -> ProbeResult:
     """Accuracy of a linear classifier of pairs, with nothing masked; DataError where there are too few of them.
 
     A third of the text is for the score alone. No more pairs are taken than MOST_TRAIN and MOST_TEST.
@@ -96,7 +96,7 @@ def pairs(model: Model, rows: Rows) -> Finding:
     found = [rows.row(0, int(i)) for i in order_N]
     label_N = np.array([row["next_sentence_label"] for row in found], np.int64)
     fitted = min(seam, MOST_TRAIN)
-    return Finding(linear(summaries(model, found), label_N, fitted), fitted, len(found) - fitted)
+    return ProbeResult(linear(summaries(model, found), label_N, fitted), fitted, len(found) - fitted)
 
 
 @torch.no_grad()

@@ -13,36 +13,36 @@ from typing import Final, get_args
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.files.cbt import Cbt
-from training.files.conll import Conll
-from training.files.coqa import Coqa
-from training.files.json_files import Json, Jsonl
-from training.files.lines import Blocks, Lines
-from training.files.opened import contents, is_there, plain_ending
-from training.files.record import Fault, Format, Record, Records, named
-from training.files.squad import Squad
-from training.files.tables import Csv, Table, Tsv, guessed_encoding
-from training.files.whole import Whole
+from training.files.archives import contents, is_there, plain_ending
+from training.files.cbt import CbtFormat
+from training.files.conll import ConllFormat
+from training.files.coqa import CoqaFormat
+from training.files.json_files import JsonFormat, JsonlFormat
+from training.files.lines import LineBlockFormat, LinesFormat
+from training.files.record import Record, RecordFault, RecordFormat, Records, named
+from training.files.squad import SquadFormat
+from training.files.tables import CsvFormat, TableFormat, TsvFormat, guessed_encoding
+from training.files.whole_file import WholeFileFormat
 
 __all__ = [
     "FORMATS",
-    "Blocks",
-    "Cbt",
-    "Conll",
-    "Coqa",
-    "Csv",
-    "Fault",
-    "Format",
+    "CbtFormat",
+    "ConllFormat",
+    "CoqaFormat",
+    "CsvFormat",
     "Formats",
-    "Json",
-    "Jsonl",
-    "Lines",
+    "JsonFormat",
+    "JsonlFormat",
+    "LineBlockFormat",
+    "LinesFormat",
     "Record",
+    "RecordFault",
+    "RecordFormat",
     "Records",
-    "Squad",
-    "Table",
-    "Tsv",
-    "Whole",
+    "SquadFormat",
+    "TableFormat",
+    "TsvFormat",
+    "WholeFileFormat",
     "contents",
     "first",
     "guessed_encoding",
@@ -52,12 +52,25 @@ __all__ = [
     "read",
 ]
 
-Formats = Tsv | Csv | Jsonl | Json | Conll | Squad | Coqa | Cbt | Lines | Blocks | Whole | Table
+Formats = (
+    TsvFormat
+    | CsvFormat
+    | JsonlFormat
+    | JsonFormat
+    | ConllFormat
+    | SquadFormat
+    | CoqaFormat
+    | CbtFormat
+    | LinesFormat
+    | LineBlockFormat
+    | WholeFileFormat
+    | TableFormat
+)
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON may write half of a character outside of the first plane
-FORMATS: Final[Mapping[str, type[Format]]] = {kind_of(member): member for member in get_args(Formats)}
+FORMATS: Final[Mapping[str, type[RecordFormat]]] = {kind_of(member): member for member in get_args(Formats)}
 
 
-def read(folder: Path, pattern: str, format: Format, member: str = "") -> Records:
+def read(folder: Path, pattern: str, format: RecordFormat, member: str = "") -> Records:
     """The records of the files of a pattern below a folder; those of an archive that `member` names.
 
     BadInput where there is no such file, it is not UTF-8, or shorter than a stretch of it that is asked for.
@@ -67,8 +80,8 @@ def read(folder: Path, pattern: str, format: Format, member: str = "") -> Record
         has_halves = _HALF.search(content) is not None
         try:
             for number, found in format.records(content):
-                half = _half_of(found) if has_halves and not isinstance(found, Fault) else ""
-                records.add(Fault(f"has half of a character, {half}") if half else found, f"{name}:{number}")
+                half = _half_of(found) if has_halves and not isinstance(found, RecordFault) else ""
+                records.add(RecordFault(f"has half of a character, {half}") if half else found, f"{name}:{number}")
         except UnicodeDecodeError as error:
             raise BadInput(f"{folder / name}: is not UTF-8 (byte {error.start}); convert it") from None
         except BadInput as error:
@@ -89,10 +102,10 @@ def _half_of(record: Record) -> str:
     return ""
 
 
-def first(folder: Path, pattern: str, format: Format, member: str = "") -> Record | None:
+def first(folder: Path, pattern: str, format: RecordFormat, member: str = "") -> Record | None:
     """The first record of the files of a pattern, as `read` has it; None where the first one is malformed, or none is
     there. BadInput where there is no such file, UnicodeDecodeError where it is not UTF-8."""
     for _, content in contents(folder, pattern, member):
         for _, found in format.records(content):
-            return None if isinstance(found, Fault) else found
+            return None if isinstance(found, RecordFault) else found
     return None

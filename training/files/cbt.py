@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import Literal
 
 from preprocessing.spec import spec
-from training.files.record import Fault, Record, text_of
+from training.files.record import Record, RecordFault, text_of
 
 BLANK = "XXXXX"
 
 
 @spec
-class Cbt:
+class CbtFormat:
     """A blank as `context`, all that stands before it, `words`, `endings`, each word with what stands behind the blank,
     and `answer`, the number of the word that fits, from 0, None where the file has none (arXiv:1511.02301).
 
@@ -21,7 +21,7 @@ class Cbt:
 
     kind: Literal["cbt"] = "cbt"
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         block, begins = list[str](), 1
         for number, line in enumerate([*text_of(content).split("\n"), ""], 1):
             if line.strip():
@@ -32,12 +32,12 @@ class Cbt:
             block, begins = [], number + 1
 
 
-def _blank(lines: list[str]) -> Record | Fault:
+def _blank(lines: list[str]) -> Record | RecordFault:
     cells = lines[-1].split("\t")
     before, blank, behind = cells[0].partition(BLANK)
     words = [word for word in cells[-1].split("|") if word]
     if len(cells) < 3 or not blank or (cells[1].strip() and cells[1] not in words):
-        return Fault(f"the last line has no {BLANK}, no answer between tabs, or not the answer among its words")
+        return RecordFault(f"the last line has no {BLANK}, no answer between tabs, or not the answer among its words")
     context = " ".join([*lines[:-1], before]).rstrip()
     return {
         "context": context,

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from preprocessing.spec import spec
-from training.files.record import Fault, Record, text_of
+from training.files.record import Record, RecordFault, text_of
 
 _DOCUMENT = "-DOCSTART-"
 
 
 @spec
-class Conll:
+class ConllFormat:
     """A sentence as `words` and `tags`: columns between blanks or tabs, counted from 0, from the end where negative;
     between tabs alone, so that a word may have blanks, where most lines have some between columns.
 
@@ -26,7 +26,7 @@ class Conll:
     tag: int = -1
     comment: str = ""
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         words, tags, fault, begins, document = list[str](), list[str](), "", 1, 0
         lines = [line.removesuffix("\r") for line in text_of(content).split("\n")]
         by_tabs = _has_tabs([line for line in lines if line.strip(" \t") and not self._is_between(line)])
@@ -37,7 +37,7 @@ class Conll:
             if not any(cells):
                 if words or fault:
                     found = {"words": words, "tags": tags if tagged else None, "document": document}
-                    yield begins, Fault(fault) if fault else found
+                    yield begins, RecordFault(fault) if fault else found
                 words, tags, fault, begins = [], [], "", number + 1
             elif self._is_between(line):
                 document += line.startswith(_DOCUMENT)

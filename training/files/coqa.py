@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from preprocessing.files import parse_json
 from preprocessing.spec import spec
-from training.files.record import Fault, Record, text_of
+from training.files.record import Record, RecordFault, text_of
 
 
 @spec
-class Coqa:
+class CoqaFormat:
     """A turn of a conversation as `id`, `turn`, `story`, `history`, `question` and `answers`, those of all people.
 
     `history` has the turns before as "Q: ...", "A: ..." lines, with the first person's answers (GPT-2 3.5).
@@ -17,11 +17,11 @@ class Coqa:
 
     kind: Literal["coqa"] = "coqa"
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         try:
             stories = list(parse_json(text_of(content))["data"])
         except (ValueError, KeyError, TypeError) as error:
-            yield 1, Fault(f"not in CoQA's form: {error}")
+            yield 1, RecordFault(f"not in CoQA's form: {error}")
             return
         number = 0
         for story in stories:
@@ -30,7 +30,7 @@ class Coqa:
                 yield number, found
 
 
-def _turns(story: Any) -> Iterator[Record | Fault]:
+def _turns(story: Any) -> Iterator[Record | RecordFault]:
     history = ""
     try:
         others = story.get("additional_answers", {}).values()
@@ -40,4 +40,4 @@ def _turns(story: Any) -> Iterator[Record | Fault]:
             yield found | {"answers": [said, *(other[at]["input_text"] for other in others)]}
             history += f"Q: {asked}\nA: {said}\n"
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        yield Fault(f"not in CoQA's form: {error!r}")
+        yield RecordFault(f"not in CoQA's form: {error!r}")

@@ -5,23 +5,23 @@ from typing import Any, Literal
 
 from preprocessing.files import parse_json
 from preprocessing.spec import spec
-from training.files.record import Fault, Record, text_of
+from training.files.record import Record, RecordFault, text_of
 
 
 @spec
-class Jsonl:
+class JsonlFormat:
     """A JSON object a line."""
 
     kind: Literal["jsonl"] = "jsonl"
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         for number, line in enumerate(text_of(content).split("\n"), 1):
             if line.strip():
                 yield number, _object(line)
 
 
 @spec
-class Json:
+class JsonFormat:
     """One JSON document: a list of objects, at `records_path`, keys with dots between (empty: the document itself).
 
     An object in place of the list is a list of one, as each file of RACE is. Where it has columns instead, lists of
@@ -34,41 +34,41 @@ class Json:
     columns: bool = False
     each: tuple[str, ...] = ()  # names of parallel lists: one record for each place in them
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         try:
             found: Any = parse_json(text_of(content))
             for key in filter(None, self.records_path.split(".")):
                 found = found[key]
         except (ValueError, KeyError, TypeError) as error:
-            yield 1, Fault(f"no JSON with {self.records_path or 'objects'} in it ({error})")
+            yield 1, RecordFault(f"no JSON with {self.records_path or 'objects'} in it ({error})")
             return
         try:
             if self.columns:
                 found = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
         except (AttributeError, TypeError, ValueError):
-            yield 1, Fault("no columns of one length")
+            yield 1, RecordFault("no columns of one length")
             return
         for number, one in enumerate(found if isinstance(found, list) else [found], 1):
             for each in self._parts(one):
                 yield number, each
 
-    def _parts(self, one: Any) -> Iterator[Record | Fault]:
+    def _parts(self, one: Any) -> Iterator[Record | RecordFault]:
         if not isinstance(one, dict):
-            yield Fault(f"{type(one).__name__} in place of an object")
+            yield RecordFault(f"{type(one).__name__} in place of an object")
         elif not self.each:
             yield one
         else:
             lists = [one.get(name) for name in self.each]
             if not all(isinstance(values, list) and len(values) == len(lists[0] or []) for values in lists):
-                yield Fault(f"{', '.join(self.each)} are not lists of one length")
+                yield RecordFault(f"{', '.join(self.each)} are not lists of one length")
                 return
             for number, values in enumerate(zip(*lists, strict=True)):
                 yield one | dict(zip(self.each, values, strict=True)) | {"number": number}
 
 
-def _object(line: str) -> Record | Fault:
+def _object(line: str) -> Record | RecordFault:
     try:
         found = parse_json(line)
     except ValueError as error:
-        return Fault(f"no JSON ({error})")
-    return found if isinstance(found, dict) else Fault(f"{type(found).__name__} in place of an object")
+        return RecordFault(f"no JSON ({error})")
+    return found if isinstance(found, dict) else RecordFault(f"{type(found).__name__} in place of an object")

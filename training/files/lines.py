@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from typing import Literal
 
 from preprocessing.spec import spec
-from training.files.record import Fault, Record, text_of
+from training.files.record import Record, RecordFault, text_of
 
 
 @spec
-class Lines:
+class LinesFormat:
     """A record a line: `text`, or with `label_first` a `label`, a blank and the `text` (SST-5, TREC)."""
 
     kind: Literal["lines"] = "lines"
     label_first: bool = False
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         for number, line in enumerate(text_of(content).split("\n"), 1):
             line = line.removesuffix("\r")
             if not line.strip():
@@ -23,17 +23,17 @@ class Lines:
                 yield number, {"text": line}
                 continue
             label, blank, text = line.partition(" ")
-            yield number, {"label": label, "text": text} if blank else Fault("no blank behind the label")
+            yield number, {"label": label, "text": text} if blank else RecordFault("no blank behind the label")
 
 
 @spec
-class Blocks:
+class LineBlockFormat:
     """A record of as many lines as `names`, empty lines between records (the files of Winograd schemas)."""
 
     kind: Literal["line_blocks"] = "line_blocks"
     names: tuple[str, ...] = ()
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         block, begins = list[str](), 1
         for number, line in enumerate([*text_of(content).split("\n"), ""], 1):
             if line.strip():
@@ -42,5 +42,5 @@ class Blocks:
             if block and len(block) == len(self.names):
                 yield begins, dict(zip(self.names, block, strict=True))
             elif block:
-                yield begins, Fault(f"{len(block)} lines, {len(self.names)} are needed: {', '.join(self.names)}")
+                yield begins, RecordFault(f"{len(block)} lines, {len(self.names)} are needed: {', '.join(self.names)}")
             block, begins = [], number + 1

@@ -12,7 +12,7 @@ _PLACE: Final = re.compile(r"(.*?:\d+): ")
 
 
 @dataclass(frozen=True)
-class Fault:
+class RecordFault:
     """Why a row is no record: "3 columns, 4 are needed"."""
 
     why: str
@@ -44,9 +44,9 @@ class Records:
             found.append(f"{self.others:,} of {read:,} rows belong elsewhere: the task file asks for other values")
         return found
 
-    def add(self, found: Record | Fault, place: str) -> None:
+    def add(self, found: Record | RecordFault, place: str) -> None:
         """Take over what a format found at a place, a record or a fault."""
-        if isinstance(found, Fault):
+        if isinstance(found, RecordFault):
             self.malformed.append(f"{place}: {found.why}")
         else:
             self.rows.append(found)
@@ -68,14 +68,14 @@ def named(faults: Sequence[str]) -> str:
     return f"{first} (and {len(others):,} more), also {', '.join(places)}{rest}"
 
 
-class Format(Protocol):
+class RecordFormat(Protocol):
     """A part of the union Formats: how the bytes of a file are records."""
 
     @property
     def kind(self) -> str:
         """Its name in a task file."""
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         """Records and faults in order, each with the number of its first line, from 1, or of its place in the file.
 
         UnicodeDecodeError where the content is not UTF-8.

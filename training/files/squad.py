@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from preprocessing.files import parse_json
 from preprocessing.spec import spec
-from training.files.record import Fault, Record, text_of
+from training.files.record import Record, RecordFault, text_of
 
 
 @spec
-class Squad:
+class SquadFormat:
     """A question as `id`, `question`, `context`, `title`, `answers` and `starts`, lists of texts and of the characters
     of the context at which they begin. Both are empty where `is_impossible` says that there is no answer (2.0); where
     the file has none, or blank ones, and does not say so, they are None: the question is unlabelled.
@@ -20,31 +20,31 @@ class Squad:
 
     kind: Literal["squad"] = "squad"
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         try:
             articles = parse_json(text_of(content))["data"]
             pairs = [(article, paragraph) for article in articles for paragraph in article["paragraphs"]]
         except (ValueError, KeyError, TypeError) as error:
-            yield 1, Fault(f"not in SQuAD's form: {error}")
+            yield 1, RecordFault(f"not in SQuAD's form: {error}")
             return
         number = 0
         for article, paragraph in pairs:
             questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
             if not isinstance(questions, list):
-                yield number + 1, Fault("not in SQuAD's form: a paragraph without 'qas'")
+                yield number + 1, RecordFault("not in SQuAD's form: a paragraph without 'qas'")
                 continue
             for question in questions:
                 number += 1
                 yield number, _question(article, paragraph, question)
 
 
-def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
+def _question(article: Any, paragraph: Any, question: Any) -> Record | RecordFault:
     try:
         context = paragraph["context"]
         found = {"id": question["id"], "question": question["question"], "context": context}
         found |= {"title": article.get("title", ""), "answers": None, "starts": None}
         if (said := question.get("is_impossible")) not in (None, False, True):
-            return Fault(f"is_impossible is {said!r}, allowed is true or false")
+            return RecordFault(f"is_impossible is {said!r}, allowed is true or false")
         answers = [one for one in question.get("answers") or [] if (one["text"] or "").strip()]
         if not answers and not question.get("is_impossible"):
             return found
@@ -55,7 +55,7 @@ def _question(article: Any, paragraph: Any, question: Any) -> Record | Fault:
             "starts": [_start(context, one["text"], one["answer_start"]) for one in answers],
         }
     except (KeyError, TypeError, AttributeError) as error:
-        return Fault(f"not in SQuAD's form: {error}")
+        return RecordFault(f"not in SQuAD's form: {error}")
 
 
 def _start(context: str, text: str, start: int | None) -> int:

@@ -11,9 +11,9 @@ from typing import Final, Literal
 from preprocessing.encodings import UTF8, Encoding, codec, of_content, to_utf8
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
-from preprocessing.tables import HEAD, Line, quoting_of, rows, separator_of
+from preprocessing.tables import HEAD, TextLine, quoting_of, rows, separator_of
 from preprocessing.text import decode
-from training.files.record import Fault, Record, text_of
+from training.files.record import Record, RecordFault, text_of
 
 _LONGEST: Final = 2**31 - 1  # characters of a cell
 _USUAL: Final = "cp1252"  # of encodings of which none is sure
@@ -22,7 +22,7 @@ _QUOTED: Final = re.compile(r'(?:^|(?<=[,\r\n]))"[^"]*(?:""[^"]*)*("|$)')  # a c
 
 
 @spec
-class Tsv:
+class TsvFormat:
     """A row a line, its columns between tabs; a quotation mark is text (GLUE).
 
     Read with the usual rules of CSV, QNLI's dev set loses 65 rows without a word: in it, quotation marks open and close
@@ -32,7 +32,7 @@ class Tsv:
     kind: Literal["tsv"] = "tsv"
     header: bool = True  # whether the first line names the columns; where not, they have numbers only
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         names, text = list[str](), text_of(content)
         end = "\n" if "\n" in text else "\r"  # old files of the Macintosh
         for number, line in enumerate(text.split(end), 1):
@@ -44,7 +44,7 @@ class Tsv:
 
 
 @spec
-class Csv:
+class CsvFormat:
     """A row of cells between commas; a cell between quotation marks may have commas and lines.
 
     A quotation mark that is not closed, or closed before the end of its cell, costs the row, with all lines of it.
@@ -53,7 +53,7 @@ class Csv:
     kind: Literal["csv"] = "csv"
     header: bool = True  # whether the first row names the columns
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         text, names, begins = text_of(content), list[str](), 1
         csv.field_size_limit(_LONGEST)  # of the process, for all readers: its default, 131,072, is too few
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -64,7 +64,10 @@ class Csv:
                 return
             except csv.Error as error:
                 lines = list(io.StringIO(text, newline=""))[begins - 1 : reader.line_num]
-                yield begins, Fault(f"lines {begins} to {reader.line_num} are no row: {_why(lines, begins, error)}")
+                yield (
+                    begins,
+                    RecordFault(f"lines {begins} to {reader.line_num} are no row: {_why(lines, begins, error)}"),
+                )
             else:
                 if self.header and begins == 1:
                     names = _named(cells)
@@ -74,7 +77,7 @@ class Csv:
 
 
 @spec
-class Table:
+class TableFormat:
     """A table as people have it, read as a corpus reads it: cells between commas, tabs, semicolons or bars, perhaps in
     quotation marks, in any encoding that can be told.
 
@@ -92,7 +95,7 @@ class Table:
         require(len(self.delimiter) <= 1, "delimiter", self.delimiter, "one character, or none")
         require(not self.encoding or codec(self.encoding) != "", "encoding", self.encoding, _ENCODINGS)
 
-    def records(self, content: bytes) -> Iterator[tuple[int, Record | Fault]]:
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         found = Encoding(codec(self.encoding)) if self.encoding else of_content(content)
         if not found.name:
             likely = f", perhaps {' or '.join(found.likely)}" if found.likely else ""
@@ -106,13 +109,16 @@ class Table:
         lines = [*(line + b"\n" for line in lines[:-1]), *([lines[-1]] if lines[-1] else [])]
         start = decode(b"".join(lines)[:HEAD])[0]
         separator = self.delimiter or separator_of(start, self.column, "")
-        given = (Line(0, len(line), line) for line in lines)
+        given = (TextLine(0, len(line), line) for line in lines)
         names, begins, is_first = list[str](), 1, self.header
         for row in rows(given, separator, quoting_of(start, separator), _LONGEST, decode):
             if row.fault:
-                yield begins, Fault("is no row: a quotation mark is not closed, or closed before the end of its cell")
+                yield (
+                    begins,
+                    RecordFault("is no row: a quotation mark is not closed, or closed before the end of its cell"),
+                )
             elif row.repaired:
-                yield begins, Fault(f"{row.repaired:,} characters cannot be read in {found}")
+                yield begins, RecordFault(f"{row.repaired:,} characters cannot be read in {found}")
             elif any(row.cells) and is_first:
                 names, is_first = _named([cell.strip() for cell in row.cells]), False
             elif any(row.cells):
@@ -163,11 +169,11 @@ def _named(names: Sequence[str]) -> list[str]:
     return [f"{name} (named twice on line 1)" if name and counted[name] > 1 else name for name in names]
 
 
-def _record(cells: Sequence[str], names: Sequence[str]) -> Record | Fault:
+def _record(cells: Sequence[str], names: Sequence[str]) -> Record | RecordFault:
     """The cells by number, from 0, from the end too (-1 is the last), and by name; a fault where there are too few, or
     too many: a tab or comma inside of a text would shift the columns behind it."""
     if names and len(cells) != len(names):
-        return Fault(f"{len(cells)} columns, the first line names {len(names)}")
+        return RecordFault(f"{len(cells)} columns, the first line names {len(names)}")
     record = dict(zip(_numbers(len(cells)), [*cells, *cells], strict=True))
     record.update(zip(names, cells, strict=bool(names)))
     return record

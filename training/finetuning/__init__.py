@@ -12,9 +12,9 @@ from training.finetuning.rates import groups
 from training.finetuning.stacked import under_decoder, with_decoder
 from training.finetuning.targets import (
     AnswerSpan,
+    LanguageModelTarget,
     NoAnswer,
     OptionChoice,
-    OwnText,
     RowLabel,
     RowValue,
     Target,
@@ -28,11 +28,11 @@ __all__ = [
     "Example",
     "Features",
     "Form",
+    "LanguageModelTarget",
     "MaskedTargetTokens",
     "NoAnswer",
     "OnStep",
     "OptionChoice",
-    "OwnText",
     "RowLabel",
     "RowValue",
     "Schedule",

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from training.architectures import Backbone
 from training.finetuning.tuning import FOUR, Features
-from training.trunks import Net
 
 
-class Reading(nn.Module):
+class FeatureReader(nn.Module):
     """States of a trunk for a head, [T, width]. Where the trunk is frozen it has no dropout and no gradient.
 
     last: its last states; last_four: those of the last four layers side by side (BERT 5.3); mix: the mean of all layers
@@ -31,7 +31,7 @@ class Reading(nn.Module):
             self.weights.zero_()
             self.factor.fill_(1.0)
 
-    def forward(self, net: Net, batch: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, net: Backbone, batch: Mapping[str, Tensor]) -> Tensor:
         if self.features == "none":
             return net.states(batch)
         with torch.no_grad():

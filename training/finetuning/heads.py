@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from preprocessing.schema import IGNORE
 from training.losses.heads import tokens_at
 from training.score import Score
-from training.specs import Trunk
+from training.specs import Architecture
 
 
 class TaskHead(nn.Module):
@@ -29,7 +29,7 @@ class Summary(nn.Module):
     Those of `added` rows in a row are added: a pair in both orders (GPT-1 3.3).
     """
 
-    def __init__(self, trunk: Trunk, width: int, dropout: float, added: int = 1) -> None:
+    def __init__(self, trunk: Architecture, width: int, dropout: float, added: int = 1) -> None:
         super().__init__()
         self.added = added
         self.pooler = None if trunk.attention_mask == "causal" else nn.Linear(width, trunk.hidden_size)
@@ -48,7 +48,7 @@ class Summary(nn.Module):
 class RowLabelHead(TaskHead):
     """A linear classifier of the summary."""
 
-    def __init__(self, trunk: Trunk, width: int, classes: int, dropout: float, added: int = 1) -> None:
+    def __init__(self, trunk: Architecture, width: int, classes: int, dropout: float, added: int = 1) -> None:
         super().__init__()
         self.summary = Summary(trunk, width, dropout, added)
         self.classify = nn.Linear(self.summary.width, classes)
@@ -66,7 +66,7 @@ class RowLabelHead(TaskHead):
 class RowValueHead(TaskHead):
     """A linear of the summary to one number."""
 
-    def __init__(self, trunk: Trunk, width: int, dropout: float, added: int = 1) -> None:
+    def __init__(self, trunk: Architecture, width: int, dropout: float, added: int = 1) -> None:
         super().__init__()
         self.summary = Summary(trunk, width, dropout, added)
         self.regress = nn.Linear(self.summary.width, 1)
@@ -130,7 +130,7 @@ class AnswerSpanHead(TaskHead):
 class OptionChoiceHead(TaskHead):
     """A linear of the summary of each option to one number."""
 
-    def __init__(self, trunk: Trunk, width: int, dropout: float) -> None:
+    def __init__(self, trunk: Architecture, width: int, dropout: float) -> None:
         super().__init__()
         self.summary = Summary(trunk, width, dropout)
         self.rate = nn.Linear(self.summary.width, 1)

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn import functional as F
 
+from training.architectures import Table, whole
 from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
 from training.score import Score
-from training.specs import Trunk
-from training.trunks import Table, whole
+from training.specs import Architecture
 
 
 class SmoothedNextToken(NextTokenHead):
@@ -26,7 +26,7 @@ class SmoothedNextToken(NextTokenHead):
 class SmoothedMaskedTokens(MaskedTokensHead):
     """The head that fills in masks, the same way."""
 
-    def __init__(self, trunk: Trunk, vocab_size: int, transform: bool, smoothing: float) -> None:
+    def __init__(self, trunk: Architecture, vocab_size: int, transform: bool, smoothing: float) -> None:
         super().__init__(trunk, vocab_size, transform)
         self.smoothing = smoothing
 

@@ -17,7 +17,7 @@ from training.engines import Engine, to_tensors
 from training.finetuning.model import TaskModel
 from training.finetuning.rates import thaw
 from training.finetuning.tuning import Tuning
-from training.optim import rate
+from training.optimizers import rate
 
 Example = Sequence[Row]
 OnStep = Callable[[int, float], None]

@@ -7,13 +7,13 @@ from typing import Final, Self
 import torch
 from torch import Tensor, nn
 
-from training.finetuning.features import Reading
+from training.finetuning.features import FeatureReader
 from training.finetuning.heads import TaskHead
 from training.finetuning.targets import Target
 from training.finetuning.tuning import Features
 from training.model import build, initialise
 from training.score import Score
-from training.specs import Trunk
+from training.specs import Architecture
 
 _POOLER: Final = re.compile(r"heads\.\w+\.(?:summary\.)?(pooler\..+)")  # a weight of it, in a head of either training
 _TABLE: Final = "trunk.tokens.weight"
@@ -29,7 +29,7 @@ class TaskModel(nn.Module):
 
     def __init__(
         self,
-        trunk: Trunk,
+        trunk: Architecture,
         targets: Sequence[Target],
         rows: int,
         seed: int,
@@ -42,7 +42,7 @@ class TaskModel(nn.Module):
         device = torch.get_default_device()
         with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
             self.trunk = build(trunk, rows)
-            self.reading = Reading(features, trunk.num_hidden_layers, trunk.hidden_size)
+            self.reading = FeatureReader(features, trunk.num_hidden_layers, trunk.hidden_size)
             width = self.reading.width
             self.heads = nn.ModuleDict({target.kind: target.head(trunk, width, rows) for target in self.targets})
         self.to_empty(device=device)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from training.specs import Encoder, EncoderDecoder, Learned, LearnedPlain, Trunk
+from training.specs import Architecture, Encoder, EncoderDecoder, LearnedPositions, Seq2SeqLearnedPositions
 
 _POSITIONS, _SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
 
 
-def with_decoder(trunk: Trunk) -> EncoderDecoder:
+def with_decoder(trunk: Architecture) -> EncoderDecoder:
     """The trunk of an encoder with a decoder on top. BadInput where the stacks cannot be of one kind."""
     why = _unfit(trunk)
     if why or not isinstance(trunk, Encoder):
@@ -32,17 +32,17 @@ def with_decoder(trunk: Trunk) -> EncoderDecoder:
         hidden_dropout=trunk.hidden_dropout,
         attention_dropout=trunk.attention_dropout,
         init_std=trunk.init_std,
-        position_embedding=LearnedPlain(
+        position_embedding=Seq2SeqLearnedPositions(
             max_position_embeddings=trunk.position_embedding.rows, offset=trunk.position_embedding.offset
         ),
         embedding_norm=trunk.embedding_norm,
     )
 
 
-def _unfit(trunk: Trunk) -> str:
+def _unfit(trunk: Architecture) -> str:
     if not isinstance(trunk, Encoder):
         return "it is no encoder"
-    if not isinstance(trunk.position_embedding, Learned):
+    if not isinstance(trunk.position_embedding, LearnedPositions):
         return f"its positions are {trunk.position_embedding.kind}, allowed is learned"
     if trunk.parameter_sharing != "none" or trunk.table_width != trunk.hidden_size:
         return "its layers share weights, or its tables are narrower than its blocks"

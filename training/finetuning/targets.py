@@ -18,7 +18,7 @@ import numpy as np
 from preprocessing.schema import IGNORE
 from preprocessing.spec import require, spec
 from training.losses import Arrays
-from training.specs import Trunk
+from training.specs import Architecture
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,7 +38,7 @@ class Target(Protocol):
     def count(self, batch: Arrays) -> int:
         """Number of its targets in a batch; its head scores as many."""
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         """The head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden, batch)`.
 
         `width` is that of the states that it reads, `rows` those of the token table.
@@ -61,7 +61,7 @@ class RowLabel:
     def count(self, batch: Arrays) -> int:
         return int((batch["label"] != IGNORE).sum())
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import RowLabelHead
 
         return RowLabelHead(trunk, width, self.classes, self.dropout, self.added)
@@ -79,7 +79,7 @@ class RowValue:
     def count(self, batch: Arrays) -> int:
         return int(np.count_nonzero(~np.isnan(np.asarray(batch["value"]))))
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import RowValueHead
 
         return RowValueHead(trunk, width, self.dropout, self.added)
@@ -100,7 +100,7 @@ class TokenTag:
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import TokenTagHead
 
         return TokenTagHead(width, self.classes, self.dropout)
@@ -116,7 +116,7 @@ class AnswerSpan:
     def count(self, batch: Arrays) -> int:
         return len(batch["lengths"])
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import AnswerSpanHead
 
         return AnswerSpanHead(width)
@@ -133,7 +133,7 @@ class OptionChoice:
     def count(self, batch: Arrays) -> int:
         return int((batch["option"] == 0).sum())
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import OptionChoiceHead
 
         return OptionChoiceHead(trunk, width, self.dropout)
@@ -149,14 +149,14 @@ class NoAnswer:
     def count(self, batch: Arrays) -> int:
         return len(batch["label"])
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import NoAnswerHead
 
         return NoAnswerHead(width)
 
 
 @spec
-class OwnText:
+class LanguageModelTarget:
     """The next token of each row, beside what a task asks (GPT-1 3.2)."""
 
     kind: Literal["own_text"] = "own_text"
@@ -165,7 +165,7 @@ class OwnText:
     def count(self, batch: Arrays) -> int:
         return len(batch["lengths"])
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         from training.finetuning.heads import LanguageModelHead
 
         return LanguageModelHead()

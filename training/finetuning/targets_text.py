@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from preprocessing.spec import require, spec
 from training.losses import Arrays, MaskedTokens, NextToken
-from training.specs import Trunk
+from training.specs import Architecture
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +29,7 @@ class TargetTokens:
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         if not self.smoothing or trunk.cutoffs:
             require(not self.smoothing, "smoothing", self.smoothing, "0 with an adaptive softmax")
             return NextToken(bias=self.bias).head(trunk, rows)
@@ -53,7 +53,7 @@ class MaskedTargetTokens:
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
 
-    def head(self, trunk: Trunk, width: int, rows: int) -> "nn.Module":
+    def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         if not self.smoothing:
             return MaskedTokens(transform=self.transform).head(trunk, rows)
         from training.finetuning.heads_text import SmoothedMaskedTokens

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
-from training.optim import Adafactor, AdamW
-from training.specs import Trunk
+from training.optimizers import Adafactor, AdamW
+from training.specs import Architecture
 
 if TYPE_CHECKING:
     from training.finetuning.targets import Target
@@ -148,7 +148,7 @@ class Tuning:
             return Adafactor(**common)
         return AdamW(**common, beta2=self.beta2, eps=self.eps, bias_correction=self.bias_correction)
 
-    def trunk(self, trunk: Trunk) -> Trunk:
+    def trunk(self, trunk: Architecture) -> Architecture:
         """The trunk as it is fine-tuned. BadInput, in one line, where this tuning is not for such a net."""
         one_way = trunk.attention_mask == "causal" and not trunk.reads_source and not trunk.cutoffs
         for name, asked in (("lm_loss_weight", self.lm_loss_weight > 0), ("input_format", self.input_format == "gpt1")):
@@ -163,6 +163,6 @@ class Tuning:
 
     def targets(self, task: "tuple[Target, ...]") -> "tuple[Target, ...]":
         """What is predicted: what the task asks, and the next token beside it."""
-        from training.finetuning.targets import OwnText
+        from training.finetuning.targets import LanguageModelTarget
 
-        return (*task, OwnText(weight=self.lm_loss_weight)) if self.lm_loss_weight else task
+        return (*task, LanguageModelTarget(weight=self.lm_loss_weight)) if self.lm_loss_weight else task

@@ -6,8 +6,8 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 from training.formats.all import FORMATS
 from training.formats.electra import half
 from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
+from training.formats.format import TransformersPipeline
 from training.formats.load import from_transformers
-from training.formats.named import Pipeline
 from training.formats.sharded import beating
 from training.formats.sharded import files as weight_files
 from training.formats.start import build_model, describe_model
@@ -15,7 +15,7 @@ from training.formats.weights import load_spec, load_weights, save_weights
 
 __all__ = [
     "FORMATS",
-    "Pipeline",
+    "TransformersPipeline",
     "auto_class",
     "beating",
     "build_model",

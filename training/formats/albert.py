@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.formats import bert
-from training.formats.named import (
+from training.formats.format import (
     Config,
     Names,
     Weights,
@@ -25,9 +25,9 @@ from training.formats.named import (
     renamed,
     their_keys,
 )
-from training.losses import MaskedTokens, PairLabel
+from training.losses import MaskedTokens, SentencePair
 from training.model import ModelSpec
-from training.specs import Encoder, Trunk
+from training.specs import Architecture, Encoder
 
 pooler = "albert.pooler"
 model_type = "albert"
@@ -97,7 +97,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
         keys["parameter_sharing"] = "all"
     else:
         keys["num_hidden_groups"] = 1
-    losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), SentencePair()))
     return ModelSpec(model=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
@@ -118,7 +118,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
     return {name: found[copy] for name, copy in first.items()}
 
 
-def _copies(name: str, trunk: Trunk) -> list[str]:
+def _copies(name: str, trunk: Architecture) -> list[str]:
     """The name with the number of each of their groups of layers that has this tensor."""
     assert isinstance(trunk, Encoder)
     block = re.search(r"blocks\.(\d+)\.(attention|feed_forward)", name)

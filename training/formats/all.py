@@ -18,9 +18,9 @@ from training.formats import (
     xlm,
     xlnet,
 )
-from training.formats.named import Format
+from training.formats.format import ModelFormat
 
-FORMATS: Final[tuple[Format, ...]] = (
+FORMATS: Final[tuple[ModelFormat, ...]] = (
     roberta,
     bert,
     albert,

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
-from training.formats.named import (
+from preprocessing.tokenization import Vocab
+from training.formats.format import (
     Config,
     Names,
     Weights,
@@ -20,7 +20,7 @@ from training.formats.named import (
 )
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import EncoderDecoder, LearnedPlain
+from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
 
 pooler = ""
 model_type = "bart"
@@ -90,7 +90,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and trunk.scale_attention
         and not trunk.scale_decoder_outputs
         and trunk.embedding_norm
-        and isinstance(trunk.position_embedding, LearnedPlain)
+        and isinstance(trunk.position_embedding, Seq2SeqLearnedPositions)
         and trunk.position_embedding.offset == OFFSET
         and trunk.num_languages == 0
         and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
@@ -117,7 +117,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = our_keys(config, KEYS, BUILT_IN | alike)
     if BIAS in tensors and torch.any(tensors[BIAS] != 0):
         raise ValueError(f"{BIAS} is not 0")
-    positions = LearnedPlain(
+    positions = Seq2SeqLearnedPositions(
         max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024) + OFFSET, offset=OFFSET
     )
     trunk = EncoderDecoder(**keys, norm_eps=EPSILON, position_embedding=positions)

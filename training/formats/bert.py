@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
-from training.formats.named import (
+from preprocessing.tokenization import Vocab
+from training.formats.format import (
     Config,
     Names,
     Weights,
@@ -18,9 +18,9 @@ from training.formats.named import (
     renamed,
     their_keys,
 )
-from training.losses import MaskedTokens, PairLabel
+from training.losses import MaskedTokens, SentencePair
 from training.model import ModelSpec
-from training.specs import Encoder, Everything, Learned
+from training.specs import Encoder, FullAttention, LearnedPositions
 
 pooler = "bert.pooler.dense"
 model_type = "bert"
@@ -74,11 +74,11 @@ def is_like(spec: ModelSpec) -> bool:
     return (
         isinstance(trunk, Encoder)
         and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
-        and isinstance(trunk.position_embedding, Learned)
+        and isinstance(trunk.position_embedding, LearnedPositions)
         and trunk.type_vocab_size > 0
         and trunk.num_languages == 0
         and trunk.attention_mask != "causal"
-        and isinstance(trunk.attention_window, Everything)
+        and isinstance(trunk.attention_window, FullAttention)
         and all(loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
     )
 
@@ -107,7 +107,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), SentencePair()))
     trunk = encoder(our_keys(config, KEYS, BUILT_IN))
     return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
 
@@ -116,7 +116,7 @@ def encoder(keys: Mapping[str, Any], offset: int = 0, **more: Any) -> Encoder:
     """The trunk of our keys; a config.json without a number of positions means 512."""
     rows = keys.get("position_embedding.max_position_embeddings", 512)
     others = {key: value for key, value in keys.items() if key != "position_embedding.max_position_embeddings"}
-    return Encoder(**others, position_embedding=Learned(max_position_embeddings=rows, offset=offset), **more)
+    return Encoder(**others, position_embedding=LearnedPositions(max_position_embeddings=rows, offset=offset), **more)
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

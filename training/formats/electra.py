@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.formats import bert
-from training.formats.named import (
+from training.formats.format import (
     Config,
     Names,
-    Pipeline,
+    TransformersPipeline,
     Weights,
     gathered,
     losses_in,
@@ -24,9 +24,9 @@ from training.formats.named import (
     renamed,
     their_keys,
 )
-from training.losses import MaskedTokens, Replaced
+from training.losses import MaskedTokens, ReplacedTokenDetection
 from training.model import ModelSpec
-from training.specs import Encoder, Twin
+from training.specs import Encoder, GeneratorDiscriminator
 
 pooler = ""
 model_type = "electra"
@@ -47,7 +47,7 @@ KEYS = bert.KEYS | {"embedding_size": "embedding_size"}
 def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discriminator"]) -> tuple[Weights, ModelSpec]:
     """One of the two nets of a twin, as an Encoder with tables and a head of its own."""
     trunk = spec.model
-    assert isinstance(trunk, Twin)
+    assert isinstance(trunk, GeneratorDiscriminator)
     tower = "discriminator" if trunk.weight_sharing == "all" else which
     head = "masked_tokens" if which == "generator" else "replaced"
     net = trunk.net(which)
@@ -61,13 +61,13 @@ def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discrimin
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    if isinstance(spec.model, Twin):
+    if isinstance(spec.model, GeneratorDiscriminator):
         spec = half({}, spec, "discriminator")[1]
     trunk = spec.model
     if not isinstance(trunk, Encoder) or trunk.norm_position != "post" or trunk.position_embedding.offset:
         return None
     wide = replace(spec, model=replace(trunk, embedding_size=0))  # what narrow tables need, it has
-    detects = spec.losses == (Replaced(weight=spec.losses[0].weight),)
+    detects = spec.losses == (ReplacedTokenDetection(weight=spec.losses[0].weight),)
     return "ElectraForPreTraining" if detects and bert.is_plain(wide) else None
 
 
@@ -76,21 +76,21 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     return their_keys(trunk, KEYS) | {"embedding_size": trunk.table_width}
 
 
-def pipeline(config: Config) -> Pipeline:
+def pipeline(config: Config) -> TransformersPipeline:
     """Vectors of the tokens: no pipeline asks for a discriminator's answers."""
-    return Pipeline("feature-extraction", "ElectraModel")
+    return TransformersPipeline("feature-extraction", "ElectraModel")
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = {"embedding_size": 128} | our_keys(config, KEYS, bert.BUILT_IN)
     if keys["embedding_size"] == keys["hidden_size"]:
         keys["embedding_size"] = 0
-    losses = losses_in(tensors, NAMES, (MaskedTokens(), Replaced()))
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), ReplacedTokenDetection()))
     return ModelSpec(model=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    if isinstance(spec.model, Twin):
+    if isinstance(spec.model, GeneratorDiscriminator):
         state, spec = half(state, spec, "discriminator")
     return renamed(state, NAMES)
 

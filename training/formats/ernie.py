@@ -6,10 +6,20 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.formats import bert
-from training.formats.named import Config, Names, Weights, fills_masks, gathered, losses_in, our_keys, prefixed, renamed
-from training.losses import MaskedTokens, PairLabel
+from training.formats.format import (
+    Config,
+    Names,
+    Weights,
+    fills_masks,
+    gathered,
+    losses_in,
+    our_keys,
+    prefixed,
+    renamed,
+)
+from training.losses import MaskedTokens, SentencePair
 from training.model import ModelSpec
 
 pooler = "ernie.pooler.dense"
@@ -30,7 +40,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    losses = losses_in(tensors, NAMES, (MaskedTokens(), PairLabel()))
+    losses = losses_in(tensors, NAMES, (MaskedTokens(), SentencePair()))
     trunk = bert.encoder(our_keys(config, bert.KEYS, BUILT_IN))
     return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.sampling import Sampling
-from preprocessing.vocab import Vocab, with_open_sentinels
+from preprocessing.sampling import ExampleSpec
+from preprocessing.tokenization import Vocab, with_open_sentinels
 from training.formats import sharded
 from training.formats.all import FORMATS
-from training.formats.named import Format, Pipeline
+from training.formats.format import ModelFormat, TransformersPipeline
 from training.formats.weights import Weights, read_json, write_json
 from training.model import ModelSpec
-from training.specs import Trunk
+from training.specs import Architecture
 
 
 def described(spec: ModelSpec, pad: int | None) -> str:
@@ -66,7 +66,7 @@ def to_transformers(
     *,
     heads: bool = True,
     shard_bytes: int = sharded.SHARD_BYTES,
-    rows: Sampling | None = None,
+    rows: ExampleSpec | None = None,
     beat: Callable[[], None] | None = None,
 ) -> None:
     """Write a folder for `from_pretrained`: model.safetensors (or several and an index), tokenizer, config.json.
@@ -95,14 +95,14 @@ def to_transformers(
     write_json(out / "config.json", config | format.config(known, vocab))
 
 
-def save_tokenizer(vocab: Vocab, trunk: Trunk, out: Path) -> None:
+def save_tokenizer(vocab: Vocab, trunk: Architecture, out: Path) -> None:
     """Write the files for `AutoTokenizer`. T5's sentinels are no special tokens there: decoding would drop them."""
     with_open_sentinels(vocab).save(out)
     write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, trunk))
 
 
 def _by_layer(
-    format: Format, state: Weights, given: Iterable[str], spec: ModelSpec, pooler: str
+    format: ModelFormat, state: Weights, given: Iterable[str], spec: ModelSpec, pooler: str
 ) -> Iterator[tuple[str, Tensor]]:
     """Our tensors of these names as they have them, with a pooler of this name where there is none; a layer at a time
     where their tensors of it are made of ours of it alone."""
@@ -120,7 +120,7 @@ def _by_layer(
     yield from _pooler(pooler, names, spec.model).items()
 
 
-def pipeline(folder: Path) -> Pipeline:
+def pipeline(folder: Path) -> TransformersPipeline:
     """What a pipeline of transformers does with the net in a folder of `to_transformers`."""
     config = read_json(folder / "config.json")
     return next(format for format in FORMATS if format.model_type == config["model_type"]).pipeline(config)
@@ -131,7 +131,7 @@ def _is_of_trunk(name: str) -> bool:
     return not name.startswith("heads.") or name.startswith("heads.pair_label.pooler.")
 
 
-def _pooler(name: str, tensors: Collection[str], trunk: Trunk) -> dict[str, Tensor]:
+def _pooler(name: str, tensors: Collection[str], trunk: Architecture) -> dict[str, Tensor]:
     """A pooler as transformers would begin it, where its class has one and these tensors have not."""
     if not name or f"{name}.weight" in tensors:
         return {}
@@ -146,7 +146,7 @@ def _known(spec: ModelSpec) -> ModelSpec:
     return replace(spec, losses=losses) if losses else spec
 
 
-def _format(spec: ModelSpec, pad: int | None) -> tuple[Format, str]:
+def _format(spec: ModelSpec, pad: int | None) -> tuple[ModelFormat, str]:
     """Format and class of transformers that compute what `spec` computes."""
     for format in FORMATS:
         if architecture := format.architecture(spec, pad):
@@ -181,7 +181,7 @@ def _common(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     }
 
 
-def _tokenizer_config(vocab: Vocab, trunk: Trunk) -> dict[str, Any]:
+def _tokenizer_config(vocab: Vocab, trunk: Architecture) -> dict[str, Any]:
     """tokenizer_config.json: whatever tokenizer.json is, with its special tokens by name."""
     ids = {"unk_token": vocab.unk, "cls_token": vocab.cls, "sep_token": vocab.sep, "mask_token": vocab.mask}
     first = vocab.sep if vocab.cls is None else vocab.cls  # as in config.json

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.formats import gpt2
-from training.formats.named import Config, Names, Weights, gathered, goes_on, our_keys, renamed, their_keys
+from training.formats.format import Config, Names, Weights, gathered, goes_on, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
 

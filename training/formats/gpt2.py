@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Weights, gathered, goes_on, kinds_of, our_keys, renamed, their_keys
+from preprocessing.tokenization import Vocab
+from training.formats.format import Config, Names, Weights, gathered, goes_on, kinds_of, our_keys, renamed, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder, Everything, Learned
+from training.specs import Decoder, FullAttention, LearnedPositions
 
 pooler = ""
 model_type = "gpt2"
@@ -53,10 +53,10 @@ def is_like(spec: ModelSpec) -> bool:
     trunk = spec.model
     return (
         isinstance(trunk, Decoder)
-        and isinstance(trunk.position_embedding, Learned)
+        and isinstance(trunk.position_embedding, LearnedPositions)
         and trunk.position_embedding.offset == 0
         and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
-        and isinstance(trunk.attention_window, Everything)
+        and isinstance(trunk.attention_window, FullAttention)
         and kinds_of(spec) == {"next_token"}
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
@@ -79,7 +79,7 @@ def decoder(keys: Mapping[str, Any], **more: Any) -> Decoder:
     """The trunk of our keys; a config.json without a number of positions means 1,024."""
     rows = keys.get("position_embedding.max_position_embeddings", 1_024)
     others = {key: value for key, value in keys.items() if key != "position_embedding.max_position_embeddings"}
-    return Decoder(**others, position_embedding=Learned(max_position_embeddings=rows), **more)
+    return Decoder(**others, position_embedding=LearnedPositions(max_position_embeddings=rows), **more)
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:

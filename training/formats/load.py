@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from training.checkpoint import Stored
+from training.checkpoint import StoredWeights
 from training.formats import sharded
 from training.formats.all import FORMATS
-from training.formats.named import Format
+from training.formats.format import ModelFormat
 from training.formats.weights import load_weights, read_json
 from training.model import Model, ModelSpec
 from training.workers import ALONE, Workers
 
 
 @dataclass(frozen=True)
-class Later:
+class LazyTensor:
     """A tensor that is read when it is called for, each time, and whose shape is known before."""
 
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Later:
         return self.read()
 
 
-Lazy = Mapping[str, Later]
+Lazy = Mapping[str, LazyTensor]
 """What gives the tensors of a net, by our names."""
 
 
@@ -40,8 +40,14 @@ def lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy]:
     """
     if (folder / "spec.json").exists():
         spec, weights = load_weights(folder, workers)
-        stored = weights.shapes if isinstance(weights, Stored) else {name: each.shape for name, each in weights.items()}
-        return spec, {name: Later(tuple(shape), partial(weights.__getitem__, name)) for name, shape in stored.items()}
+        stored = (
+            weights.shapes
+            if isinstance(weights, StoredWeights)
+            else {name: each.shape for name, each in weights.items()}
+        )
+        return spec, {
+            name: LazyTensor(tuple(shape), partial(weights.__getitem__, name)) for name, shape in stored.items()
+        }
     format, spec, tensors = _opened(folder)
     wanted = _wanted(spec)
     # whether all are there and of the right shapes is known without reading them
@@ -50,7 +56,7 @@ def lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy]:
     def get(name: str) -> Tensor:
         return _taken(folder, format, spec, tensors, {name: wanted[name]})[name]
 
-    return spec, {name: Later(tuple(empty.shape), partial(get, name)) for name, empty in wanted.items()}
+    return spec, {name: LazyTensor(tuple(empty.shape), partial(get, name)) for name, empty in wanted.items()}
 
 
 def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -62,7 +68,7 @@ def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     return spec, _taken(folder, format, spec, tensors, _wanted(spec))
 
 
-def _opened(folder: Path) -> tuple[Format, ModelSpec, dict[str, Tensor]]:
+def _opened(folder: Path) -> tuple[ModelFormat, ModelSpec, dict[str, Tensor]]:
     """What a folder holds: its format, what it describes, and its tensors, which stay in their files."""
     where = folder / "config.json"
     config = read_json(where)
@@ -84,7 +90,7 @@ def _wanted(spec: ModelSpec) -> dict[str, Tensor]:
 
 
 def _taken(
-    folder: Path, format: Format, spec: ModelSpec, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+    folder: Path, format: ModelFormat, spec: ModelSpec, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Those of our weights that are wanted; BadInput where one is missing or of another shape."""
     file = folder / "model.safetensors"

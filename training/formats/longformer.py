@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.formats import bert, roberta
-from training.formats.named import (
+from training.formats.format import (
     Config,
     Names,
     Weights,
@@ -24,7 +24,7 @@ from training.formats.named import (
 )
 from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.specs import Around, Encoder, Everything
+from training.specs import Encoder, FullAttention, SlidingWindow
 
 pooler = "longformer.pooler.dense"
 model_type = "longformer"
@@ -44,13 +44,13 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     trunk = spec.model
     if not (isinstance(trunk, Encoder) and trunk.attention_window.global_first):
         return None
-    without = replace(spec, model=replace(trunk, attention_window=Everything()))
+    without = replace(spec, model=replace(trunk, attention_window=FullAttention()))
     return "LongformerForMaskedLM" if roberta.architecture(without, pad) else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     trunk = spec.model
-    assert isinstance(trunk.attention_window, Around)
+    assert isinstance(trunk.attention_window, SlidingWindow)
     return their_keys(trunk, bert.KEYS) | {"attention_window": [trunk.attention_window.size] * trunk.num_hidden_layers}
 
 
@@ -61,7 +61,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     if len(windows) > 1:
         raise ValueError(f"attention_window is {given}, allowed is the same in all layers")
     offset = config.get("pad_token_id", 1) + 1
-    trunk = bert.encoder(keys, offset, attention_window=Around(size=windows.pop(), global_tokens="first"))
+    trunk = bert.encoder(keys, offset, attention_window=SlidingWindow(size=windows.pop(), global_tokens="first"))
     return ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
 
 

@@ -6,13 +6,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
+from training.architectures import sinusoids
 from training.formats import bart
-from training.formats.named import Config, Names, Pipeline, Weights, gathered, kinds_of, our_keys, renamed, their_keys
+from training.formats.format import (
+    Config,
+    Names,
+    TransformersPipeline,
+    Weights,
+    gathered,
+    kinds_of,
+    our_keys,
+    renamed,
+    their_keys,
+)
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import EncoderDecoder, SinusoidalStacks
-from training.trunks import sinusoids
+from training.specs import EncoderDecoder, Seq2SeqSinusoidalPositions
 
 pooler = ""
 model_type = "pegasus"
@@ -52,7 +62,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and trunk.scale_embedding
         and not trunk.scale_decoder_outputs
         and not trunk.embedding_norm
-        and isinstance(trunk.position_embedding, SinusoidalStacks)
+        and isinstance(trunk.position_embedding, Seq2SeqSinusoidalPositions)
         and trunk.num_languages == 0
         and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
@@ -67,10 +77,10 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     return their_keys(spec.model, KEYS) | their_keys(spec.model, bart.DECODER_KEYS) | built_in | starts
 
 
-def pipeline(config: Config) -> Pipeline:
+def pipeline(config: Config) -> TransformersPipeline:
     """Nothing: transformers 5 has no pipeline for an encoder with a decoder, and no class for this encoder alone."""
     lacks = "transformers 5 has no pipeline for an encoder with a decoder"
-    return Pipeline("text2text-generation", config["architectures"][0], lacks)
+    return TransformersPipeline("text2text-generation", config["architectures"][0], lacks)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
@@ -84,7 +94,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
         is_table = bart.modern(name) in TABLES
         if is_table and not torch.allclose(tensor, _positions(*tensor.shape), rtol=0, atol=1e-3):
             raise ValueError(f"{name} has other values than sinusoids")
-    positions = SinusoidalStacks(max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024))
+    positions = Seq2SeqSinusoidalPositions(
+        max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024)
+    )
     trunk = EncoderDecoder(
         **keys,
         norm_position="pre",
@@ -98,7 +110,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     positions = spec.model.position_embedding
-    assert isinstance(positions, SinusoidalStacks)
+    assert isinstance(positions, Seq2SeqSinusoidalPositions)
     tables = {name: _positions(positions.max_position_embeddings, spec.model.hidden_size) for name in TABLES}
     return renamed(state, NAMES) | tables
 

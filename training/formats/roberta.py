@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.formats import bert
-from training.formats.named import (
+from training.formats.format import (
     Config,
     Names,
     Weights,

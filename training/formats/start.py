@@ -11,11 +11,11 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from training import checkpoint
-from training.formats.load import Later, Lazy, lazily
+from training.architectures import ONLY, WHOLE, PipelineStage, Share
+from training.formats.load import Lazy, LazyTensor, lazily
 from training.model import Model
 from training.run import CHECKPOINTS, Run
-from training.specs import Trunk
-from training.trunks import ONLY, WHOLE, Share, Stage
+from training.specs import Architecture
 from training.workers import ALONE, Workers, all_workers
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
     return _compiled(run, model)
 
 
-def describe_model(run: Run, share: Share = WHOLE, stage: Stage = ONLY) -> Model:
+def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) -> Model:
     """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them.
 
     Where the run goes on from a checkpoint nothing is drawn: a weight that this did not load would make the loss NaN.
@@ -89,7 +89,7 @@ def _taken(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
     return {name: get for name, get in given.items() if name in wanted}
 
 
-def fitted(given: Lazy, theirs: Trunk, ours: Trunk) -> Lazy:
+def fitted(given: Lazy, theirs: Architecture, ours: Architecture) -> Lazy:
     """The weights as a trunk with more positions, more segments or a window begins with them.
 
     The positions are repeated as often as it takes, the linears of a token with global attention begin as those of the
@@ -101,17 +101,17 @@ def fitted(given: Lazy, theirs: Trunk, ours: Trunk) -> Lazy:
     if POSITIONS in state and moved and ours.longest >= theirs.longest:
         table = given[POSITIONS]
         shape = (ours_at + ours.longest, *table.shape[1:])
-        state[POSITIONS] = Later(shape, lambda: _repeated(table()[theirs_at:], ours.longest, ours_at))
+        state[POSITIONS] = LazyTensor(shape, lambda: _repeated(table()[theirs_at:], ours.longest, ours_at))
     if SEGMENTS in state and ours.type_vocab_size > given[SEGMENTS].shape[0] == 2:
         segments, rows = given[SEGMENTS], list(FURTHER_SEGMENTS[: ours.type_vocab_size])
-        state[SEGMENTS] = Later((len(rows), *segments.shape[1:]), lambda: segments()[rows])
+        state[SEGMENTS] = LazyTensor((len(rows), *segments.shape[1:]), lambda: segments()[rows])
     if ours.attention_window.global_first and not theirs.attention_window.global_first:
         for name, get in given.items():
             if ".attention.qkv." in name:
                 third, *others = get.shape[0] // 3, *get.shape[1:]
                 query, key_value = (partial(_third_and_others, get, of_query=of_query) for of_query in (True, False))
-                state[name.replace("qkv", "global_query")] = Later((third, *others), query)
-                state[name.replace("qkv", "global_key_value")] = Later((2 * third, *others), key_value)
+                state[name.replace("qkv", "global_query")] = LazyTensor((third, *others), query)
+                state[name.replace("qkv", "global_key_value")] = LazyTensor((2 * third, *others), key_value)
     return state
 
 

@@ -5,11 +5,21 @@ from typing import Any
 
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
-from training.formats.named import Config, Names, Pipeline, Weights, gathered, kinds_of, our_keys, renamed, their_keys
+from preprocessing.tokenization import Vocab
+from training.formats.format import (
+    Config,
+    Names,
+    TransformersPipeline,
+    Weights,
+    gathered,
+    kinds_of,
+    our_keys,
+    renamed,
+    their_keys,
+)
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Buckets, EncoderDecoder
+from training.specs import EncoderDecoder, RelativeBias
 
 pooler = ""
 model_type = "t5"
@@ -62,7 +72,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and not trunk.scale_attention
         and trunk.scale_decoder_outputs
         and not trunk.embedding_norm
-        and isinstance(trunk.position_embedding, Buckets)
+        and isinstance(trunk.position_embedding, RelativeBias)
         and trunk.num_languages == 0
         and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
     )
@@ -79,9 +89,9 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     }
 
 
-def pipeline(config: Config) -> Pipeline:
+def pipeline(config: Config) -> TransformersPipeline:
     """Vectors of the encoder: transformers 5 has no pipeline for an encoder with a decoder."""
-    return Pipeline("feature-extraction", "T5EncoderModel")
+    return TransformersPipeline("feature-extraction", "T5EncoderModel")
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
@@ -98,7 +108,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
         scale_attention=False,
         scale_decoder_outputs=True,
         embedding_norm=False,
-        position_embedding=Buckets(num_buckets=buckets, max_distance=far),
+        position_embedding=RelativeBias(num_buckets=buckets, max_distance=far),
     )
     return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 

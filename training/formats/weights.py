@@ -16,7 +16,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, write_atomic
-from preprocessing.renamed import with_new_names
+from preprocessing.renames import with_new_names
 from preprocessing.spec import part
 from preprocessing.stand_ins import require_itself
 from training.checkpoint import is_checkpoint, weights_of
@@ -24,7 +24,7 @@ from training.formats import sharded
 from training.formats.sharded import beating
 from training.losses import Loss
 from training.model import ModelSpec
-from training.specs import Trunk
+from training.specs import Architecture
 from training.workers import ALONE, Workers
 
 Weights = Mapping[str, Tensor]
@@ -84,7 +84,7 @@ def load_spec(folder: Path) -> ModelSpec:
         if "trunk" in parts:  # of version 0.1
             parts["model"] = with_new_names(parts.pop("trunk"), "trunk")
             parts["losses"] = [with_new_names(loss, "objective.losses") for loss in parts["losses"]]
-        trunk, losses = part(Trunk, parts.pop("model")), tuple(part(Loss, loss) for loss in parts.pop("losses"))
+        trunk, losses = part(Architecture, parts.pop("model")), tuple(part(Loss, loss) for loss in parts.pop("losses"))
         return ModelSpec(model=trunk, losses=losses, **parts)
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{folder / 'spec.json'}: not a spec of this version ({error}); export the run again") from None

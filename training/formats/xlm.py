@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
-from training.formats.named import (
+from preprocessing.tokenization import Vocab
+from training.architectures import sinusoids_at
+from training.formats.format import (
     Config,
     Names,
-    Pipeline,
+    TransformersPipeline,
     Weights,
     fills_masks,
     gathered,
@@ -21,8 +22,7 @@ from training.formats.named import (
 )
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import ModelSpec
-from training.specs import Encoder, Everything, Learned, Sinusoidal
-from training.trunks import sinusoids_at
+from training.specs import Encoder, FullAttention, LearnedPositions, SinusoidalPositions
 
 pooler = ""
 model_type = "xlm"
@@ -66,7 +66,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and trunk.type_vocab_size == 0
         and trunk.num_languages != 1
         and trunk.parameter_sharing == "none"
-        and isinstance(trunk.attention_window, Everything)
+        and isinstance(trunk.attention_window, FullAttention)
         and spec.losses == _losses(trunk)
     )
     return "XLMWithLMHeadModel" if fits else None
@@ -78,7 +78,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     return their_keys(trunk, KEYS) | {
         "max_position_embeddings": _positions(trunk),
         "gelu_activation": trunk.activation == "gelu",
-        "sinusoidal_embeddings": isinstance(trunk.position_embedding, Sinusoidal),
+        "sinusoidal_embeddings": isinstance(trunk.position_embedding, SinusoidalPositions),
         "causal": trunk.attention_mask == "causal",
         "n_langs": max(1, trunk.num_languages),
         "use_lang_emb": trunk.num_languages > 0,
@@ -86,7 +86,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     }
 
 
-def pipeline(config: Config) -> Pipeline:
+def pipeline(config: Config) -> TransformersPipeline:
     return goes_on(config) if config["causal"] else fills_masks(config)
 
 
@@ -100,7 +100,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     trunk = Encoder(
         **keys,
         activation="gelu" if config.get("gelu_activation", True) else "relu",
-        position_embedding=Sinusoidal(max_position_embeddings=rows) if fixed else Learned(max_position_embeddings=rows),
+        position_embedding=SinusoidalPositions(max_position_embeddings=rows)
+        if fixed
+        else LearnedPositions(max_position_embeddings=rows),
         attention_mask="causal" if config.get("causal", False) else "bidirectional",
         num_languages=languages if languages > 1 else 0,
         type_vocab_size=0,

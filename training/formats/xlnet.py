@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from preprocessing.vocab import Vocab
-from training.formats.named import (
+from preprocessing.tokenization import Vocab
+from training.formats.format import (
     Config,
     Names,
     Weights,
@@ -22,7 +22,7 @@ from training.formats.named import (
 )
 from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.specs import RelativeStreams, TwoStream
+from training.specs import TwoStream, TwoStreamRelativePositions
 
 pooler = ""
 model_type = "xlnet"
@@ -77,7 +77,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = our_keys(config, KEYS, BUILT_IN)
-    positions = RelativeStreams(mem_len=config.get("mem_len") or 0, reuse_len=config.get("reuse_len") or 0)
+    positions = TwoStreamRelativePositions(mem_len=config.get("mem_len") or 0, reuse_len=config.get("reuse_len") or 0)
     trunk = TwoStream(**keys, position_embedding=positions, attention_dropout=keys.get("hidden_dropout", 0.1))
     return ModelSpec(model=trunk, losses=(LOSS,), vocab_size=config["vocab_size"])
 

@@ -10,26 +10,26 @@ has, and where.
 from training.generation.decoding import generate
 from training.generation.filters import filtered
 from training.generation.in_training import samples
-from training.generation.masked import Blanks, Gibbs, MaskPredict, fill
+from training.generation.masked import GibbsDecoding, MaskedPrompt, MaskPredict, fill
 from training.generation.novelty import Novelty, Passage, find, novelties
-from training.generation.rows import Blank, Prompt
-from training.generation.sample import Generated
-from training.generation.spec import Beams, Greedy, Limits, Method, Sampling
+from training.generation.rows import MaskSlot, Prompt
+from training.generation.sample import GeneratedText
+from training.generation.spec import BeamSearch, GenerationLimits, GreedyDecoding, Method, SampledDecoding
 
 __all__ = [
-    "Beams",
-    "Blank",
-    "Blanks",
-    "Generated",
-    "Gibbs",
-    "Greedy",
-    "Limits",
+    "BeamSearch",
+    "GeneratedText",
+    "GenerationLimits",
+    "GibbsDecoding",
+    "GreedyDecoding",
     "MaskPredict",
+    "MaskSlot",
+    "MaskedPrompt",
     "Method",
     "Novelty",
     "Passage",
     "Prompt",
-    "Sampling",
+    "SampledDecoding",
     "fill",
     "filtered",
     "find",

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from training.generation.filters import limited
-from training.generation.rows import Rows, step
-from training.generation.sample import Generated
-from training.generation.spec import Beams, Limits
+from training.generation.rows import GenerationBatch, step
+from training.generation.sample import GeneratedText
+from training.generation.spec import BeamSearch, GenerationLimits
 from training.model import Model
 
 HOPELESS = -1e9  # the score of what is no row yet, or none any more: worse than any, but a number
 
 
 @dataclass(frozen=True)
-class Search:
+class BeamSearchState:
     """The state of a search over P prompts."""
 
     prompts: list[int]  # their numbers
@@ -31,15 +31,17 @@ class Search:
     length_PK: Tensor  # int64, and how many
     ended_PK: Tensor  # bool: whether a token ended them, and not lack of room
 
-    def select(self, kept: Tensor) -> "Search":
+    def select(self, kept: Tensor) -> "BeamSearchState":
         tensors = {name: x[kept] for name, x in vars(self).items() if isinstance(x, Tensor)}
         return replace(self, prompts=[self.prompts[at] for at in kept.tolist()], **tensors)
 
 
 @torch.no_grad()
-def searched(model: Model, rows: Rows, room: Sequence[int], method: Beams, limits: Limits) -> list[Generated]:
+def searched(
+    model: Model, rows: GenerationBatch, room: Sequence[int], method: BeamSearch, limits: GenerationLimits
+) -> list[GeneratedText]:
     """The best row of at most `room` new tokens for each prompt."""
-    search, results = _begin(len(room), method.num_beams, max(room), rows.ids_BC.device), dict[int, Generated]()
+    search, results = _begin(len(room), method.num_beams, max(room), rows.ids_BC.device), dict[int, GeneratedText]()
     for new in range(max(room)):
         score_BV, rows = step(model, rows)
         log_p_BV = score_BV.log_softmax(-1)
@@ -61,18 +63,18 @@ def searched(model: Model, rows: Rows, room: Sequence[int], method: Beams, limit
     return [results[prompt] for prompt in range(len(room))]
 
 
-def _begin(prompts: int, beams: int, longest: int, device: torch.device) -> Search:
+def _begin(prompts: int, beams: int, longest: int, device: torch.device) -> BeamSearchState:
     """No rows have ended, and of the open ones all but the first are hopeless, since they are equal."""
     score_PK = torch.full((prompts, beams), HOPELESS, device=device)
     number_PK = torch.zeros(prompts, beams, dtype=torch.int64, device=device)
     ids_PKN = torch.zeros(prompts, beams, longest, dtype=torch.int64, device=device)
     open_PK = score_PK.index_fill(1, torch.zeros(1, dtype=torch.int64, device=device), 0.0)
-    return Search(list(range(prompts)), open_PK, ids_PKN, score_PK, ids_PKN, number_PK, number_PK.bool())
+    return BeamSearchState(list(range(prompts)), open_PK, ids_PKN, score_PK, ids_PKN, number_PK, number_PK.bool())
 
 
 def _advance(
-    search: Search, log_p_BV: Tensor, new: int, is_last_P: Tensor, method: Beams, limits: Limits
-) -> tuple[Search, Tensor]:
+    search: BeamSearchState, log_p_BV: Tensor, new: int, is_last_P: Tensor, method: BeamSearch, limits: GenerationLimits
+) -> tuple[BeamSearchState, Tensor]:
     """The search after one more token, and the number of the row [P * K] that each open row goes on from."""
     (prompts, beams), vocab_size = search.score_PK.shape, log_p_BV.shape[1]
     total_PC = (search.score_PK[..., None] + log_p_BV.view(prompts, beams, -1)).flatten(1)
@@ -90,14 +92,14 @@ def _advance(
 
 
 def _with_ended(
-    search: Search,
+    search: BeamSearchState,
     score_PK: Tensor,
     written_PKN: Tensor,
     by_end_PC: Tensor,
     ended_PC: Tensor,
     length: int,
-    method: Beams,
-) -> Search:
+    method: BeamSearch,
+) -> BeamSearchState:
     """The search with those of the K best candidates that have ended, where they are among the best K that have."""
     beams = score_PK.shape[1]
     score_PK = (score_PK / length**method.length_penalty).where(ended_PC[:, :beams], HOPELESS)
@@ -116,7 +118,7 @@ def _with_ended(
     )
 
 
-def _may_improve(search: Search, length: int, room: Sequence[int], method: Beams) -> Tensor:
+def _may_improve(search: BeamSearchState, length: int, room: Sequence[int], method: BeamSearch) -> Tensor:
     """Bool [P]: whether an open row may still become one of the best, at `length` new tokens."""
     worst_P = search.best_PK[:, -1]
     full_P = worst_P > HOPELESS / 2
@@ -128,8 +130,8 @@ def _may_improve(search: Search, length: int, room: Sequence[int], method: Beams
     return ~full_P | (hoped_P > worst_P)
 
 
-def _result(search: Search, at: int) -> Generated:
+def _result(search: BeamSearchState, at: int) -> GeneratedText:
     """The best row of the prompt at a place in the search."""
     length = int(search.length_PK[at, 0])
     ids = search.best_PKN[at, 0, :length].cpu().numpy()
-    return Generated(ids, float(search.best_PK[at, 0]), bool(search.ended_PK[at, 0]))
+    return GeneratedText(ids, float(search.best_PK[at, 0]), bool(search.ended_PK[at, 0]))

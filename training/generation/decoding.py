@@ -4,27 +4,27 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from preprocessing.errors import BadInput
-from preprocessing.rng import Key
+from preprocessing.rng import RandomKey
 from training.generation.beam import searched
-from training.generation.rows import Blank, Prompt, begin
-from training.generation.sample import Generated, chooser, sampled
-from training.generation.spec import Beams, Greedy, Limits, Method
+from training.generation.rows import MaskSlot, Prompt, begin
+from training.generation.sample import GeneratedText, chooser, sampled
+from training.generation.spec import BeamSearch, GenerationLimits, GreedyDecoding, Method
 from training.model import Model
 
-GREEDY: Final = Greedy()
+GREEDY: Final = GreedyDecoding()
 
 
 def generate(
     model: Model,
     prompts: Sequence[Prompt],
-    limits: Limits,
+    limits: GenerationLimits,
     *,
     method: Method = GREEDY,
-    key: Key | None = None,
+    key: RandomKey | None = None,
     batch: int = 16,
     cached: bool = True,
-    blank: Blank | None = None,
-) -> Iterator[Generated]:
+    blank: MaskSlot | None = None,
+) -> Iterator[GeneratedText]:
     """What the net writes behind each prompt, in their order, `batch` prompts side by side.
 
     A row depends on its own prompt and number only, not on what is beside it; samples are drawn from `key`. `cached`
@@ -40,7 +40,7 @@ def generate(
         chosen = [prompts[number] for number in numbers]
         rows = begin(model, chosen, cached=cached, blank=blank)
         room = [min(limits.max_new_tokens, model.spec.model.longest - len(prompt.ids)) for prompt in chosen]
-        if isinstance(method, Beams):
+        if isinstance(method, BeamSearch):
             yield from searched(model, rows, room, method, limits)
         else:
             choose = chooser(method, numbers, key, limits.max_new_tokens)

@@ -5,10 +5,10 @@ end; then temperature, top-k, top-p. What may not follow has minus infinity. Axe
 import torch
 from torch import Tensor
 
-from training.generation.spec import Limits, Sampling
+from training.generation.spec import GenerationLimits, SampledDecoding
 
 
-def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, limits: Limits) -> Tensor:
+def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, limits: GenerationLimits) -> Tensor:
     """Scores under the limits, for rows of `ids_BC` (padded on the right) of which `written` tokens are new."""
     if limits.repetition_penalty != 1:
         score_BV = repeated(score_BV, ids_BC, lengths_B, limits.repetition_penalty)
@@ -25,11 +25,11 @@ def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, l
     return score_BV
 
 
-def filtered(score_BV: Tensor, method: Sampling) -> Tensor:
+def filtered(score_BV: Tensor, method: SampledDecoding) -> Tensor:
     """Scores by temperature, of those that top-k and then top-p leave.
 
     >>> score_BV = torch.tensor([[0.5, 0.25, 0.15, 0.06, 0.04]]).log()
-    >>> [int(filtered(score_BV, Sampling(top_p=p)).isfinite().sum()) for p in (0.5, 0.51, 0.75, 0.9)]
+    >>> [int(filtered(score_BV, SampledDecoding(top_p=p)).isfinite().sum()) for p in (0.5, 0.51, 0.75, 0.9)]
     [1, 2, 2, 3]
     """
     score_BV = score_BV / method.temperature

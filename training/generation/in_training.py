@@ -6,13 +6,13 @@ from typing import Final
 import numpy as np
 
 from preprocessing.rng import key
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.generation.decoding import generate
 from training.generation.rows import Prompt
-from training.generation.spec import Limits, Sampling
+from training.generation.spec import GenerationLimits, SampledDecoding
 from training.model import Model
 
-METHOD: Final = Sampling(top_k=40)  # as GPT-2's samples were made
+METHOD: Final = SampledDecoding(top_k=40)  # as GPT-2's samples were made
 MAX_NEW: Final = 64
 
 
@@ -34,7 +34,7 @@ def samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) ->
         rows = generate(
             model,
             [Prompt(np.array(ids, np.int64)) for ids in begun],
-            Limits(max_new_tokens=MAX_NEW, ends=ends, barred=tuple(barred)),
+            GenerationLimits(max_new_tokens=MAX_NEW, ends=ends, barred=tuple(barred)),
             method=METHOD,
             key=key(seed, "task"),
         )

@@ -14,18 +14,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing.errors import BadInput
-from preprocessing.rng import Key
+from preprocessing.rng import RandomKey
 from preprocessing.schema import Ints
 from preprocessing.spec import require, spec
 from training.generation.filters import filtered
-from training.generation.sample import Generated, draw
-from training.generation.spec import Sampling
+from training.generation.sample import GeneratedText, draw
+from training.generation.spec import SampledDecoding
 from training.losses.heads import MaskedTokensHead
 from training.model import Model
 
 
 @spec
-class Gibbs:
+class GibbsDecoding:
     """One place of a row after the other, in random order, from the net's distribution given all other places.
 
     After `warm` sweeps over the row the best token is taken instead (section 4).
@@ -40,7 +40,7 @@ class Gibbs:
     def __post_init__(self) -> None:
         require(self.sweeps >= 1, "sweeps", self.sweeps, "a whole number from 1 up")
         require(0 <= self.warm <= self.sweeps, "warm", self.warm, f"from 0 up to sweeps, {self.sweeps}")
-        Sampling(temperature=self.temperature, top_k=self.top_k)  # has the same limits
+        SampledDecoding(temperature=self.temperature, top_k=self.top_k)  # has the same limits
 
 
 @spec
@@ -55,7 +55,7 @@ class MaskPredict:
 
 
 @dataclass(frozen=True)
-class Blanks:
+class MaskedPrompt:
     """A row to fill in: what stands before and behind `count` masks, special tokens among it."""
 
     before: Ints
@@ -65,8 +65,14 @@ class Blanks:
 
 @torch.no_grad()
 def fill(
-    model: Model, rows: Sequence[Blanks], method: Gibbs | MaskPredict, *, mask: int, barred: Sequence[int], key: Key
-) -> list[Generated]:
+    model: Model,
+    rows: Sequence[MaskedPrompt],
+    method: GibbsDecoding | MaskPredict,
+    *,
+    mask: int,
+    barred: Sequence[int],
+    key: RandomKey,
+) -> list[GeneratedText]:
     """What the net writes at the masks of each row; `score` is the sum of log p of each token given all others.
 
     A row depends on its own number only. BadInput where the net fills in no masks, or a row does not fit it.
@@ -81,12 +87,12 @@ def fill(
 
 def _filled(
     model: Model,
-    row: Blanks,
-    method: Gibbs | MaskPredict,
+    row: MaskedPrompt,
+    method: GibbsDecoding | MaskPredict,
     mask: int,
     barred: Sequence[int],
     rng: np.random.Generator,
-) -> Generated:
+) -> GeneratedText:
     ids_S = np.concatenate([row.before, np.full(row.count, mask), row.behind]).astype(np.int64)
     if row.count < 1 or len(ids_S) > model.spec.model.longest:
         most = model.spec.model.longest - len(row.before) - len(row.behind)
@@ -98,7 +104,7 @@ def _filled(
     else:
         net.sweep(place_N, method, mask, rng)
     score = sum(float(net.log_p(np.array([at]), mask)[0, net.ids_1S[0, at]]) for at in place_N)
-    return Generated(net.ids_1S[0, torch.from_numpy(place_N)].numpy(), score, ended=False)
+    return GeneratedText(net.ids_1S[0, torch.from_numpy(place_N)].numpy(), score, ended=False)
 
 
 class _Net:
@@ -120,9 +126,9 @@ class _Net:
                 break
             masked = np.argsort(sure_N, kind="stable")[:again]
 
-    def sweep(self, place_N: Ints, method: Gibbs, mask: int, rng: np.random.Generator) -> None:
+    def sweep(self, place_N: Ints, method: GibbsDecoding, mask: int, rng: np.random.Generator) -> None:
         """Gibbs sampling; all are masks at first."""
-        drawn = Sampling(temperature=method.temperature, top_k=method.top_k)
+        drawn = SampledDecoding(temperature=method.temperature, top_k=method.top_k)
         for done in range(method.sweeps):
             for at in rng.permutation(place_N):
                 log_p_1V = self.log_p(np.array([at]), mask)

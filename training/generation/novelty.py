@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.schema import Ints
-from preprocessing.shards import Shard, Store
+from preprocessing.shards import Shard, TokenStore
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 TOKENS_AT_ONCE: Final = 1 << 20
@@ -49,7 +49,7 @@ class Passage:
         return self.stop - self.start
 
 
-def novelties(store: Store, texts: Sequence[Ints], sizes: Sequence[int] = (1, 2, 3, 4, 5, 8, 13)) -> list[Novelty]:
+def novelties(store: TokenStore, texts: Sequence[Ints], sizes: Sequence[int] = (1, 2, 3, 4, 5, 8, 13)) -> list[Novelty]:
     """The n-grams of texts, as token ids of the corpus's vocabulary, that a split of the corpus has: for each size."""
     written = {size: np.concatenate([_hashes(ids, size) for ids in texts] or [_hashes([], size)]) for size in sizes}
     wanted = {size: np.unique(hash_N) for size, hash_N in written.items()}
@@ -63,7 +63,7 @@ def novelties(store: Store, texts: Sequence[Ints], sizes: Sequence[int] = (1, 2,
     return [Novelty(size, len(written[size]), int(hits[size].sum())) for size in sizes]
 
 
-def find(store: Store, ids: Ints, *, least: int = 8, most: int = 10) -> list[Passage]:
+def find(store: TokenStore, ids: Ints, *, least: int = 8, most: int = 10) -> list[Passage]:
     """The longest passages of a text, of `least` tokens or more, that documents of the corpus have, the longest first.
 
     A passage that several documents have is there for each of them, in the order of the shards; `most` are given.

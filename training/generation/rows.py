@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from preprocessing import collate
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, UNSEEN, Ints, Row
+from training.architectures import KVCache, SplitTable
 from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
 from training.model import Model
-from training.trunks import Cache, SplitTable
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Blank:
+class MaskSlot:
     """How an encoder writes from left to right (UniLM, arXiv:1905.03197, 2.4): it fills in a mask behind each row.
 
     The mask sees the prompt and what is written; a prompt sees itself alone.
@@ -40,20 +40,20 @@ class Blank:
 
 
 @dataclass(frozen=True)
-class Rows:
+class GenerationBatch:
     """The rows of a batch so far; a value, of which each step makes the next."""
 
     ids_BC: Tensor  # int64, padded on the right
     lengths_B: Tensor  # int64, of the host
     source: Mapping[str, Tensor] = field(default_factory=dict)  # the columns of the encoder, a row for each row
-    cache: Cache | None = None  # None: each step reads whole rows
-    blank: Blank | None = None  # how a net that fills in masks writes
+    cache: KVCache | None = None  # None: each step reads whole rows
+    blank: MaskSlot | None = None  # how a net that fills in masks writes
     begun_B: Tensor | None = None  # int64, of the host: lengths of the prompts, where there is a blank
 
-    def select(self, rows_A: Tensor) -> "Rows":
+    def select(self, rows_A: Tensor) -> "GenerationBatch":
         """These rows, each once for each time that it is named."""
         on_host = rows_A.cpu()
-        return Rows(
+        return GenerationBatch(
             self.ids_BC[rows_A],
             self.lengths_B[on_host],
             {name: x[on_host if name == "source_lengths" else rows_A] for name, x in self.source.items()},
@@ -62,14 +62,14 @@ class Rows:
             None if self.begun_B is None else self.begun_B[on_host],
         )
 
-    def append(self, token_B: Tensor) -> "Rows":
+    def append(self, token_B: Tensor) -> "GenerationBatch":
         """The rows with one more token each."""
         lengths_B1 = self.lengths_B.to(token_B.device)[:, None]
         wider_BC = F.pad(self.ids_BC, (0, 1)) if int(self.lengths_B.max()) == self.ids_BC.shape[1] else self.ids_BC
         return replace(self, ids_BC=wider_BC.scatter(1, lengths_B1, token_B[:, None]), lengths_B=self.lengths_B + 1)
 
 
-def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: Blank | None = None) -> Rows:
+def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: MaskSlot | None = None) -> GenerationBatch:
     """The rows of prompts, on the device of the model; a source is read here where there is a cache.
 
     With a `blank` it is one of the net that lets the tokens of a prompt see each other, where it has such a one.
@@ -82,7 +82,7 @@ def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: Blank
     begun_B, cache = batch["lengths"].long(), None
     if cached:
         cache = model.trunk.begin(moved) if blank is None else model.trunk.begin_seeing(moved)
-    return Rows(moved["input_ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
+    return GenerationBatch(moved["input_ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
 
 
 def _row(prompt: Prompt) -> Row:
@@ -96,7 +96,7 @@ def _longest(row: Row) -> int:
     return max(len(row[side]) for side in ("input_ids", "source_input_ids") if side in row)
 
 
-def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
+def step(model: Model, rows: GenerationBatch) -> tuple[Tensor, GenerationBatch]:
     """Score [B, V], float32, of each token that may follow each row, and the rows with what the net holds of them now.
 
     The scores are logits, or log-probabilities where the softmax is adaptive: greater by a number that all have alike.
@@ -114,7 +114,7 @@ def step(model: Model, rows: Rows) -> tuple[Tensor, Rows]:
     return scores(model, feature_BD), rows
 
 
-def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]:
+def _batch(rows: GenerationBatch, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]:
     """The tokens behind the first `held` of each row as a padded batch."""
     device, width = rows.ids_BC.device, int(new_B.max())
     held_B = torch.as_tensor(held_B, device=device).expand(len(new_B))
@@ -130,7 +130,7 @@ def _batch(rows: Rows, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]
     }
 
 
-def _at_blank(model: Model, rows: Rows, blank: Blank) -> tuple[Tensor, Rows]:
+def _at_blank(model: Model, rows: GenerationBatch, blank: MaskSlot) -> tuple[Tensor, GenerationBatch]:
     """States [B, D] of a mask behind each row, and the rows with what the net holds of them now.
 
     The tokens of a prompt see the prompt, a token behind it all before it and itself. The mask is held in no cache: the

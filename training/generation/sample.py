@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.rng import Key
+from preprocessing.rng import RandomKey
 from preprocessing.schema import Ints
 from training.generation.filters import filtered, limited
-from training.generation.rows import Rows, step
-from training.generation.spec import Greedy, Limits, Sampling
+from training.generation.rows import GenerationBatch, step
+from training.generation.spec import GenerationLimits, GreedyDecoding, SampledDecoding
 from training.model import Model
 
 Choose = Callable[[Tensor, int, list[int]], Tensor]
@@ -19,7 +19,7 @@ Choose = Callable[[Tensor, int, list[int]], Tensor]
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedText:
     """What was written behind a prompt."""
 
     ids: Ints  # the new tokens, the one that ended the row among them
@@ -27,9 +27,11 @@ class Generated:
     ended: bool  # by a token of `ends`, and not for lack of room
 
 
-def chooser(method: Greedy | Sampling, numbers: Sequence[int], key: Key | None, max_new: int) -> Choose:
+def chooser(
+    method: GreedyDecoding | SampledDecoding, numbers: Sequence[int], key: RandomKey | None, max_new: int
+) -> Choose:
     """How a method chooses tokens; what a row draws follows from the key and the row's number alone."""
-    if isinstance(method, Greedy):
+    if isinstance(method, GreedyDecoding):
         return lambda score_AV, written, rows: score_AV.argmax(-1)
     assert key is not None, "sampling needs a key"
     uniform = np.stack([key.at(0, number).random(max_new) for number in numbers])
@@ -50,7 +52,9 @@ def draw(score_BV: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def sampled(model: Model, rows: Rows, room: Sequence[int], choose: Choose, limits: Limits) -> list[Generated]:
+def sampled(
+    model: Model, rows: GenerationBatch, room: Sequence[int], choose: Choose, limits: GenerationLimits
+) -> list[GeneratedText]:
     """Rows of at most `room` new tokens each, by a way to choose them."""
     written: list[list[int]] = [[] for _ in room]
     total, ended, active = [0.0] * len(room), [False] * len(room), list(range(len(room)))
@@ -69,4 +73,4 @@ def sampled(model: Model, rows: Rows, room: Sequence[int], choose: Choose, limit
         if len(kept) < len(active):
             rows, active = rows.select(torch.tensor(kept, device=token_A.device)), [active[at] for at in kept]
     results = zip(written, total, ended, strict=True)
-    return [Generated(np.array(ids, np.int64), score, done) for ids, score, done in results]
+    return [GeneratedText(np.array(ids, np.int64), score, done) for ids, score, done in results]

@@ -6,7 +6,7 @@ from preprocessing.spec import require, spec
 
 
 @spec
-class Limits:
+class GenerationLimits:
     """What may be written, by any method. Lengths count new tokens, the one that ends a row among them."""
 
     max_new_tokens: int = 64  # a row ends earlier where its net has no further position
@@ -44,14 +44,14 @@ class Limits:
 
 
 @spec
-class Greedy:
+class GreedyDecoding:
     """The token with the highest score, each time."""
 
     kind: Literal["greedy"] = "greedy"
 
 
 @spec
-class Sampling:
+class SampledDecoding:
     """A token drawn from what the filters leave (top-k: arXiv:1805.04833, 5.4; nucleus: arXiv:1904.09751, 3.1)."""
 
     kind: Literal["sampling"] = "sampling"
@@ -68,7 +68,7 @@ class Sampling:
 
 
 @spec
-class Beams:
+class BeamSearch:
     """The best of several rows that are written side by side. Score: sum of log p / n ** length_penalty, n new tokens.
 
     `stop` says when a prompt is done: `full`, as soon as as many rows have ended as there are beams; `hopeless`, when
@@ -85,4 +85,4 @@ class Beams:
         require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")
 
 
-Method = Greedy | Sampling | Beams
+Method = GreedyDecoding | SampledDecoding | BeamSearch

@@ -6,13 +6,13 @@ asked what a net is asked. nets/ has the nets that
 answer: causal.py, masked.py (pseudo-log-likelihood) and rolling.py (perplexity of long texts).
 """
 
-from training.likelihood.ngram import NGramReader, NGrams, fit
-from training.likelihood.normalise import NORMALISATIONS, Normalise, normalised
+from training.likelihood.ngram import NGramLikelihood, NGrams, fit
+from training.likelihood.normalize import NORMALISATIONS, Normalise, normalised
 from training.likelihood.perplexities import (
     MOST_WINDOW,
     Perplexity,
+    PerplexityText,
     Targets,
-    Text,
     Windowing,
     detokenised,
     exp_of,
@@ -21,20 +21,20 @@ from training.likelihood.perplexities import (
     unknown_of,
     windows,
 )
-from training.likelihood.prompts import Example, prompt, shots, too_few
+from training.likelihood.prompts import FewShotExample, prompt, shots, too_few
 from training.likelihood.requests import (
     PSEUDO_KINDS,
-    Encoder,
-    Joined,
+    JoinedTokens,
+    LikelihoodModel,
     LogP,
     NoToken,
     Option,
     Pair,
     PseudoKind,
-    Reader,
     Request,
     Scorer,
-    Unscored,
+    TextEncoder,
+    UnscoredRequests,
     cut_to,
     each_of,
     encoder,
@@ -51,25 +51,25 @@ __all__ = [
     "MOST_WINDOW",
     "NORMALISATIONS",
     "PSEUDO_KINDS",
-    "Encoder",
-    "Example",
-    "Joined",
+    "FewShotExample",
+    "JoinedTokens",
+    "LikelihoodModel",
     "LogP",
-    "NGramReader",
+    "NGramLikelihood",
     "NGrams",
     "NoToken",
     "Normalise",
     "Option",
     "Pair",
     "Perplexity",
+    "PerplexityText",
     "PseudoKind",
-    "Reader",
     "Request",
     "Scorer",
     "Targets",
-    "Text",
+    "TextEncoder",
     "Tree",
-    "Unscored",
+    "UnscoredRequests",
     "Windowing",
     "alone",
     "as_array",

@@ -18,8 +18,8 @@ import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Bools, Floats, Ints
-from preprocessing.vocab import Vocab
-from training.likelihood.perplexities import Perplexity, Text, Windowing, unknown_of
+from preprocessing.tokenization import Vocab
+from training.likelihood.perplexities import Perplexity, PerplexityText, Windowing, unknown_of
 from training.likelihood.requests import LogP, PseudoKind, Request, each_of, encoder, joined
 
 Discounts = tuple[float, float, float]
@@ -182,7 +182,7 @@ def _discounted(key_N: Ints, counts_N: Ints, given: Discounts, width: int, conte
 
 
 @dataclass(frozen=True)
-class NGramReader:
+class NGramLikelihood:
     """N-grams as a `Reader`, so that they are asked what a net is asked, in the tokens of its vocabulary."""
 
     ngrams: NGrams
@@ -206,11 +206,11 @@ class NGramReader:
             for nats_S, one in zip(nats, asked, strict=True)
         ]
 
-    def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
+    def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
         """A text is one sentence, however many it has; where ends of lines are words, each line is one."""
         return [self._perplexity(text) for text in texts]
 
-    def _perplexity(self, text: Text) -> Perplexity:
+    def _perplexity(self, text: PerplexityText) -> Perplexity:
         lines = text.text.removesuffix("\n").split("\n") if text.line_ends else [text.text]
         ids = [self.vocab.encode(line) for line in lines]
         nats_T, unknown = np.concatenate(self.ngrams.log_p(ids)), sum(unknown_of(self.vocab, each) for each in ids)

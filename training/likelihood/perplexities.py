@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 
 MOST_WINDOW: Final = 1_024  # tokens that are read at once where neither a task nor the positions of a net say fewer
 
@@ -20,7 +20,7 @@ class Windowing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Text:
+class PerplexityText:
     """A text, and as it was before it was normalised for the net: words and bytes are those of `original`, so that
     detokenising cannot flatter a score."""
 
@@ -60,7 +60,7 @@ class Targets(NamedTuple):
     unknown: int  # of the tokens
 
 
-def targets_of(vocab: Vocab, text: Text) -> Targets:
+def targets_of(vocab: Vocab, text: PerplexityText) -> Targets:
     """What is predicted of a text, so that no word counts which is not.
 
     Where ends of lines are words, those in the text are predicted if the vocabulary does not take them for blanks; a

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from preprocessing.rng import key
 
 
-class Example(NamedTuple):
+class FewShotExample(NamedTuple):
     """A question and its answer, as they stand in a prompt."""
 
     question: str
@@ -19,7 +19,7 @@ class Example(NamedTuple):
         return self.question + self.answer
 
 
-def shots(pool: Sequence[Example], count: int, seed: int, question: str) -> list[Example]:
+def shots(pool: Sequence[FewShotExample], count: int, seed: int, question: str) -> list[FewShotExample]:
     """`count` examples for a question, all different, in random order; the question itself is never among them.
 
     They depend on the seed, the pool and the question, not on its place or on what was asked before. ValueError where
@@ -33,10 +33,10 @@ def shots(pool: Sequence[Example], count: int, seed: int, question: str) -> list
     return [others[number] for number in rng.choice(len(others), count, replace=False)]
 
 
-def too_few(pool: Sequence[Example], count: int, questions: Sequence[str]) -> dict[int, str]:
+def too_few(pool: Sequence[FewShotExample], count: int, questions: Sequence[str]) -> dict[int, str]:
     """Numbers of the questions for which the pool has too few examples, as it has the question itself, and how few.
 
-    >>> too_few([Example("2+2=", " 4"), Example("1+2=", " 3")], 2, ["3+3=", "2+2="])
+    >>> too_few([FewShotExample("2+2=", " 4"), FewShotExample("1+2=", " 3")], 2, ["3+3=", "2+2="])
     {1: '2 examples are asked for, and 1 differ from the question; ask for fewer'}
     """
     distinct = dict.fromkeys(pool)
@@ -49,10 +49,10 @@ def _too_few(count: int, others: int) -> str:
     return f"{count} examples are asked for, and {others} differ from the question; ask for fewer"
 
 
-def prompt(examples: Sequence[Example], between: str = "\n\n") -> str:
+def prompt(examples: Sequence[FewShotExample], between: str = "\n\n") -> str:
     """The text that stands before a question: each example, and `between` behind it.
 
-    >>> prompt([Example("2+2=", " 4"), Example("1+2=", " 3")], "; ") + "3+3="
+    >>> prompt([FewShotExample("2+2=", " 4"), FewShotExample("1+2=", " 3")], "; ") + "3+3="
     '2+2= 4; 1+2= 3; 3+3='
     """
     return "".join(example.text + between for example in examples)

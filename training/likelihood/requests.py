@@ -6,8 +6,8 @@ from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
 
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Vocab
-from training.likelihood.perplexities import Perplexity, Text, Windowing
+from preprocessing.tokenization import Vocab
+from training.likelihood.perplexities import Perplexity, PerplexityText, Windowing
 
 PseudoKind = Literal["original", "within_word_l2r"]
 """The pseudo-log-likelihoods of masked models. original: one token is masked at a time (Salazar et al. 2020,
@@ -57,7 +57,7 @@ Scorer = Callable[[Sequence[Request]], list[LogP]]
 """A net that is asked; answers stand in the order of the requests."""
 
 
-class Reader(Protocol):
+class LikelihoodModel(Protocol):
     """A net, or an n-gram model, that says how likely texts are."""
 
     @property
@@ -68,7 +68,7 @@ class Reader(Protocol):
         """The log-probability of each continuation; `pseudo` says which one a masked model gives. Unscored where some
         have none, BadInput where the reader gives none at all."""
 
-    def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
+    def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
         """How well it predicts each text. BadInput where it predicts none, or the numbers do not fit it."""
 
     def describe(self, pseudo: PseudoKind) -> str:
@@ -94,7 +94,7 @@ def split_at_word(request: Request) -> Request:
     return Request(context, request.context[len(context) :] + request.continuation)
 
 
-class Joined(NamedTuple):
+class JoinedTokens(NamedTuple):
     """The tokens of a whole request, and where its continuation begins."""
 
     ids: list[int]
@@ -108,17 +108,17 @@ Encode = Callable[[str], Sequence[tuple[int, int, int]]]
 """The tokens of a text: id, first character, the one behind the last."""
 
 
-class Encoder(NamedTuple):
+class TextEncoder(NamedTuple):
     """Encodes texts, and keeps the last ones."""
 
     encode: Encode
     start_of: Callable[[str, tuple[str, ...]], tuple[bool, int]]  # `_start_of`
 
 
-def encoder(vocab: Vocab) -> Encoder:
+def encoder(vocab: Vocab) -> TextEncoder:
     """What encodes the texts of requests with this vocabulary."""
     encode = lru_cache(_KEPT)(vocab.encode_with_offsets)
-    return Encoder(encode, lru_cache(_KEPT)(partial(_start_of, encode)))
+    return TextEncoder(encode, lru_cache(_KEPT)(partial(_start_of, encode)))
 
 
 def _start_of(encode: Encode, context: str, continuations: tuple[str, ...]) -> tuple[bool, int]:
@@ -130,7 +130,7 @@ def _start_of(encode: Encode, context: str, continuations: tuple[str, ...]) -> t
     return True, _last_end(len(context), [before, *wholes])
 
 
-def joined(encoder: Encoder, request: Request) -> Joined:
+def joined(encoder: TextEncoder, request: Request) -> JoinedTokens:
     """The ids of the text of a request, and from where on they are scored.
 
     Where the ids of the context begin those of the whole text, all behind them is the continuation, as lm-eval has it.
@@ -152,7 +152,7 @@ def joined(encoder: Encoder, request: Request) -> Joined:
     is_nothing = start < len(context) and all(stop <= len(context) for _, _, stop in whole)
     if begin == len(ids) or is_nothing:
         raise no_token(request)
-    return Joined(ids, begin, start, not is_alike or start < len(context), any_shares)
+    return JoinedTokens(ids, begin, start, not is_alike or start < len(context), any_shares)
 
 
 def _begins(whole: Sequence[tuple[int, int, int]], before: Sequence[tuple[int, int, int]], size: int) -> bool:
@@ -182,7 +182,7 @@ def pair_of(vocab: Vocab, request: Request) -> Pair:
     return _pair(vocab, joined(encoder(vocab), request))
 
 
-def _pair(vocab: Vocab, found: Joined) -> Pair:
+def _pair(vocab: Vocab, found: JoinedTokens) -> Pair:
     return (found.ids[: found.begin] or [first_of(vocab)]), found.ids[found.begin :]
 
 
@@ -198,7 +198,7 @@ def pairs_of(vocab: Vocab, requests: Sequence[Request], longest: int) -> list[tu
     return each_of(requests, made)
 
 
-class Unscored(BadInput):
+class UnscoredRequests(BadInput):
     """Requests that cannot be scored, and why: by their numbers."""
 
     why: dict[int, str]
@@ -214,7 +214,7 @@ def each_of(requests: Sequence[Request], make: Callable[[Request], Made]) -> lis
             why[number] = str(error)
     if why:
         more = f" (and {len(why) - 1:,} more)" if len(why) > 1 else ""
-        unscored = Unscored(f"{next(iter(why.values()))}{more}")
+        unscored = UnscoredRequests(f"{next(iter(why.values()))}{more}")
         unscored.why = why
         raise unscored
     return found

@@ -5,12 +5,12 @@ own here, with its head in heads/, and one line in the union.
 """
 
 from training.losses.adversarial import Adversarial
-from training.losses.fit import check_losses
+from training.losses.compatibility import check_losses
 from training.losses.masked_tokens import MaskedTokens
 from training.losses.next_token import NextToken
-from training.losses.pair_label import PairLabel
 from training.losses.part import Arrays, LossContext, LossPart
-from training.losses.replaced import Replaced
+from training.losses.replaced_token_detection import ReplacedTokenDetection
+from training.losses.sentence_pair import SentencePair
 from training.losses.span_boundary import SpanBoundary
 
 __all__ = [
@@ -21,13 +21,13 @@ __all__ = [
     "LossPart",
     "MaskedTokens",
     "NextToken",
-    "PairLabel",
-    "Replaced",
+    "ReplacedTokenDetection",
+    "SentencePair",
     "SpanBoundary",
     "check_losses",
 ]
 
-Loss = MaskedTokens | PairLabel | NextToken | SpanBoundary | Replaced | Adversarial
+Loss = MaskedTokens | SentencePair | NextToken | SpanBoundary | ReplacedTokenDetection | Adversarial
 
 
 def _has_every_fact(loss: Loss) -> LossPart:

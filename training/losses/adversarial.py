@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, Work, linear_weights, mask_head_weights
+from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,21 +37,21 @@ class Adversarial:
         """Number of samples."""
         return len(batch["targets"])
 
-    def targets(self, work: Work) -> float:
+    def targets(self, work: BatchWork) -> float:
         return work.targets
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import AdversarialHead
 
         return AdversarialHead(trunk.net("generator"), vocab_size)
 
-    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+    def weights(self, trunk: Architecture, vocab_size: int) -> int:
         net = trunk.net("generator")
         return mask_head_weights(net.hidden_size, net.table_width, vocab_size) + linear_weights(
             net.hidden_size, 1, bias=False
         )
 
-    def fits(self, trunk: Trunk) -> str:
+    def fits(self, trunk: Architecture) -> str:
         if trunk.nets & self.reads:
             return ""
         return f"losses has adversarial with trunk {trunk.kind}, allowed is adversarial with a twin"

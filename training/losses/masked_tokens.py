@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, Work, mask_head_weights
+from training.specs import Architecture, BatchWork, NetName, Visibility, mask_head_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,19 +49,19 @@ class MaskedTokens:
         """
         return len(batch["targets"])
 
-    def targets(self, work: Work) -> float:
+    def targets(self, work: BatchWork) -> float:
         return work.targets
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import MaskedTokensHead
 
         return MaskedTokensHead(trunk.net("generator"), vocab_size, self.transform)
 
-    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+    def weights(self, trunk: Architecture, vocab_size: int) -> int:
         width = trunk.net("generator").hidden_size
         return mask_head_weights(width, trunk.table_width, vocab_size) if self.transform else vocab_size
 
-    def fits(self, trunk: Trunk) -> str:
+    def fits(self, trunk: Architecture) -> str:
         factorised = trunk.table_width != trunk.net("generator").hidden_size
         if factorised and not self.transform:
             return "losses.transform is False, allowed is true where the tables are not as wide as the blocks"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, Work, linear_weights
+from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,16 +39,16 @@ class NextToken:
         """Number of targets."""
         return len(batch["targets"])
 
-    def targets(self, work: Work) -> float:
+    def targets(self, work: BatchWork) -> float:
         return work.targets
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         """Where the tables are clusters of tokens, an adaptive softmax over them, which has a bias per token too."""
         from training.losses.heads import AdaptiveHead, NextTokenHead
 
         return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else NextTokenHead(vocab_size, self.bias)
 
-    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+    def weights(self, trunk: Architecture, vocab_size: int) -> int:
         if not trunk.cutoffs:
             return vocab_size if self.bias else 0
         projected = (
@@ -56,7 +56,7 @@ class NextToken:
         )
         return projected + len(trunk.cutoffs) * (trunk.hidden_size + 1) + vocab_size
 
-    def fits(self, trunk: Trunk) -> str:
+    def fits(self, trunk: Architecture) -> str:
         if trunk.cutoffs and not self.bias:
             return "losses.bias is False, allowed is true where the tables are adaptive: their softmax has biases"
         return ""

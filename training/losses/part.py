@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from preprocessing.spec import Shrinks
-from training.specs import NetName, Trunk, Visibility, Work
+from training.specs import Architecture, BatchWork, NetName, Visibility
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -86,20 +86,20 @@ class LossPart(Protocol):
         The loop divides the sum of all scores by this number, over workers and micro-batches.
         """
 
-    def targets(self, work: Work) -> float:
+    def targets(self, work: BatchWork) -> float:
         """About how many targets a batch of such work has: what memory is planned by."""
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         """The head on top of `trunk`: `forward(hidden, batch, table)` -> Score. `hidden` is [B, S, D] or [T, D].
 
         `table` [V, D] is the token table, borrowed from the trunk (tied weights). A head picks its targets before it
         projects anything to the vocabulary. Its module of torch is imported when this is called.
         """
 
-    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+    def weights(self, trunk: Architecture, vocab_size: int) -> int:
         """How many its head has; the table that it borrows counts in the trunk."""
 
-    def fits(self, trunk: Trunk) -> str:
+    def fits(self, trunk: Architecture) -> str:
         """Why it cannot be combined with this trunk, in one line that begins with "losses"; "" where it can."""
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
-from training.specs import NetName, Trunk, Visibility, Work, linear_weights, norm_weights
+from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, norm_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,20 +52,20 @@ class SpanBoundary:
 
         return len(boundary_targets(batch, self.max_pair_targets).target)
 
-    def targets(self, work: Work) -> float:
+    def targets(self, work: BatchWork) -> float:
         return work.targets
 
-    def head(self, trunk: Trunk, vocab_size: int) -> "nn.Module":
+    def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import SpanBoundaryHead
 
         return SpanBoundaryHead(trunk, vocab_size, self.max_pair_targets, self.position_embedding_size)
 
-    def weights(self, trunk: Trunk, vocab_size: int) -> int:
+    def weights(self, trunk: Architecture, vocab_size: int) -> int:
         first = linear_weights(2 * trunk.hidden_size + self.position_embedding_size, trunk.hidden_size) + norm_weights(
             trunk.hidden_size
         )
         second = linear_weights(trunk.hidden_size, trunk.table_width) + norm_weights(trunk.table_width)
         return self.max_pair_targets * self.position_embedding_size + first + second + vocab_size
 
-    def fits(self, trunk: Trunk) -> str:
+    def fits(self, trunk: Architecture) -> str:
         return ""

@@ -32,7 +32,7 @@ Score = Callable[[Sequence[int]], float]
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifference:
     """A difference of two means over the same seeds and questions: its interval of 95 %, and p of two sides."""
 
     difference: float
@@ -157,7 +157,7 @@ def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[
     return score - half, score + half
 
 
-def paired(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> Paired | None:
+def paired(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> PairedDifference | None:
     """The test of no difference between two starts, on the same questions (columns) and with the same seeds (rows):
     a row of one belongs to the row of the other. With one seed it is over questions alone. None of one question, and
     where a value is not finite: every comparison with a NaN is false, which would make p 0.0005.
@@ -175,10 +175,10 @@ def paired(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) ->
     if by_t < p < 1:  # an interval as wide as the t test would have it for this p
         at = spread.quantile(p)
         half = max(half, abs(mean) * spread.quantile() / at if at else abs(mean))
-    return Paired(mean, mean - half, mean + half, p, spread.seeds, spread.questions)
+    return PairedDifference(mean, mean - half, mean + half, p, spread.seeds, spread.questions)
 
 
-def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: int = 0) -> Paired | None:
+def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: int = 0) -> PairedDifference | None:
     """The test of a mean of 0 over seeds, for what has no values by question (Student 1908); None of one seed.
 
     `of_questions`: the variance of the mean that comes from so many questions, where that is known otherwise.
@@ -191,7 +191,7 @@ def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: i
     half, p = spread.quantile() * spread.error, spread.p(mean)
     if spread.error <= _SAME * abs(mean):  # seeds that are all the same, as of few questions: a t test has no error
         p = max(p, 2.0 ** (1 - spread.seeds))  # that of flipped signs
-    return Paired(mean, mean - half, mean + half, p, spread.seeds, questions)
+    return PairedDifference(mean, mean - half, mean + half, p, spread.seeds, questions)
 
 
 def _flipped(difference_Q: Floats) -> float:

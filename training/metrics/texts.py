@@ -11,14 +11,14 @@ ROUGES: Final = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignedScore:
     """A score in percent, and the signature that says how it was counted: tokens, case, smoothing, version."""
 
     score: float
     signature: str
 
 
-def bleu(golds: Sequence[str], predicted: Sequence[str], tokenize: str = "13a") -> Signed:
+def bleu(golds: Sequence[str], predicted: Sequence[str], tokenize: str = "13a") -> SignedScore:
     """BLEU of a corpus with one reference each (Papineni et al. 2002), as sacrebleu counts it (arXiv:1804.08771).
 
     >>> bleu(["the cat sat on a mat .", "a dog is running"], ["the cat sat on the mat .", "a dog runs"]).signature[:8]
@@ -30,16 +30,16 @@ def bleu(golds: Sequence[str], predicted: Sequence[str], tokenize: str = "13a") 
 
     _same_length(golds, predicted)
     metric = BLEU(tokenize=tokenize)
-    return Signed(float(metric.corpus_score(list(predicted), [list(golds)]).score), str(metric.get_signature()))
+    return SignedScore(float(metric.corpus_score(list(predicted), [list(golds)]).score), str(metric.get_signature()))
 
 
-def chrf(golds: Sequence[str], predicted: Sequence[str]) -> Signed:
+def chrf(golds: Sequence[str], predicted: Sequence[str]) -> SignedScore:
     """chrF2 of a corpus: F-score of character n-grams (Popović 2015)."""
     from sacrebleu.metrics import CHRF
 
     _same_length(golds, predicted)
     metric = CHRF()
-    return Signed(float(metric.corpus_score(list(predicted), [list(golds)]).score), str(metric.get_signature()))
+    return SignedScore(float(metric.corpus_score(list(predicted), [list(golds)]).score), str(metric.get_signature()))
 
 
 def rouge(golds: Sequence[str], predicted: Sequence[str], *, stem: bool = True) -> dict[str, float]:

@@ -7,31 +7,31 @@ rooms of their own.
 
 from typing import Final
 
-from training.specs.blocks import Blocks
+from training.specs.attention_window import AlternatingWindow, AttentionWindow, FullAttention, SlidingWindow
+from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
-from training.specs.machine import ActivationCheckpointing, Machine, Offload, Phase
-from training.specs.part import Init, NetName, Read, TrunkPart, Visibility
-from training.specs.positions import (
-    Buckets,
-    Learned,
-    LearnedPlain,
-    Positions,
-    Relative,
-    RelativeStreams,
-    Sinusoidal,
-    SinusoidalStacks,
+from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
+from training.specs.generator_discriminator import GeneratorDiscriminator
+from training.specs.loss_spikes import LossSpikes
+from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
+from training.specs.position_embedding import (
+    LearnedPositions,
+    PositionEmbedding,
+    RelativeBias,
+    RelativePositions,
+    Seq2SeqLearnedPositions,
+    Seq2SeqSinusoidalPositions,
+    SinusoidalPositions,
+    TwoStreamRelativePositions,
 )
-from training.specs.stability import Stability
 from training.specs.stack import Activation, Stack
-from training.specs.tables import Adaptive, Plain, Tables
-from training.specs.twin import Twin
+from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding, TokenEmbedding
 from training.specs.two_stream import TwoStream
-from training.specs.weights import Layers, Weights, linear_weights, mask_head_weights, norm_weights
-from training.specs.window import Around, Band, Everything, Window
-from training.specs.work import Work
+from training.specs.weights import LayerWeights, Weights, linear_weights, mask_head_weights, norm_weights
+from training.specs.work import BatchWork
 
 __all__ = [
     "BUCKET",
@@ -43,54 +43,54 @@ __all__ = [
     "WINDOWS",
     "Activation",
     "ActivationCheckpointing",
-    "Adaptive",
-    "Around",
-    "Band",
-    "Blocks",
-    "Buckets",
+    "AdaptiveEmbedding",
+    "AlternatingWindow",
+    "Architecture",
+    "ArchitecturePart",
+    "AttentionWindow",
+    "BatchWork",
+    "BlockSpec",
     "Decoder",
     "Encoder",
     "EncoderDecoder",
-    "Everything",
+    "EngineSettings",
+    "FullAttention",
+    "GeneratorDiscriminator",
     "Init",
-    "Layers",
-    "Learned",
-    "LearnedPlain",
-    "Machine",
+    "LayerWeights",
+    "LearnedPositions",
+    "LossFacts",
+    "LossSpikes",
     "NetName",
     "Offload",
     "Phase",
-    "Plain",
-    "Positions",
-    "Read",
-    "Relative",
-    "RelativeStreams",
-    "Sinusoidal",
-    "SinusoidalStacks",
-    "Stability",
+    "PlainEmbedding",
+    "PositionEmbedding",
+    "RelativeBias",
+    "RelativePositions",
+    "Seq2SeqLearnedPositions",
+    "Seq2SeqSinusoidalPositions",
+    "SinusoidalPositions",
+    "SlidingWindow",
     "Stack",
-    "Tables",
-    "Trunk",
-    "TrunkPart",
-    "Twin",
+    "TokenEmbedding",
     "TwoStream",
+    "TwoStreamRelativePositions",
     "Visibility",
     "Weights",
-    "Window",
-    "Work",
     "linear_weights",
     "mask_head_weights",
     "norm_weights",
 ]
 
-Trunk = Encoder | Decoder | EncoderDecoder | TwoStream | Twin
-POSITIONS: Final[tuple[type[Positions], ...]] = (
-    *(Learned, LearnedPlain),
-    *(Sinusoidal, SinusoidalStacks, Relative, RelativeStreams, Buckets),
+Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscriminator
+POSITIONS: Final[tuple[type[PositionEmbedding], ...]] = (
+    *(LearnedPositions, Seq2SeqLearnedPositions),
+    *(SinusoidalPositions, Seq2SeqSinusoidalPositions, RelativePositions, TwoStreamRelativePositions, RelativeBias),
 )
-WINDOWS: Final[tuple[type[Window], ...]] = (Everything, Around, Band)
-TABLES: Final[tuple[type[Tables], ...]] = (Plain, Adaptive)
+WINDOWS: Final[tuple[type[AttentionWindow], ...]] = (FullAttention, SlidingWindow, AlternatingWindow)
+TABLES: Final[tuple[type[TokenEmbedding], ...]] = (PlainEmbedding, AdaptiveEmbedding)
 
 
-def _has_every_fact(trunk: Trunk) -> TrunkPart:
+def _has_every_fact(trunk: Architecture) -> ArchitecturePart:
     return trunk  # a member without a fact is a type error here

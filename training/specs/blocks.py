@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockSpec:
     """Blocks of one make, attention and feed-forward each, and what a batch is to one of them.
 
     Sizes are in elements; `tokens` and `pairs` are of all rows of the batch together.

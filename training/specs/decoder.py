@@ -3,14 +3,14 @@
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, Shrinks, require, shrunk, spec
-from training.specs.blocks import Blocks
+from training.specs.attention_window import AlternatingWindow, FullAttention
+from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
-from training.specs.positions import Learned, Relative
+from training.specs.position_embedding import LearnedPositions, RelativePositions
 from training.specs.stack import Activation, Norm, Sharing, Stack
-from training.specs.tables import Adaptive, Plain
-from training.specs.weights import Layers, Weights, linear_weights, norm_weights
-from training.specs.window import Band, Everything
-from training.specs.work import Work
+from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding
+from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
+from training.specs.work import BatchWork
 
 
 @spec
@@ -25,9 +25,11 @@ class Decoder(Stack):
     norm_position: Norm = "pre"
     norm_eps: float = 1e-5
     activation: Activation = "gelu_tanh"
-    position_embedding: Annotated[Learned | Relative, BY_KIND] = Learned(max_position_embeddings=1024)
-    token_embedding: Annotated[Plain | Adaptive, BY_KIND] = Plain()
-    attention_window: Annotated[Everything | Band, BY_KIND] = Everything()
+    position_embedding: Annotated[LearnedPositions | RelativePositions, BY_KIND] = LearnedPositions(
+        max_position_embeddings=1024
+    )
+    token_embedding: Annotated[PlainEmbedding | AdaptiveEmbedding, BY_KIND] = PlainEmbedding()
+    attention_window: Annotated[FullAttention | AlternatingWindow, BY_KIND] = FullAttention()
     init_method: Init = "normal"  # law of the first weights
     scale_residual_init: bool = True  # pre-norm, residual projections begin with 1 / sqrt(2 L) of init_std (GPT-2)
 
@@ -123,7 +125,9 @@ class Decoder(Stack):
             self.position_embedding.relative
         ):  # a linear for distances, none with a bias, and two biases that all layers share
             split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False)
-            attentions = Layers(self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size))
+            attentions = LayerWeights(
+                self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size)
+            )
             others += 2 * self.width_of_heads
         tables = vocab_size * self.hidden_size
         if self.token_embedding.div_val > 1:
@@ -133,7 +137,7 @@ class Decoder(Stack):
             others += sum(linear_weights(width, self.hidden_size, bias=False) for width in widths)
         return Weights(tables, (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers)), others)
 
-    def products(self, work: Work) -> float:
+    def products(self, work: BatchWork) -> float:
         """The linear over the distances, which all rows share, is left out."""
         pairs = (
             self.attention_window.pairs(work, self.num_hidden_layers, causal=True)
@@ -143,7 +147,7 @@ class Decoder(Stack):
         blocks = self.num_hidden_layers * self.linears * work.tokens
         return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
 
-    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+    def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """Scores are whole squares, masked; relative ones are two matrices, their sum and its softmax."""
         pairs = work.squares + self.mem_len * work.tokens
         return (

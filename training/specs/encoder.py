@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, Shrinks, require, shrunk, spec
-from training.specs.blocks import Blocks
+from training.specs.attention_window import FullAttention, SlidingWindow
+from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
-from training.specs.positions import Learned, Sinusoidal
+from training.specs.position_embedding import LearnedPositions, SinusoidalPositions
 from training.specs.stack import Sharing, Stack
-from training.specs.tables import Plain
+from training.specs.token_embedding import PlainEmbedding
 from training.specs.weights import Weights, attention_weights, linear_weights, norm_weights
-from training.specs.window import Around, Everything
-from training.specs.work import Work
+from training.specs.work import BatchWork
 
 SUBLAYERS: Final = ("attention", "feed_forward")
 
@@ -25,7 +25,9 @@ class Encoder(Stack):
 
     kind: Literal["encoder"] = "encoder"
     embedding_size: int = 0  # width of the tables where it is not that of the blocks (ALBERT 3.1); 0 means width
-    position_embedding: Annotated[Learned | Sinusoidal, BY_KIND] = Learned(max_position_embeddings=512)
+    position_embedding: Annotated[LearnedPositions | SinusoidalPositions, BY_KIND] = LearnedPositions(
+        max_position_embeddings=512
+    )
     init_method: Init = "normal"  # truncated: at two deviations (google-research/bert, as all who went on from there)
     type_vocab_size: int = 2  # rows of the token-type table
     num_languages: int = 0  # rows of the language table (XLM, arXiv:1901.07291)
@@ -34,12 +36,12 @@ class Encoder(Stack):
     attention_mask: Visibility = (
         "bidirectional"  # to which tokens one attends: all, those before it, or as each row says (UniLM)
     )
-    attention_window: Annotated[Everything | Around, BY_KIND] = Everything()
+    attention_window: Annotated[FullAttention | SlidingWindow, BY_KIND] = FullAttention()
 
     label: ClassVar[str] = "encoder"
     family: ClassVar[int] = 0
     oracle: ClassVar[str] = ""
-    token_embedding: ClassVar[Plain] = Plain()
+    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     scale_residual_init: ClassVar[bool] = True
     cutoffs: ClassVar[tuple[int, ...]] = ()
     shrinks: ClassVar[Shrinks] = shrunk(
@@ -129,7 +131,7 @@ class Encoder(Stack):
     def weights(self, vocab_size: int) -> Weights:
         return self.embeddings(vocab_size) + self.tower
 
-    def products(self, work: Work) -> float:
+    def products(self, work: BatchWork) -> float:
         widened = self.table_width * self.hidden_size if self.table_width != self.hidden_size else 0
         of_all = (
             self.keys_values if self.attention_window.global_first else 0
@@ -138,7 +140,7 @@ class Encoder(Stack):
         blocks = self.num_hidden_layers * (self.linears + of_all) * work.tokens
         return widened * work.tokens + blocks + self.position_embedding.per_pair * self.width_of_heads * pairs
 
-    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+    def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         pairs, copies = self.attention_window.computed(work)
         copied = 2 * (
             copies + self.attention_window.global_first

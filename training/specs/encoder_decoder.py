@@ -3,14 +3,14 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, Shrinks, shrunk, spec
-from training.specs.blocks import Blocks
+from training.specs.attention_window import FullAttention
+from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
-from training.specs.positions import Buckets, LearnedPlain, SinusoidalStacks
+from training.specs.position_embedding import RelativeBias, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 from training.specs.stack import Stack
-from training.specs.tables import Plain
-from training.specs.weights import Layers, Weights, attention_weights, feed_forward_weights, norm_weights
-from training.specs.window import Everything
-from training.specs.work import Work
+from training.specs.token_embedding import PlainEmbedding
+from training.specs.weights import LayerWeights, Weights, attention_weights, feed_forward_weights, norm_weights
+from training.specs.work import BatchWork
 
 
 @spec
@@ -29,8 +29,8 @@ class EncoderDecoder(Stack):
     scale_decoder_outputs: bool = False  # states by 1 / sqrt(width) before the tied table
     scale_embedding: bool = False  # embeddings times sqrt(width)
     embedding_norm: bool = True  # whether the summed embeddings are normalised
-    position_embedding: Annotated[LearnedPlain | SinusoidalStacks | Buckets, BY_KIND] = LearnedPlain(
-        max_position_embeddings=1024
+    position_embedding: Annotated[Seq2SeqLearnedPositions | Seq2SeqSinusoidalPositions | RelativeBias, BY_KIND] = (
+        Seq2SeqLearnedPositions(max_position_embeddings=1024)
     )
     num_languages: int = 0  # rows of the language table
     init_method: Init = "normal"  # where attention is not scaled, T5's own, whatever this is
@@ -41,9 +41,9 @@ class EncoderDecoder(Stack):
     oracle: ClassVar[str] = "closed form; one token is MLM, all are CLM"
     writes: ClassVar[Writing] = "encoder_decoder"
     attention_mask: ClassVar[Visibility] = "causal"  # of the decoder, whose tokens are predicted
-    attention_window: ClassVar[Everything] = Everything()
+    attention_window: ClassVar[FullAttention] = FullAttention()
     type_vocab_size: ClassVar[int] = 0
-    token_embedding: ClassVar[Plain] = Plain()
+    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
     shrinks: ClassVar[Shrinks] = shrunk(
         Stack.shrinks, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
@@ -89,21 +89,21 @@ class EncoderDecoder(Stack):
             rows * self.hidden_size + self.position_embedding.num_buckets * self.num_attention_heads + norms * of_norm
         )
         split, whole = attention_weights(self.hidden_size, self.width_of_heads, bias=self.bias)
-        attentions = Layers(
+        attentions = LayerWeights(
             3 * self.num_hidden_layers, 3 * self.num_hidden_layers, split, whole + of_norm
         )  # a decoder's layer has two
         split, whole = feed_forward_weights(self.hidden_size, self.inner_width, bias=self.bias)
-        feed_forwards = Layers(2 * self.num_hidden_layers, 2 * self.num_hidden_layers, split, whole + of_norm)
+        feed_forwards = LayerWeights(2 * self.num_hidden_layers, 2 * self.num_hidden_layers, split, whole + of_norm)
         return Weights(vocab_size * self.hidden_size, (attentions, feed_forwards), others)
 
-    def products(self, work: Work) -> float:
+    def products(self, work: BatchWork) -> float:
         per_pair = self.position_embedding.per_pair * self.width_of_heads
         read = self.linears * work.source_tokens + per_pair * work.source_squares
         written = self.linears * work.tokens + per_pair * work.squares / 2
         crossed = self.keys_values * (work.tokens + work.source_tokens) + per_pair * work.crossed
         return self.num_hidden_layers * (read + written + crossed)
 
-    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+    def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """Distances in buckets are added to the scores, which therefore stand in memory."""
         more: dict[str, Any] = {"scores": 1 if self.position_embedding.num_buckets else 0}
         more["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, Protocol
 
 from preprocessing.spec import Shrinks
-from training.specs.blocks import Blocks
-from training.specs.positions import Positions
-from training.specs.tables import Tables
+from training.specs.attention_window import AttentionWindow
+from training.specs.blocks import BlockSpec
+from training.specs.position_embedding import PositionEmbedding
+from training.specs.token_embedding import TokenEmbedding
 from training.specs.weights import Weights
-from training.specs.window import Window
-from training.specs.work import Work
+from training.specs.work import BatchWork
 
 Visibility = Literal["bidirectional", "causal", "per_sequence"]
 """The attention mask. bidirectional: each token attends to each; causal: to those before it and itself; per_sequence:
@@ -31,7 +31,7 @@ tables are normal(0, 1 / sqrt(width)), and linears uniform: with torch's own bou
 """
 
 
-class Read(Protocol):
+class LossFacts(Protocol):
     """The facts of a loss that a trunk reads; training/losses/part.py has what they mean."""
 
     head_name: ClassVar[str]
@@ -45,7 +45,7 @@ class Read(Protocol):
     def rewards(self) -> bool: ...
 
 
-class TrunkPart(Protocol):
+class ArchitecturePart(Protocol):
     """A part of the union Trunk: sizes of a net, its positions and its attention. Sizes are in tokens or elements."""
 
     family: ClassVar[int]
@@ -86,13 +86,13 @@ class TrunkPart(Protocol):
         """How it writes text."""
 
     @property
-    def position_embedding(self) -> Positions: ...
+    def position_embedding(self) -> PositionEmbedding: ...
 
     @property
-    def attention_window(self) -> Window: ...
+    def attention_window(self) -> AttentionWindow: ...
 
     @property
-    def token_embedding(self) -> Tables: ...
+    def token_embedding(self) -> TokenEmbedding: ...
 
     @property
     def longest(self) -> int:
@@ -131,10 +131,10 @@ class TrunkPart(Protocol):
         """What its states are compared with where no class of transformers computes the same; "" where that depends on
         its keys."""
 
-    def net(self, name: NetName) -> "TrunkPart":
+    def net(self, name: NetName) -> "ArchitecturePart":
         """One of its nets as a trunk of its own; itself where it has one net."""
 
-    def fits(self, losses: Sequence[Read]) -> str:
+    def fits(self, losses: Sequence[LossFacts]) -> str:
         """One line that says why these losses cannot be combined on it, "" where they can."""
 
     def split_over(self, workers: int) -> str:
@@ -155,11 +155,11 @@ class TrunkPart(Protocol):
     def weights(self, vocab_size: int) -> Weights:
         """How many it has, heads aside, with so many rows of the token table."""
 
-    def products(self, work: Work) -> float:
+    def products(self, work: BatchWork) -> float:
         """Multiplications of a forward pass between the token table and the heads, as arXiv:2104.04473 counts: one for
         a weight and a token, and for a pair of tokens as many as its score and the mix of its values take."""
 
-    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+    def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """The stacks that a batch goes through, each with what goes through one of its blocks."""
 
     def describe(self) -> str:

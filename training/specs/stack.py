@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
-from training.specs.blocks import Blocks
-from training.specs.part import NetName, Read
-from training.specs.tables import Plain
-from training.specs.weights import Layers, attention_weights, feed_forward_weights, norm_weights
+from training.specs.blocks import BlockSpec
+from training.specs.part import LossFacts, NetName
+from training.specs.token_embedding import PlainEmbedding
+from training.specs.weights import LayerWeights, attention_weights, feed_forward_weights, norm_weights
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -87,19 +87,19 @@ class Stack:
         """Multiplications of the linears for a token's keys and values alone."""
         return 2 * self.hidden_size * self.width_of_heads
 
-    def self_attentions(self, number: int, copies: int) -> Layers:
+    def self_attentions(self, number: int, copies: int) -> LayerWeights:
         """The weights of so many attentions with one linear for queries, keys and values, and a norm each."""
         split, whole = attention_weights(self.hidden_size, self.width_of_heads)
-        return Layers(number, copies, split, whole + norm_weights(self.hidden_size))
+        return LayerWeights(number, copies, split, whole + norm_weights(self.hidden_size))
 
-    def feed_forwards(self, number: int, copies: int) -> Layers:
+    def feed_forwards(self, number: int, copies: int) -> LayerWeights:
         """The weights of so many feed-forward layers, with a norm each."""
         split, whole = feed_forward_weights(self.hidden_size, self.inner_width)
-        return Layers(number, copies, split, whole + norm_weights(self.hidden_size))
+        return LayerWeights(number, copies, split, whole + norm_weights(self.hidden_size))
 
-    def block(self, number: int, tokens: float, pairs: float, **more: Any) -> Blocks:
+    def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
         """So many blocks of these sizes, each with so many tokens and pairs of them."""
-        return Blocks(
+        return BlockSpec(
             number=number,
             tokens=tokens,
             pairs=pairs,
@@ -139,7 +139,7 @@ class Stack:
             f"workers that share rows"
         )
 
-    def fits(self, losses: Sequence[Read]) -> str:
+    def fits(self, losses: Sequence[LossFacts]) -> str:
         return ""
 
     def describe(self) -> str:
@@ -150,7 +150,7 @@ class Stack:
         return "no memory"
 
     def describe_tables(self) -> str:
-        return Plain().describe()
+        return PlainEmbedding().describe()
 
     def describe_sharing(self) -> str:
         return "no parameters shared between layers"

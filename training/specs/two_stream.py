@@ -3,14 +3,14 @@
 from typing import ClassVar, Literal
 
 from preprocessing.spec import require, spec
-from training.specs.blocks import Blocks
+from training.specs.attention_window import FullAttention
+from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
-from training.specs.positions import RelativeStreams
+from training.specs.position_embedding import TwoStreamRelativePositions
 from training.specs.stack import Stack
-from training.specs.tables import Plain
-from training.specs.weights import Layers, Weights, linear_weights, norm_weights
-from training.specs.window import Everything
-from training.specs.work import Work
+from training.specs.token_embedding import PlainEmbedding
+from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
+from training.specs.work import BatchWork
 
 
 @spec
@@ -19,7 +19,7 @@ class TwoStream(Stack):
     their own token; relative segments; a memory. The attention mask is that of the rows."""
 
     kind: Literal["two_stream"] = "two_stream"
-    position_embedding: RelativeStreams = RelativeStreams()
+    position_embedding: TwoStreamRelativePositions = TwoStreamRelativePositions()
     type_vocab_size: int = 2  # told apart as same or different only; the number is that of the values a row may have
 
     label: ClassVar[str] = "two-stream encoder"
@@ -28,9 +28,9 @@ class TwoStream(Stack):
     oracle: ClassVar[str] = ""
     attention_mask: ClassVar[Visibility] = "per_sequence"
     writes: ClassVar[Writing] = "causal"
-    attention_window: ClassVar[Everything] = Everything()
+    attention_window: ClassVar[FullAttention] = FullAttention()
     num_languages: ClassVar[int] = 0
-    token_embedding: ClassVar[Plain] = Plain()
+    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
     init_method: ClassVar[Init] = "normal"
 
@@ -66,11 +66,11 @@ class TwoStream(Stack):
     def weights(self, vocab_size: int) -> Weights:
         """Of a layer's attention five linears without biases, three biases and two vectors of segments."""
         split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False) + 5 * self.width_of_heads
-        attentions = Layers(self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size))
+        attentions = LayerWeights(self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size))
         layers = (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers))
         return Weights(tables=vocab_size * self.hidden_size, layers=layers, others=self.hidden_size)
 
-    def products(self, work: Work) -> float:
+    def products(self, work: BatchWork) -> float:
         """A query of the second stream is made at the targets only."""
         pairs = (work.tokens + work.targets) * (work.length + self.mem_len)
         remembered = self.keys_values * self.mem_len * work.rows
@@ -78,7 +78,7 @@ class TwoStream(Stack):
         blocks = self.linears * work.tokens + remembered + queries
         return self.num_hidden_layers * (blocks + self.position_embedding.per_pair * self.width_of_heads * pairs)
 
-    def blocks(self, work: Work) -> tuple[Blocks, ...]:
+    def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """Both streams go through each block; scores are of content, distance and segment, their sum and softmax."""
         both = work.tokens + work.targets
         return (self.block(self.num_hidden_layers, both, both * (work.length + self.mem_len), scores=5),)

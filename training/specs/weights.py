@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerWeights:
     """Parts of one make in a stack, as its attentions: weights of each, its norm included."""
 
     number: int  # that a forward pass goes through
@@ -31,7 +31,7 @@ class Weights:
     """Of a trunk or a head."""
 
     tables: int = 0  # of tokens, split by rows (arXiv:1909.08053, 3)
-    layers: tuple[Layers, ...] = ()
+    layers: tuple[LayerWeights, ...] = ()
     others: int = 0  # whole: positions, segments, norms and linears outside of the layers
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Work:
+class BatchWork:
     """How many tokens, pairs and targets a batch has, over all workers; padding counts nothing."""
 
     tokens: int

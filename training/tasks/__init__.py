@@ -16,20 +16,20 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from preprocessing.spec import kind_of
-from training.tasks.choose import Choose
-from training.tasks.classify import Classify
-from training.tasks.cloze import Blank, Blanks, Cloze
+from training.tasks.classification import Classification
+from training.tasks.cloze import Cloze, ClozeItem, ClozeItems
 from training.tasks.context_length import ContextLength
-from training.tasks.documents import FEWEST_ROWS
-from training.tasks.follows import Follows
-from training.tasks.generate import Generate
+from training.tasks.extractive_qa import ExtractiveQA
+from training.tasks.generation import Generation
+from training.tasks.generation_settings import GenerationSettings, GenerationTask, TaskPrompt, askable, asked, ids_of
 from training.tasks.grid import Grid
-from training.tasks.labelled import (
-    Encoded,
+from training.tasks.held_out import FEWEST_ROWS
+from training.tasks.labeled_task import (
+    EncodedItems,
     FittedTask,
-    Item,
-    LabelledTask,
+    LabeledTask,
     ScoredTask,
+    TaskItem,
     TaskKind,
     Way,
     answered,
@@ -38,20 +38,20 @@ from training.tasks.labelled import (
     one_answer,
     unlabelled,
 )
-from training.tasks.likelihood import COUNTS, Likelihood
-from training.tasks.part import LABELS, LENGTH, MORE, Examples, HeldOutTask, Task, TaskPart
-from training.tasks.perplexity import LanguageModelling
-from training.tasks.rank import Rank
-from training.tasks.regress import Regress
-from training.tasks.source import Source
-from training.tasks.span import Span
-from training.tasks.split import Split
-from training.tasks.tag import Tag
-from training.tasks.task_file import EACH, AtHand, Kinds, Scored, TaskFile, Tuned, Written, at_hand
-from training.tasks.task_score import STARTS, CellScore, Chosen, Start, TaskScore, better, chosen, spread_of
+from training.tasks.loglikelihood_choice import COUNTS, LoglikelihoodChoice
+from training.tasks.multiple_choice import MultipleChoice
+from training.tasks.next_sentence import NextSentence
+from training.tasks.part import LABELS, LENGTH, MORE, HeldOutTask, LabeledExamples, Task, TaskPart
+from training.tasks.perplexity import PerplexityTask
+from training.tasks.ranking import Ranking
+from training.tasks.regression import Regression
+from training.tasks.source_classification import SourceClassification
+from training.tasks.split import SplitRecords
+from training.tasks.task_file import EACH, Kinds, Scored, SplitAvailability, TaskFile, Tuned, Written, at_hand
+from training.tasks.task_score import STARTS, SelectedTrials, Start, TaskScore, TrialScore, better, chosen, spread_of
 from training.tasks.text_tasks import T5, TEXT, text_form
 from training.tasks.text_to_text import TextToText, as_text
-from training.tasks.writing import Question, Writing, WrittenTask, askable, asked, ids_of
+from training.tasks.token_classification import TokenClassification
 
 __all__ = [
     "COUNTS",
@@ -64,49 +64,49 @@ __all__ = [
     "T5",
     "TASKS",
     "TEXT",
-    "AtHand",
-    "Blank",
-    "Blanks",
-    "CellScore",
-    "Choose",
-    "Chosen",
-    "Classify",
+    "Classification",
     "Cloze",
+    "ClozeItem",
+    "ClozeItems",
     "ContextLength",
-    "Encoded",
-    "Examples",
+    "EncodedItems",
+    "ExtractiveQA",
     "FittedTask",
-    "Follows",
-    "Generate",
+    "Generation",
+    "GenerationSettings",
+    "GenerationTask",
     "Grid",
     "HeldOutTask",
-    "Item",
     "Kinds",
-    "LabelledTask",
-    "LanguageModelling",
-    "Likelihood",
-    "Question",
-    "Rank",
-    "Regress",
+    "LabeledExamples",
+    "LabeledTask",
+    "LoglikelihoodChoice",
+    "MultipleChoice",
+    "NextSentence",
+    "PerplexityTask",
+    "Ranking",
+    "Regression",
     "Scored",
     "ScoredTask",
-    "Source",
-    "Span",
-    "Split",
+    "SelectedTrials",
+    "SourceClassification",
+    "SplitAvailability",
+    "SplitRecords",
     "Start",
-    "Tag",
     "Task",
     "TaskFile",
+    "TaskItem",
     "TaskKind",
     "TaskPart",
+    "TaskPrompt",
     "TaskScore",
     "Tasks",
     "TextToText",
+    "TokenClassification",
+    "TrialScore",
     "Tuned",
     "Way",
-    "Writing",
     "Written",
-    "WrittenTask",
     "answered",
     "as_text",
     "askable",
@@ -123,7 +123,7 @@ __all__ = [
     "unlabelled",
 ]
 
-Tasks = Source | Follows | Cloze
+Tasks = SourceClassification | NextSentence | Cloze
 TASKS: Final[Mapping[str, TaskPart]] = {kind_of(member): member() for member in get_args(Tasks)}
 
 

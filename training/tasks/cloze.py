@@ -9,10 +9,10 @@ import numpy as np
 
 from preprocessing.errors import DataError
 from preprocessing.schema import Ints
-from preprocessing.shards import Store
+from preprocessing.shards import TokenStore
 from preprocessing.spec import Shrinks, spec
-from preprocessing.vocab import Vocab
-from training.tasks.documents import FEWEST_ROWS, held_out, not_read
+from preprocessing.tokenization import Vocab
+from training.tasks.held_out import FEWEST_ROWS, held_out, not_read
 from training.tasks.part import LENGTH, MORE, Way
 
 MOST_BLANKS: Final = 1_000
@@ -20,7 +20,7 @@ FEWEST_TOKENS: Final = 8  # of a sentence, so that there is something to go by
 
 
 @dataclass(frozen=True)
-class Blank:
+class ClozeItem:
     """A sentence without special tokens, and the place of the word that is to be found, which is one token."""
 
     ids_S: Ints
@@ -32,10 +32,10 @@ class Blank:
 
 
 @dataclass(frozen=True)
-class Blanks:
+class ClozeItems:
     """Sentences with a blank each."""
 
-    blanks: list[Blank]
+    blanks: list[ClozeItem]
     notes: tuple[str, ...] = ()  # what of the documents is not read
 
     def require(self, labels: int) -> None:
@@ -63,9 +63,9 @@ class Cloze:
     def describe(self) -> str:
         return "which word stands in the blank"
 
-    def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> Blanks:
+    def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> ClozeItems:
         """One blank in each sentence that is long enough and fits, the same ones each time."""
-        found, sentences, long = list[Blank](), 0, 0
+        found, sentences, long = list[ClozeItem](), 0, 0
         for document in held_out(store):
             end_M = np.append(document.sentence_at_M, len(document.ids))
             for start, stop in pairwise(end_M.tolist()):
@@ -73,7 +73,7 @@ class Cloze:
                 sentences, long = sentences + 1, long + (len(ids_S) > length - 2)
                 if FEWEST_TOKENS <= len(ids_S) <= length - 2 and len(at_W := _whole_words(ids_S, vocab)):
                     pick = int.from_bytes(document.key[:8]) + start
-                    found.append(Blank(ids_S, int(at_W[pick % len(at_W)])))
+                    found.append(ClozeItem(ids_S, int(at_W[pick % len(at_W)])))
         if len(found) < FEWEST_ROWS:
             raise DataError(
                 f"task cloze: the held-out documents of {store.folder} have {len(found)} sentences with a word of one "
@@ -83,7 +83,7 @@ class Cloze:
         some = found[::step][:MOST_BLANKS]
         notes = not_read(long, sentences, f"sentences are longer than {length - 2} tokens and left out")
         others = f"sentences with a word of one token are left out: {MOST_BLANKS:,} are asked about"
-        return Blanks(some, notes + not_read(len(found) - len(some), len(found), others))
+        return ClozeItems(some, notes + not_read(len(found) - len(some), len(found), others))
 
 
 def _whole_words(ids_S: Ints, vocab: Vocab) -> Ints:

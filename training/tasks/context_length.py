@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from preprocessing.spec import require, spec
 from training.files import Records
-from training.likelihood import Perplexity, Reader, Windowing, total
-from training.tasks.labelled import Item, Way
-from training.tasks.perplexity import LanguageModelling, blank
+from training.likelihood import LikelihoodModel, Perplexity, Windowing, total
+from training.tasks.labeled_task import TaskItem, Way
+from training.tasks.perplexity import PerplexityTask, blank
 
 Lengths = Sequence[Perplexity]
 """Of one text, for each length of context."""
@@ -43,27 +43,27 @@ class ContextLength:
         return self
 
     @property
-    def _read(self) -> LanguageModelling:
-        return LanguageModelling(text=self.text, detokenize=self.detokenize)
+    def _read(self) -> PerplexityTask:
+        return PerplexityTask(text=self.text, detokenize=self.detokenize)
 
-    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         """Items with the text as the file has it; there is no answer beside it."""
         return self._read.items(records, columns)
 
-    def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Lengths]:
+    def answers(self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel) -> list[Lengths]:
         by_length = [
             reader.perplexities(self._read.texts_of(items), Windowing(2 * length, length)) for length in self.lengths
         ]
         return list(zip(*by_length, strict=True))
 
-    def predictions(self, items: Sequence[Item], answers: Sequence[Lengths]) -> list[dict[str, Any]]:
+    def predictions(self, items: Sequence[TaskItem], answers: Sequence[Lengths]) -> list[dict[str, Any]]:
         """For each text its -log p in nats by length."""
         return [
             {str(length): one.nats for length, one in zip(self.lengths, each, strict=True)} | {"tokens": each[0].tokens}
             for each in answers
         ]
 
-    def scores(self, items: Sequence[Item], answers: Sequence[Lengths]) -> dict[str, float]:
+    def scores(self, items: Sequence[TaskItem], answers: Sequence[Lengths]) -> dict[str, float]:
         """The effective length, and the perplexity by token at each length."""
         by_length = [total(column).by_token for column in zip(*answers, strict=True)]
         used = [
@@ -74,7 +74,7 @@ class ContextLength:
         named = {f"perplexity_{n}": value for n, value in zip(self.lengths, by_length, strict=True)}
         return {"effective_length": float(max(used, default=self.lengths[0]))} | named
 
-    def notes(self, items: Sequence[Item], answers: Sequence[Lengths], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[TaskItem], answers: Sequence[Lengths], reader: LikelihoodModel) -> list[str]:
         longest = (
             ", the longest that was tried" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
         )
@@ -88,6 +88,6 @@ class ContextLength:
             *blank(items),
         ]
 
-    def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
+    def example(self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel) -> str:
         """The beginning of the first text."""
         return self._read.example(items, train, reader)

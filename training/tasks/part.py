@@ -8,9 +8,9 @@ import numpy as np
 from preprocessing.errors import DataError
 from preprocessing.rng import key
 from preprocessing.schema import Ints, Row
-from preprocessing.shards import Store
+from preprocessing.shards import TokenStore
 from preprocessing.spec import Shrinks
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 
 MORE: Final = (
     "hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)"  # to end a message with
@@ -20,7 +20,7 @@ LENGTH: Final = 64  # most tokens of a row, special tokens included; a net with 
 
 
 @dataclass(frozen=True)
-class Examples:
+class LabeledExamples:
     """Rows and the class of each."""
 
     rows: list[Row]
@@ -29,8 +29,8 @@ class Examples:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, index_N: Ints) -> "Examples":
-        return Examples([self.rows[i] for i in index_N], self.label_N[index_N])
+    def take(self, index_N: Ints) -> "LabeledExamples":
+        return LabeledExamples([self.rows[i] for i in index_N], self.label_N[index_N])
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Task:
 
     name: str
     classes: tuple[str, ...]
-    pool: Examples
-    test: Examples
+    pool: LabeledExamples
+    test: LabeledExamples
     notes: tuple[str, ...] = ()  # what of the documents is not read
 
     @property
@@ -52,7 +52,7 @@ class Task:
         """DataError where it has fewer labelled rows than these."""
         self.labelled(labels, seed=0)
 
-    def labelled(self, num: int, seed: int) -> Examples:
+    def labelled(self, num: int, seed: int) -> LabeledExamples:
         """`num` rows of the pool, the same for the same seed, every class equally often (give or take one)."""
         if num > len(self.pool):
             raise DataError(
@@ -94,7 +94,7 @@ class TaskPart(Protocol):
     def describe(self) -> str:
         """The question, in one line."""
 
-    def make(self, store: Store, vocab: Vocab, length: int = LENGTH) -> HeldOutTask:
+    def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> HeldOutTask:
         """The task on these documents, in rows of at most `length` tokens; DataError where they are too few."""
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, Literal, Self
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from training.files import Records
-from training.likelihood import Perplexity, Reader, Request, Text, Windowing, detokenised, total
-from training.tasks.labelled import Item, Way, texts_of
+from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Request, Windowing, detokenised, total
+from training.tasks.labeled_task import TaskItem, Way, texts_of
 from training.tasks.split import each_row
 
 METRICS: Final[Mapping[str, Callable[[Perplexity], float]]] = {
@@ -24,7 +24,7 @@ _CHARACTERS: Final = 200  # of a text that an example shows
 
 
 @spec
-class LanguageModelling:
+class PerplexityTask:
     """Perplexity of running text: WikiText, PTB, enwik8, text8, lm1b (GPT-2 3.1, Transformer-XL 4.1).
 
     A record is a text of its own. It is read in windows of `window` tokens, each of which predicts `stride` new ones,
@@ -58,19 +58,21 @@ class LanguageModelling:
         """The task in windows of `rows` tokens, where it has no window and strides are not longer."""
         return self if self.window or rows < self.stride else replace(self, window=rows)
 
-    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         """Items with the text as the file has it; there is no answer beside it."""
         column = columns.get("text", self.text)
-        return each_row(records, lambda record, place: Item(place, texts_of(record, place, [column]), True))
+        return each_row(records, lambda record, place: TaskItem(place, texts_of(record, place, [column]), True))
 
-    def answers(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> list[Perplexity]:
+    def answers(
+        self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel
+    ) -> list[Perplexity]:
         return reader.perplexities(self.texts_of(items), Windowing(self.window, self.stride, self.carry_memory))
 
-    def predictions(self, items: Sequence[Item], answers: Sequence[Perplexity]) -> list[dict[str, Any]]:
+    def predictions(self, items: Sequence[TaskItem], answers: Sequence[Perplexity]) -> list[dict[str, Any]]:
         """For each text its -log p in nats and what that is divided by."""
         return [{"nats": one.nats, "tokens": one.tokens, "words": one.words, "bytes": one.bytes} for one in answers]
 
-    def scores(self, items: Sequence[Item], answers: Sequence[Perplexity]) -> dict[str, float]:
+    def scores(self, items: Sequence[TaskItem], answers: Sequence[Perplexity]) -> dict[str, float]:
         """Each of the metrics over all texts together, the denominators, and how they were read."""
         whole = total(answers)
         found = {name: METRICS[name](whole) for name in self.metrics}
@@ -78,7 +80,7 @@ class LanguageModelling:
         read = {"window": whole.window, "stride": whole.stride, "memory": whole.memory}
         return found | {name: float(count) for name, count in (counts | read).items()}
 
-    def notes(self, items: Sequence[Item], answers: Sequence[Perplexity], reader: Reader) -> list[str]:
+    def notes(self, items: Sequence[TaskItem], answers: Sequence[Perplexity], reader: LikelihoodModel) -> list[str]:
         whole = total(answers)
         words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
         undone = "" if self.detokenize == "nothing" else "; words and bytes as the file has them, before detokenising"
@@ -96,12 +98,12 @@ class LanguageModelling:
         said = f"the texts have {whole.bytes / max(1, whole.words):,.0f} bytes a word, as where no blanks stand between"
         return [f"{said} words: word_perplexity says nothing; give metrics: [bits_per_byte, token_perplexity]"]
 
-    def example(self, items: Sequence[Item], train: Sequence[Item], reader: Reader) -> str:
+    def example(self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel) -> str:
         """The beginning of the first text that is not blank."""
         begin = next((text for item in items if (text := self.text_of(item).text[:_CHARACTERS]).strip()), "")
         return reader.shown(Request("", begin)) if begin else ""
 
-    def texts_of(self, items: Sequence[Item]) -> list[Text]:
+    def texts_of(self, items: Sequence[TaskItem]) -> list[PerplexityText]:
         """What the net reads of the items; BadInput where there is nothing in any of them."""
         if not items:
             raise BadInput("there is no text to predict")
@@ -110,16 +112,16 @@ class LanguageModelling:
             raise BadInput(f"{items[0].place}: this text and all others are blank: there is nothing to predict")
         return found
 
-    def text_of(self, item: Item) -> Text:
+    def text_of(self, item: TaskItem) -> PerplexityText:
         """What the net reads of an item, and what words and bytes are counted in."""
         (given,) = item.texts
-        return Text(detokenised(given) if self.detokenize == "wikitext" else given, given, self.line_ends)
+        return PerplexityText(detokenised(given) if self.detokenize == "wikitext" else given, given, self.line_ends)
 
 
-def blank(items: Sequence[Item]) -> list[str]:
+def blank(items: Sequence[TaskItem]) -> list[str]:
     """What there is to say of blank texts, as a corpus may have: how many, and where the first one is.
 
-    >>> blank([Item("a.txt:1", ("so",)), Item("a.txt:2", (" ",))])
+    >>> blank([TaskItem("a.txt:1", ("so",)), TaskItem("a.txt:2", (" ",))])
     ['1 of 2 texts are blank, the first one a.txt:2: they have no word to predict']
     """
     places = [item.place for item in items if not item.texts[0].strip()]
@@ -127,7 +129,7 @@ def blank(items: Sequence[Item]) -> list[str]:
     return [f"{count}, the first one {places[0]}: they have no word to predict"] if places else []
 
 
-def _lost(whole: Perplexity, reader: Reader) -> list[str]:
+def _lost(whole: Perplexity, reader: LikelihoodModel) -> list[str]:
     """What of the text is not predicted, as the vocabulary does not keep it."""
     found = list[str]()
     if whole.ends_left_out:

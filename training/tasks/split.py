@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Fault, Formats, Record, Records, is_there, read
+from training.files import Formats, Record, RecordFault, Records, is_there, read
 
 Values = Mapping[str, tuple[str, ...]]  # some values of each column
 Made = TypeVar("Made")
@@ -17,7 +17,7 @@ _AND: Final = " + "  # between columns whose texts are read as one, with a blank
 
 
 @spec
-class Split:
+class SplitRecords:
     """The records of one split, below the data folder.
 
     Of `paths`, the first that is there is read; * and ? stand for names, ../ for the folder around the data folder.
@@ -37,7 +37,7 @@ class Split:
     )
     # columns of files beside, record by record: a part of the file's name, and what stands there in that of the other
     aligned_files: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    fallbacks: tuple["Split", ...] = ()  # where none of the paths is there: the first of these that is
+    fallbacks: tuple["SplitRecords", ...] = ()  # where none of the paths is there: the first of these that is
 
     def __post_init__(self) -> None:
         require(len(self.paths) > 0, "paths", [], "one path or more")
@@ -63,12 +63,12 @@ class Split:
         kept = replace(found, rows=[], places=[], malformed=[*found.malformed])
         for row, place, there in zip(found.rows, found.places, beside, strict=True):
             has = there in values
-            kept.add({**row, column: values.pop(there)} if has else Fault(f"nothing stands at {there}"), place)
+            kept.add({**row, column: values.pop(there)} if has else RecordFault(f"nothing stands at {there}"), place)
         for there in values:
-            kept.add(Fault("nothing stands on this line of the file that it is aligned with"), there)
+            kept.add(RecordFault("nothing stands on this line of the file that it is aligned with"), there)
         return kept
 
-    def chosen(self, data: Path) -> "Split":
+    def chosen(self, data: Path) -> "SplitRecords":
         """Itself or the one of `fallbacks` whose files are there; BadInput where none is."""
         for one in (self, *self.fallbacks):
             if one._path(data):
@@ -226,7 +226,7 @@ def _without(records: Records, why: Mapping[int, str]) -> Records:
     """The records but for those with these numbers, which are malformed."""
     found = replace(records, rows=[], places=[], malformed=[*records.malformed])
     for number, (row, place) in enumerate(zip(records.rows, records.places, strict=True)):
-        found.add(Fault(why[number]) if number in why else row, place)
+        found.add(RecordFault(why[number]) if number in why else row, place)
     return found
 
 

@@ -8,27 +8,27 @@ from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Csv, Json, Jsonl, Records, Table, Tsv, first, is_there
-from training.tasks.choose import Choose
-from training.tasks.classify import Classify
+from training.files import CsvFormat, JsonFormat, JsonlFormat, Records, TableFormat, TsvFormat, first, is_there
+from training.tasks.classification import Classification
 from training.tasks.context_length import ContextLength
-from training.tasks.generate import Generate
+from training.tasks.extractive_qa import ExtractiveQA
+from training.tasks.generation import Generation
+from training.tasks.generation_settings import GenerationTask
 from training.tasks.grid import Grid
-from training.tasks.labelled import Item, LabelledTask, ScoredTask, TaskKind
-from training.tasks.likelihood import Likelihood
-from training.tasks.perplexity import LanguageModelling
-from training.tasks.rank import Rank
-from training.tasks.regress import Regress
-from training.tasks.span import Span
-from training.tasks.split import NoColumn, Split, of_whole_rows
-from training.tasks.tag import Tag
+from training.tasks.labeled_task import LabeledTask, ScoredTask, TaskItem, TaskKind
+from training.tasks.loglikelihood_choice import LoglikelihoodChoice
+from training.tasks.multiple_choice import MultipleChoice
+from training.tasks.perplexity import PerplexityTask
+from training.tasks.ranking import Ranking
+from training.tasks.regression import Regression
+from training.tasks.split import NoColumn, SplitRecords, of_whole_rows
 from training.tasks.templates import fields_of
 from training.tasks.text_to_text import TextToText
-from training.tasks.writing import WrittenTask
+from training.tasks.token_classification import TokenClassification
 
-Tuned = Classify | Regress | Tag | Choose | Rank | Span
-Scored = Likelihood | LanguageModelling | ContextLength
-Written = Generate | TextToText
+Tuned = Classification | Regression | TokenClassification | MultipleChoice | Ranking | ExtractiveQA
+Scored = LoglikelihoodChoice | PerplexityTask | ContextLength
+Written = Generation | TextToText
 Kinds = Tuned | Scored | Written
 EACH: Final = "{variant}"
 
@@ -49,7 +49,7 @@ class TaskFile:
     group: str = ""  # tasks that are asked for by one name: glue
     max_seq_length: int = 128  # most tokens of a row
     variants: tuple[str, ...] = ()  # what {variant} stands for in names of splits, paths and `include`
-    files: Mapping[str, Split]
+    files: Mapping[str, SplitRecords]
     task: Annotated[Kinds, BY_KIND]
     grids: Mapping[str, Grid] = field(default_factory=dict)  # by the name of a paper
     reported_keys: tuple[str, ...] = ()  # names that its scores have under `expected` of recipes
@@ -94,7 +94,7 @@ class TaskFile:
         """What cells of a grid are compared by."""
         return self.task.metrics[0]
 
-    def items(self, split: str, data: Path) -> tuple[list[Item], Records]:
+    def items(self, split: str, data: Path) -> tuple[list[TaskItem], Records]:
         """The questions of a split below the data folder, and its records.
 
         BadInput, in one line that names the task, where there is no such split, no such file, or a row is wrong.
@@ -120,7 +120,7 @@ class TaskFile:
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
 
-    def _items(self, split: str, chosen: Split, data: Path) -> tuple[list[Item], Records]:
+    def _items(self, split: str, chosen: SplitRecords, data: Path) -> tuple[list[TaskItem], Records]:
         """The questions of the records. Where no object of JSON in a split to score has the answer, it is kept back."""
         records, key = chosen.records(data), self.task.answer_key
         try:
@@ -129,7 +129,7 @@ class TaskFile:
             column = chosen.columns.get(key, getattr(getattr(self.task, "task", self.task), key, "")) if key else ""
             if (
                 split == "train"
-                or not isinstance(chosen.format, Json | Jsonl)
+                or not isinstance(chosen.format, JsonFormat | JsonlFormat)
                 or not (error.column == column or error.column in fields_of(column))
             ):
                 raise
@@ -138,7 +138,7 @@ class TaskFile:
             return found, records
 
 
-def files_of(split: Split, data: Path) -> list[Path]:
+def files_of(split: SplitRecords, data: Path) -> list[Path]:
     """The files that a split could be read from, or patterns of some; the first one is."""
     found = dict[Path, Path]()
     for path in split.paths:
@@ -147,11 +147,15 @@ def files_of(split: Split, data: Path) -> list[Path]:
     return list(found.values())
 
 
-def _label_of_header(task: Kinds, split: Split, data: Path) -> str | None:
+def _label_of_header(task: Kinds, split: SplitRecords, data: Path) -> str | None:
     """The label that stands in what is read as the header of a table, where its column is given by number: "the label
     'pos' in column 1". Such a line is a row, which would be lost."""
     of, format = getattr(task, "task", task), split.format
-    if not isinstance(of, Classify | Regress) or not isinstance(format, Tsv | Csv | Table) or not format.header:
+    if (
+        not isinstance(of, Classification | Regression)
+        or not isinstance(format, TsvFormat | CsvFormat | TableFormat)
+        or not format.header
+    ):
         return None
     column = split.columns.get("label", of.label)
     if not column.lstrip("-").isdigit():
@@ -163,7 +167,7 @@ def _label_of_header(task: Kinds, split: Split, data: Path) -> str | None:
         return None  # which the reader of all rows says
     known = cell in split.value_map.get(column, {})
     is_label = known or (
-        cell in of.labels if isinstance(of, Classify) else _is_between(cell, of.min_value, of.max_value)
+        cell in of.labels if isinstance(of, Classification) else _is_between(cell, of.min_value, of.max_value)
     )
     return f"the label {cell!r} in column {column}" if is_label else None
 
@@ -175,7 +179,7 @@ def _is_between(cell: str | None, least: float, most: float) -> bool:
         return False
 
 
-def _why_none(split: Split, found: Records, data: Path, *, is_one_of_many: bool) -> str:
+def _why_none(split: SplitRecords, found: Records, data: Path, *, is_one_of_many: bool) -> str:
     """Why a split has no records though its file is there; "" where that may be: a tenth of a few rows."""
     (file, *_), count = files_of(split, data), found.others + found.left_out
     if found.others and not is_one_of_many:
@@ -194,7 +198,7 @@ def _check_name(key: str, given: str) -> None:
 
 
 @dataclass(frozen=True)
-class AtHand:
+class SplitAvailability:
     """What there is of a split: its items and what was wrong with its rows."""
 
     rows: int = 0
@@ -206,28 +210,28 @@ class AtHand:
     file: str = ""  # that is read, or a pattern of some
 
 
-def at_hand(task: TaskFile, data: Path) -> dict[str, AtHand]:
+def at_hand(task: TaskFile, data: Path) -> dict[str, SplitAvailability]:
     """Each split of a task below a data folder."""
     return {name: _at_hand(task, name, data) for name in task.files}
 
 
-def _at_hand(task: TaskFile, split: str, data: Path) -> AtHand:
+def _at_hand(task: TaskFile, split: str, data: Path) -> SplitAvailability:
     if not task.files[split].is_there(data):
-        return AtHand(is_there=False)
+        return SplitAvailability(is_there=False)
     file = str(files_of(task.files[split].chosen(data), data)[0])
     try:
         items, records = task.items(split, data)
     except BadInput as error:
-        return AtHand(wrong=str(error), file=file)
+        return SplitAvailability(wrong=str(error), file=file)
     labelled = sum(item.gold is not None for item in items)
-    return AtHand(len(items), labelled, tuple(records.malformed), records.left_out, file=file)
+    return SplitAvailability(len(items), labelled, tuple(records.malformed), records.left_out, file=file)
 
 
 def _is_a_kind(task: Kinds) -> TaskKind:
     return task  # a member without a fact is a type error here
 
 
-def _is_tuned(task: Tuned) -> LabelledTask:
+def _is_tuned(task: Tuned) -> LabeledTask:
     return task
 
 
@@ -235,5 +239,5 @@ def _is_scored(task: Scored) -> ScoredTask:
     return task
 
 
-def _is_written(task: Written) -> WrittenTask:
+def _is_written(task: Written) -> GenerationTask:
     return task

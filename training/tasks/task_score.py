@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, stdev
 from typing import Any, Final, Literal
 
-from training.metrics import Paired
+from training.metrics import PairedDifference
 
 Start = Literal["pretrained", "random"]
 STARTS: Final[tuple[Start, ...]] = ("pretrained", "random")
@@ -14,7 +14,7 @@ _LOWER: Final = ("perplexity", "bits", "loss")  # in the names of metrics of whi
 
 
 @dataclass(frozen=True)
-class CellScore:
+class TrialScore:
     """What became of one cell: the hyper-parameters that it shares with other seeds, and its scores."""
 
     start: str  # pretrained or random
@@ -23,12 +23,12 @@ class CellScore:
     scores: Mapping[str, Mapping[str, float]]  # by split and metric
 
     @classmethod
-    def of(cls, start: str, how: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> "CellScore":
+    def of(cls, start: str, how: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> "TrialScore":
         return cls(start, {key: value for key, value in how.items() if key != "seed"}, how.get("seed", 0), scores)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedTrials:
     """The cells of the hyper-parameters that were chosen, one a seed."""
 
     how: Mapping[str, Any]
@@ -43,7 +43,7 @@ class TaskScore:
     metric: str  # what cells are compared by
     split: str  # what `values` are of
     chosen_on: str  # the split whose scores decided; "": there was nothing to choose
-    starts: Mapping[str, Chosen]
+    starts: Mapping[str, SelectedTrials]
     step: int | None = None  # of the pretraining; None: the finished run
     labels: int = 0  # labelled rows of each fine-tuning, where a number was asked for; 0: all that there are
     chance: float | None = None  # what a guess gets, or the majority
@@ -52,7 +52,7 @@ class TaskScore:
     notes: tuple[str, ...] = ()  # what the scores mean, and what of the items could not be used
     failed: tuple[str, ...] = ()  # cells without a score, and why
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # by start, of 95 %; where known
-    gain: Paired | None = None  # of pretraining over random weights: its test; None: not tested
+    gain: PairedDifference | None = None  # of pretraining over random weights: its test; None: not tested
     constant: Mapping[str, str] = field(
         default_factory=dict
     )  # by start, what is said of seeds with one constant answer
@@ -98,29 +98,29 @@ def spread_of(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def chosen(cells: Sequence[CellScore], metric: str, chosen_on: str) -> dict[str, Chosen]:
+def chosen(cells: Sequence[TrialScore], metric: str, chosen_on: str) -> dict[str, SelectedTrials]:
     """By start, the hyper-parameters with the best median over the seeds, of equal ones those that came first.
 
     Only those of which most seeds have a score are compared: the one seed that did not diverge says too little.
     """
     found = {}
     for start in dict.fromkeys(cell.start for cell in cells):
-        groups: dict[str, list[CellScore]] = {}
+        groups: dict[str, list[TrialScore]] = {}
         for cell in cells:
             if cell.start == start:
                 groups.setdefault(repr(sorted(cell.how.items())), []).append(cell)
         most = max(map(len, groups.values()))
         whole = [group for group in groups.values() if len(group) == most]
         best = max(whole, key=lambda group: better(metric) * _median(group, metric, chosen_on))
-        found[start] = Chosen(best[0].how, _by_seed(sorted(best, key=lambda cell: cell.seed)))
+        found[start] = SelectedTrials(best[0].how, _by_seed(sorted(best, key=lambda cell: cell.seed)))
     return found
 
 
-def _median(group: Sequence[CellScore], metric: str, split: str) -> float:
+def _median(group: Sequence[TrialScore], metric: str, split: str) -> float:
     return median(cell.scores[split][metric] for cell in group) if split else 0.0
 
 
-def _by_seed(cells: Sequence[CellScore]) -> dict[str, dict[str, tuple[float, ...]]]:
+def _by_seed(cells: Sequence[TrialScore]) -> dict[str, dict[str, tuple[float, ...]]]:
     return {
         split: {metric: tuple(cell.scores[split][metric] for cell in cells) for metric in metrics}
         for split, metrics in cells[0].scores.items()

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Final
 
 from preprocessing.errors import BadInput
-from training.tasks.choose import Choose
-from training.tasks.classify import Classify
+from training.tasks.classification import Classification
+from training.tasks.extractive_qa import ExtractiveQA
 from training.tasks.grid import Grid
-from training.tasks.regress import Regress
-from training.tasks.span import Span
+from training.tasks.multiple_choice import MultipleChoice
+from training.tasks.regression import Regression
 from training.tasks.task_file import TaskFile
 from training.tasks.text_to_text import as_text
 
@@ -39,7 +39,7 @@ def text_form(task: TaskFile) -> TaskFile:
     others. BadInput, in one line, where a kind has none: tags of words, and rows that compete, are no text of their
     own in the paper; other kinds are written or scored as they are.
     """
-    if not isinstance(task.task, Classify | Regress | Choose | Span):
+    if not isinstance(task.task, Classification | Regression | MultipleChoice | ExtractiveQA):
         written = f"is text to text without it: give {task.name}" if task.task.way == "written" else NO_FORM
         raise BadInput(f"task {task.name}{TEXT}: a task of kind {task.task.kind} {written}")
     name = task.name.removesuffix("_tuned")

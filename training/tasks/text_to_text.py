@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
 from training.files import Records
-from training.tasks.choose import Choose
-from training.tasks.classify import Classify
-from training.tasks.in_words import InWords, same
-from training.tasks.labelled import Item, Way
-from training.tasks.regress import Regress
-from training.tasks.span import Span
-from training.tasks.writing import Question, Writing
+from training.tasks.classification import Classification
+from training.tasks.extractive_qa import ExtractiveQA
+from training.tasks.generation_settings import GenerationSettings, TaskPrompt
+from training.tasks.labeled_task import TaskItem, Way
+from training.tasks.multiple_choice import MultipleChoice
+from training.tasks.regression import Regression
+from training.tasks.verbalizer import Verbalizer, same
 
 
 @spec
@@ -26,11 +26,11 @@ class TextToText:
     """
 
     kind: Literal["text_to_text"] = "text_to_text"
-    task: Annotated[Classify | Regress | Choose | Span, BY_KIND]
+    task: Annotated[Classification | Regression | MultipleChoice | ExtractiveQA, BY_KIND]
     name: str = ""  # before the question
     fields: tuple[str, ...] = ()  # names of the texts; (): those that are usual
     label_words: Mapping[str, str] = field(default_factory=dict)  # what is written for a label of the file
-    generation: Writing = Writing(max_new_tokens=16)
+    generation: GenerationSettings = GenerationSettings(max_new_tokens=16)
 
     way: ClassVar[Way] = "written"
     numerics: ClassVar[int] = 2
@@ -52,23 +52,23 @@ class TextToText:
     def metrics(self) -> tuple[str, ...]:
         return self.task.metrics
 
-    def items(self, records: Records, columns: Mapping[str, str]) -> list[Item]:
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         return self.task.items(records, columns)
 
-    def question(self, item: Item) -> Question:
+    def question(self, item: TaskItem) -> TaskPrompt:
         parts = self.task.parts(item)
         names = self.fields or [name for name, _ in parts]
         if len(names) != len(parts):
             raise BadInput(f"text_to_text: fields are {', '.join(names)}; as many as the {len(parts)} texts are needed")
         said = [f"{name}: {text.strip()}" for name, (_, text) in zip(names, parts, strict=True) if text]
-        return Question((), " ".join([self.name, *said] if self.name else said))
+        return TaskPrompt((), " ".join([self.name, *said] if self.name else said))
 
-    def target(self, item: Item) -> str:
+    def target(self, item: TaskItem) -> str:
         if item.gold is None:
             raise BadInput(f"{item.place}: has no answer to learn from")
         return self._word(self.task.written(item.gold))
 
-    def predictions(self, items: Sequence[Item], texts: Sequence[str]) -> list[Any]:
+    def predictions(self, items: Sequence[TaskItem], texts: Sequence[str]) -> list[Any]:
         """What each text stands for: a label, "" where it is none; a number; an `Answer` of a span."""
         return [self._said(self.generation.kept(text)) for text in texts]
 
@@ -78,13 +78,13 @@ class TextToText:
                 return self.task.read(label)
         return self.task.read("" if any(same(label, text) for label in self.label_words) else text)
 
-    def scores(self, items: Sequence[Item], predictions: Sequence[Any]) -> dict[str, float]:
+    def scores(self, items: Sequence[TaskItem], predictions: Sequence[Any]) -> dict[str, float]:
         return self.task.scores(items, predictions)
 
-    def majority(self, items: Sequence[Item]) -> list[Any]:
+    def majority(self, items: Sequence[TaskItem]) -> list[Any]:
         return self.task.majority(items)
 
-    def notes(self, items: Sequence[Item], predictions: Sequence[Any]) -> list[str]:
+    def notes(self, items: Sequence[TaskItem], predictions: Sequence[Any]) -> list[str]:
         """How many texts are none of the labels, and what the task says of its scores."""
         other = sum(isinstance(said, str) and not said for said in predictions)
         found = [f"{other} of {len(predictions)} texts are none of the labels"] if other else []
@@ -92,20 +92,25 @@ class TextToText:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self.task.labels if isinstance(self.task, Classify) else ()
+        return self.task.labels if isinstance(self.task, Classification) else ()
 
-    def class_counts(self, items: Sequence[Item]) -> Counter[str]:
-        return self.task.class_counts(items) if isinstance(self.task, Classify) else Counter()
+    def class_counts(self, items: Sequence[TaskItem]) -> Counter[str]:
+        return self.task.class_counts(items) if isinstance(self.task, Classification) else Counter()
 
     def _word(self, label: str) -> str:
         return self.label_words.get(label, label)
 
 
-def as_text(of: Classify | Regress | Choose | Span, name: str, writing: Writing | None = None) -> TextToText:
+def as_text(
+    of: Classification | Regression | MultipleChoice | ExtractiveQA,
+    name: str,
+    writing: GenerationSettings | None = None,
+) -> TextToText:
     """The text-to-text form of a task, with the names that are usual for its parts.
 
-    >>> as_text(Classify(text="a", label="b", labels=("0", "1")), "cola").question(Item("x:1", ("So it is .",))).text
+    >>> task = as_text(Classification(text="a", label="b", labels=("0", "1")), "cola")
+    >>> task.question(TaskItem("x:1", ("So it is .",))).text
     'cola sentence: So it is .'
     """
-    kind: InWords = of
-    return TextToText(task=of, name=name, generation=writing or Writing(max_new_tokens=kind.most_written))
+    kind: Verbalizer = of
+    return TextToText(task=of, name=name, generation=writing or GenerationSettings(max_new_tokens=kind.most_written))

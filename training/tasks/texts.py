@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Template, Templated, Vocab
+from preprocessing.tokenization import Template, TemplatedRow, Vocab
 from training.files import Record, Records
-from training.tasks.labelled import Encoded, Item, answered, cut_rows, texts_of
+from training.tasks.labeled_task import EncodedItems, TaskItem, answered, cut_rows, texts_of
 from training.tasks.split import each_row, label_of, value_of
 
 if TYPE_CHECKING:
     from training.finetuning import Tuning
 
 
-class OfTexts(Protocol):
+class TextTask(Protocol):
     """A task of one text or a pair; its keys are names of columns."""
 
     @property
@@ -41,15 +41,15 @@ class OfTexts(Protocol):
 
 
 def items_of(
-    task: OfTexts, records: Records, columns: Mapping[str, str], gold: Callable[[Any, str, str], Any]
-) -> list[Item]:
+    task: TextTask, records: Records, columns: Mapping[str, str], gold: Callable[[Any, str, str], Any]
+) -> list[TaskItem]:
     """The questions in the records; `gold` makes the answer of a value, given its column and place, None of none."""
     text, pair, label = (columns.get(name, getattr(task, name)) for name in ("text", "text_pair", "label"))
     wanted = [text, pair] if pair else [text]
 
-    def item(record: Record, place: str) -> Item:
+    def item(record: Record, place: str) -> TaskItem:
         answer = gold(value_of(record, label, place), label, place) if label else None
-        return Item(place, texts_of(record, place, wanted), answer)
+        return TaskItem(place, texts_of(record, place, wanted), answer)
 
     found = each_row(records, item)
     if blank := [one.place for one in found if not all(text.strip() for text in one.texts)]:
@@ -69,14 +69,14 @@ def number_of_label(labels: Sequence[str], given: Any, column: str, place: str) 
 
 
 def encoded_of(
-    task: OfTexts,
-    items: Sequence[Item],
+    task: TextTask,
+    items: Sequence[TaskItem],
     vocab: Vocab,
     length: int,
     target: Callable[[Any], dict[str, np.ndarray]],
     *,
     training: bool,
-) -> Encoded:
+) -> EncodedItems:
     """A row of each item, with the column that `target` makes of its answer; or a row of each order, of which the first
     has the answer."""
     template, (number_of, unlabelled) = Template(vocab, length), answered(items, training=training)
@@ -85,22 +85,22 @@ def encoded_of(
         items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]
         number_of += number_of
 
-    def rows(item: Item) -> list[tuple[Templated, Any]]:
+    def rows(item: TaskItem) -> list[tuple[TemplatedRow, Any]]:
         orders = ((item.texts, item.gold), (item.texts[::-1], None))[: num_rows(task)]
         return [(template.row(*texts), gold) for texts, gold in orders]
 
     found = [rows(item) for item in items]
     notes = [*unlabelled, *cut_rows((row for rows in found for row, _ in rows), length)]
     examples = [[row.columns() | target(gold) for row, gold in rows] for rows in found]
-    return Encoded(examples, number_of, notes=notes)
+    return EncodedItems(examples, number_of, notes=notes)
 
 
-def num_rows(task: OfTexts) -> int:
+def num_rows(task: TextTask) -> int:
     """Rows of an example."""
     return 2 if task.sum_orders else 1
 
 
-def orders_of(task: OfTexts, tuning: "Tuning") -> tuple[bool, bool]:
+def orders_of(task: TextTask, tuning: "Tuning") -> tuple[bool, bool]:
     """Whether the orders of a pair are two examples, and whether their states are added, as the task says or a tuning
     wants it. BadInput where that wants two orders of one text."""
     for name in ("both_orders", "sum_orders"):

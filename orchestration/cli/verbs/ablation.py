@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import WORK, JobOptions, TextOptions
 from orchestration.cli.shared import flags_of, refuse_impossible, typed_command, ui_command
-from orchestration.terminal import Answer, announce, print_answer, waiting
+from orchestration.terminal import CommandResult, announce, print_answer, waiting
 
 
 def ablation(
@@ -32,7 +32,9 @@ def ablation(
     if not name:
         known = tables.TABLES.values()
         values: dict[str, Any] = {one.name: {"title": one.title, "paper": one.paper} for one in known}
-        return print_answer(Answer((views.tables(known),), values, ("sesame ablation albert-sp",)), output.as_json)
+        return print_answer(
+            CommandResult((views.tables(known),), values, ("sesame ablation albert-sp",)), output.as_json
+        )
     from orchestration.terminal import shown
 
     compared = tables.named(name)
@@ -46,9 +48,9 @@ def ablation(
     next_ = ui_command(output_dir)
     if output.dry_run:
         lines = [cell.said() for cell in plan.cells]
-        return print_answer(Answer((views.lines(lines),), {"cells": lines}, (typed_command(),)), output.as_json)
+        return print_answer(CommandResult((views.lines(lines),), {"cells": lines}, (typed_command(),)), output.as_json)
     with shown(output.progress) as report:
         values = ablation_job.make(plan, report)
     if not output.as_json:
         print((plan.stage.folder / ablation_job.PAGE).read_text(encoding="utf-8"))
-    return print_answer(Answer((), values | {"folder": str(plan.stage.folder)}, (next_,)), output.as_json)
+    return print_answer(CommandResult((), values | {"folder": str(plan.stage.folder)}, (next_,)), output.as_json)

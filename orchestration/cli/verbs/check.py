@@ -6,7 +6,7 @@ from orchestration import environment
 from orchestration.cli import options
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import open_flags
-from orchestration.terminal import Answer, announce, print_answer
+from orchestration.terminal import CommandResult, announce, print_answer
 
 
 def check(
@@ -30,4 +30,4 @@ def check(
     announce((), [*without_effect(job.cluster), *remarks(job.recipe, job.cluster)])
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}
     shown = views.checked(job.recipe, workers, job.cluster.name)
-    return print_answer(Answer((shown, *notes), values, (flags.command("run"),)), as_json)
+    return print_answer(CommandResult((shown, *notes), values, (flags.command("run"),)), as_json)

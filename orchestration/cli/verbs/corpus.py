@@ -15,7 +15,7 @@ from orchestration.cli.shared import (
     ui_command,
     warn_of_few_rows,
 )
-from orchestration.terminal import Answer, announce, planned, print_answer
+from orchestration.terminal import CommandResult, announce, planned, print_answer
 
 
 def corpus(
@@ -62,4 +62,4 @@ def corpus(
     made = [f"data card: {folder / name}" for name in (corpus_stage.data_card.NAMES if data_card else ())]
     made += [f"rows of {length} tokens: {path}" for length, path in folders.items()]
     next_ = (flags.command("train"), flags.command("inspect"), ui_command(text.output_dir))
-    return print_answer(Answer((views.card(manifest), views.lines(made)), values, next_), output.as_json)
+    return print_answer(CommandResult((views.card(manifest), views.lines(made)), values, next_), output.as_json)

@@ -5,7 +5,7 @@ import os
 
 from orchestration.cli import options
 from orchestration.cli.groups import WORK
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def doctor(
@@ -35,4 +35,4 @@ def doctor(
     values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
     next_ = ("sesame run bert_base --scale tiny",)
-    return print_answer(Answer((views.findings(found),), values, next_, exit_code), as_json)
+    return print_answer(CommandResult((views.findings(found),), values, next_, exit_code), as_json)

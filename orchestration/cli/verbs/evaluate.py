@@ -3,7 +3,7 @@
 from orchestration.cli import options
 from orchestration.cli.groups import FinetuningOptions, JobOptions, RunOptions
 from orchestration.cli.shared import flags_of, typed_command, ui_command
-from orchestration.terminal import Answer, announce, planned, print_answer, waiting
+from orchestration.terminal import CommandResult, announce, planned, print_answer, waiting
 from preprocessing.errors import SesameError
 
 
@@ -24,14 +24,14 @@ def evaluate(
 ) -> int:
     """Evaluate a finished run on downstream tasks, each with the grid of its paper; finished trials are kept."""
     with waiting("importing"):
-        from orchestration.jobs import cluster_of, request, score_plan, stages, subject
+        from orchestration.jobs import cluster_of, eval_request, eval_target, score_plan, stages
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
     flags = flags_of(run, overrides, where, cluster=cluster)
-    hardware, net = cluster_of(flags), subject.subject_of(flags)
-    wanted = request.Wanted(
-        tasks=request.asked_for(tasks or ("" if csv else subject.evals_of(flags)), csv or ()),
+    hardware, net = cluster_of(flags), eval_target.subject_of(flags)
+    wanted = eval_request.EvalRequest(
+        tasks=eval_request.asked_for(tasks or ("" if csv else eval_target.evals_of(flags)), csv or ()),
         task_data_dir=task_data_dir,
         for_leaderboard=leaderboard_dir is not None,
         with_baseline=baseline == "random_init",
@@ -39,7 +39,7 @@ def evaluate(
         **finetuning.values(),
     )
     with waiting("reading the files of the tasks"):
-        nets = subject.at_steps(net, checkpoints_every) if checkpoints_every else [net]
+        nets = eval_target.at_steps(net, checkpoints_every) if checkpoints_every else [net]
         plan = score_plan.planned if tasks or csv else score_plan.fitting
         plans = [one for each in nets for one in plan(each, wanted)]
         score_plan.check_flags(plans, wanted)
@@ -60,4 +60,4 @@ def evaluate(
     next_ = (ui_command(where.output_dir), *((flags.command("export"),) if net.corpus else ()))  # of ours
     code = left_out[0].exit_code if left_out else 0  # of tasks that were begun and have no score
     shown_ = views.scores(score_rows(scores)), views.examples(scores)
-    return print_answer(Answer(shown_, values, next_, code), output.as_json)
+    return print_answer(CommandResult(shown_, values, next_, code), output.as_json)

@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of, python_command, python_literal
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def export(
@@ -43,4 +43,4 @@ def export(
     auto = auto_class(becomes.split(",")[0])
     loads = python_command(f"from transformers import {auto}; {auto}.from_pretrained({python_literal(str(folder))})")
     values = {"folder": str(folder), "files": files, "is": becomes, "auto_class": auto, "pushed": address}
-    return print_answer(Answer((views.lines(lines),), values, (loads,)), as_json)
+    return print_answer(CommandResult((views.lines(lines),), values, (loads,)), as_json)

@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def generate(
@@ -46,8 +46,8 @@ def generate(
 ) -> int:
     """Continue each PROMPT with a trained model; an encoder-decoder reads it as source."""
     with waiting("importing PyTorch"):
-        from orchestration.jobs import sample as sample_stage
-        from orchestration.jobs.subject import folder_of
+        from orchestration.jobs import generation as sample_stage
+        from orchestration.jobs.eval_target import folder_of
         from orchestration.terminal import views
 
     flags = flags_of(run, overrides, where)
@@ -69,4 +69,4 @@ def generate(
     lines += [sample_stage.novelty_said(one["novelty"]) for one in found if novelty]
     lines += sample_stage.begins_said(found)
     next_ = (flags.command("inspect"),) if sample_stage.of_ours(folder) else ()
-    return print_answer(Answer((views.lines(lines),), {"folder": str(folder), "samples": found}, next_), as_json)
+    return print_answer(CommandResult((views.lines(lines),), {"folder": str(folder), "samples": found}, next_), as_json)

@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def inspect(
@@ -29,4 +29,4 @@ def inspect(
         found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
     values = {"samples": [sample.plain() for sample in found]}
     next_ = (flags.command("inspect", "--step", str(step + 1)),)
-    return print_answer(Answer((inspection.shown(found),), values, next_), as_json)
+    return print_answer(CommandResult((inspection.shown(found),), values, next_), as_json)

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from orchestration.cli import options
-from orchestration.terminal import Answer, print_answer
+from orchestration.terminal import CommandResult, print_answer
 
 
 def keys(part: options.Part = "", as_json: options.Json = False) -> int:
@@ -16,5 +16,5 @@ def keys(part: options.Part = "", as_json: options.Json = False) -> int:
     values: dict[str, Any] = {"parts": [dataclasses.asdict(each) for each in found]}
     if part:
         next_ = ("sesame check bert_base optimizer.learning_rate=2e-4",)
-        return print_answer(Answer((views.keys(found),), values, next_), as_json)
-    return print_answer(Answer((views.key_index(found),), values, ("sesame keys optimizer",)), as_json)
+        return print_answer(CommandResult((views.keys(found),), values, next_), as_json)
+    return print_answer(CommandResult((views.key_index(found),), values, ("sesame keys optimizer",)), as_json)

@@ -7,7 +7,7 @@ import typer
 
 from orchestration.cli import options
 from orchestration.cli.shared import job_command, job_server
-from orchestration.terminal import Answer, print_answer
+from orchestration.terminal import CommandResult, print_answer
 from preprocessing.errors import BadInput, ResourceError
 
 
@@ -27,7 +27,7 @@ def logs(
         text = server.logs(job)
         if as_json:
             next_ = (job_command("status", job, address),)
-            return print_answer(Answer((), {"job": job, "logs": text}, next_), as_json)
+            return print_answer(CommandResult((), {"job": job, "logs": text}, next_), as_json)
         print(text, end="", flush=True)
         return 0
     server.follow(job, lambda text: print(text, end="", flush=True))

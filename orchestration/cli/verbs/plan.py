@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import open_flags
-from orchestration.terminal import Answer, print_answer, refuse
+from orchestration.terminal import CommandResult, print_answer, refuse
 
 
 def plan(
@@ -35,11 +35,11 @@ def plan(
         measured = list(planning.retold())
         values = {"runs": [run.values() for run in runs], "measured": [run.values() for run in measured]}
         tables = plans.measured(measured), plans.published(runs)
-        return print_answer(Answer(tables, values, ("sesame plan gpt3_175b --cluster 1024xh100",)), as_json)
+        return print_answer(CommandResult(tables, values, ("sesame plan gpt3_175b --cluster 1024xh100",)), as_json)
     if not recipe:
         return refuse("plan: name a recipe (`sesame recipes`), or give --published", 2)
     flags, job = open_flags(recipe, overrides, TextOptions(scale), cluster=cluster)
     money = options.amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
     within = options.amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
     found = planning.plan(job.recipe, job.cluster, budget=money, deadline_s=within)
-    return print_answer(Answer((plans.shown(found),), found.values(), (flags.command("check"),)), as_json)
+    return print_answer(CommandResult((plans.shown(found),), found.values(), (flags.command("check"),)), as_json)

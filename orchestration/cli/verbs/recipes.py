@@ -7,7 +7,7 @@ import typer
 
 from orchestration.cli import options
 from orchestration.cli.shared import command
-from orchestration.terminal import Answer, print_answer
+from orchestration.terminal import CommandResult, print_answer
 
 
 def recipes(
@@ -31,12 +31,16 @@ def recipes(
             return 0
         more = {one.name: {"oracle": family.oracle(one)} if markdown else {} for one in found}
         values = {one.name: {**family.row(one), **more[one.name], "hash": one.hash} for one in found}
-        return print_answer(Answer((views.recipes(found),), values, (command("recipes", found[0].name),)), as_json)
+        return print_answer(
+            CommandResult((views.recipes(found),), values, (command("recipes", found[0].name),)), as_json
+        )
     one = load(recipe, overrides or (), scale)
     if not diff:
         values = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.parameters(one)}
-        return print_answer(Answer((views.recipe(one),), values, (command("check", recipe),)), as_json)
+        return print_answer(CommandResult((views.recipe(one),), values, (command("check", recipe),)), as_json)
     other = load(diff, scale=scale)
     lines = abstract(one, other)
     values = {"from": one.name, "to": other.name, "differences": lines}
-    return print_answer(Answer((views.difference(one, other, lines),), values, (command("check", diff),)), as_json)
+    return print_answer(
+        CommandResult((views.difference(one, other, lines),), values, (command("check", diff),)), as_json
+    )

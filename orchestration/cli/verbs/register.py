@@ -9,7 +9,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of, ui_command
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def register(
@@ -36,4 +36,4 @@ def register(
         shlex.join(["env", f"MLFLOW_TRACKING_URI={found.store}", "python", "-c", predict]),
         ui_command(where.output_dir),
     )
-    return print_answer(Answer((views.lines([line]),), dataclasses.asdict(found), next_), as_json)
+    return print_answer(CommandResult((views.lines([line]),), dataclasses.asdict(found), next_), as_json)

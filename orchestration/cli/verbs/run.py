@@ -13,7 +13,7 @@ from orchestration.cli.shared import (
     typed_command,
     ui_command,
 )
-from orchestration.terminal import Answer, announce, planned, print_answer
+from orchestration.terminal import CommandResult, announce, planned, print_answer
 from preprocessing.errors import SesameError
 
 
@@ -47,12 +47,12 @@ def run(
 
         manifest = corpus_stage.corpus(job, context.obj, report)
         report({"stage": "importing PyTorch"})
+        from orchestration.jobs import eval_request, ray_stages
         from orchestration.jobs import pretrain as pretrain_stage
-        from orchestration.jobs import ray_stages, request
         from orchestration.reports import score_rows, score_values
 
-        wanted = request.Wanted(
-            tasks=request.asked_for(job.recipe.eval_tasks),
+        wanted = eval_request.EvalRequest(
+            tasks=eval_request.asked_for(job.recipe.eval_tasks),
             task_data_dir=task_data_dir,
             num_seeds=num_seeds,
             max_train_samples=samples,
@@ -82,4 +82,4 @@ def run(
         flags.command("export"),
     )
     code = left_out[0].exit_code if left_out else 0
-    return print_answer(Answer(shown_, values, next_, code), output.as_json)
+    return print_answer(CommandResult(shown_, values, next_, code), output.as_json)

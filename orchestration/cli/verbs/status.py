@@ -4,7 +4,7 @@ import dataclasses
 
 from orchestration.cli import options
 from orchestration.cli.shared import command, job_command, job_server
-from orchestration.terminal import Answer, print_answer
+from orchestration.terminal import CommandResult, print_answer
 
 
 def status(job: options.AnyJob = "", address: options.Address = "", as_json: options.Json = False) -> int:
@@ -17,4 +17,4 @@ def status(job: options.AnyJob = "", address: options.Address = "", as_json: opt
     next_ = (
         job_command("logs", found[-1].id, address) if found else command("submit", "bert_base", "--address", server.url)
     )
-    return print_answer(Answer((views.submitted(found),), values, (next_,)), as_json)
+    return print_answer(CommandResult((views.submitted(found),), values, (next_,)), as_json)

@@ -3,7 +3,7 @@
 from orchestration import environment
 from orchestration.cli import options
 from orchestration.cli.shared import job_command, job_server
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def stop(job: options.JobId, address: options.Address = "", as_json: options.Json = False) -> int:
@@ -19,4 +19,4 @@ def stop(job: options.JobId, address: options.Address = "", as_json: options.Jso
     submission.remove_left_for(job, left)
     line = f"{job}: {ended.status}" + ("" if was_running else ", it had ended before")
     values = {"job": job, "status": ended.status, "stopped": was_running}
-    return print_answer(Answer((views.lines([line]),), values, (job_command("logs", job, address),)), as_json)
+    return print_answer(CommandResult((views.lines([line]),), values, (job_command("logs", job, address),)), as_json)

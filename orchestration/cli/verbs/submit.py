@@ -9,7 +9,7 @@ from orchestration import environment
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import job_command, open_flags, typed_command
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def submit(
@@ -49,11 +49,11 @@ def submit(
     logs = job_command("logs", name, address)
     if done:
         line = f"{name} finished before, nothing is sent; --force sends it again"
-        return print_answer(Answer((views.lines([line]),), values, (logs,)), as_json)
+        return print_answer(CommandResult((views.lines([line]),), values, (logs,)), as_json)
     if dry_run:
         line = f"would send {name}: {command}"
-        return print_answer(Answer((views.lines([line, *notes]),), values, (typed_command(),)), as_json)
+        return print_answer(CommandResult((views.lines([line, *notes]),), values, (typed_command(),)), as_json)
     with waiting(f"sending {name}"), submission.sent_environment(job, name) as variables:
         server.submit(name, command, variables)
     next_ = (f"{logs} --follow", *(job_command(verb, name, address) for verb in ("status", "stop")))
-    return print_answer(Answer((views.lines([f"{name}: sent to {url}", *notes]),), values, next_), as_json)
+    return print_answer(CommandResult((views.lines([f"{name}: sent to {url}", *notes]),), values, next_), as_json)

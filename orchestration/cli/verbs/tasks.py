@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestration.cli import options
 from orchestration.cli.shared import command
-from orchestration.terminal import Answer, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, waiting
 
 
 def tasks(task: options.AnyTask = "", task_data_dir: options.TaskDataDir = None, as_json: options.Json = False) -> int:
@@ -23,4 +23,6 @@ def tasks(task: options.AnyTask = "", task_data_dir: options.TaskDataDir = None,
     first = found[0].name if task else "sst2"
     one = first if is_shipped_task(first) else next(filter(None, task.split(",")))  # its file
     next_ = (command("tasks", one, *(["--task-data-dir", str(task_data_dir)] if task_data_dir else [])),)
-    return print_answer(Answer((shown,), tasks_as_values(found, there), next_ if len(found) > 1 else ()), as_json)
+    return print_answer(
+        CommandResult((shown,), tasks_as_values(found, there), next_ if len(found) > 1 else ()), as_json
+    )

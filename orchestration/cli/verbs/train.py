@@ -11,7 +11,7 @@ from orchestration.cli.shared import (
     ui_command,
     warn_of_few_rows,
 )
-from orchestration.terminal import Answer, announce, planned, print_answer
+from orchestration.terminal import CommandResult, announce, planned, print_answer
 
 
 def train(
@@ -40,4 +40,4 @@ def train(
         result = pretrain_stage.train(job, training.resume, report)
     values = {"folder": str(job.plan.run.folder)} | result
     next_ = (flags.command("eval"), flags.command("inspect"), ui_command(run.output_dir))
-    return print_answer(Answer((views.trained(job.plan.run.folder, result),), values, next_), output.as_json)
+    return print_answer(CommandResult((views.trained(job.plan.run.folder, result),), values, next_), output.as_json)

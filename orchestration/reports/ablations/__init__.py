@@ -4,16 +4,16 @@ Read table.py first (what a table is), then a file of tables, as albert.py; tabl
 language, page.py the page and what the figure shows.
 """
 
+from orchestration.reports.ablations.ablation import Ablation, AblationRow, Measure
 from orchestration.reports.ablations.page import by_column, lines, markdown, means, outcome, units, verdicts
-from orchestration.reports.ablations.table import Measure, Row, Table
+from orchestration.reports.ablations.synthetic_language import corpus
 from orchestration.reports.ablations.tables import TABLES
-from orchestration.reports.ablations.text import corpus
 
 __all__ = [
     "TABLES",
+    "Ablation",
+    "AblationRow",
     "Measure",
-    "Row",
-    "Table",
     "by_column",
     "corpus",
     "lines",

@@ -2,28 +2,28 @@
 
 from typing import Final
 
-from orchestration.reports.ablations.table import Alike, Below, Measure, Row, Table
+from orchestration.reports.ablations.ablation import Ablation, AblationRow, EqualClaim, LowerClaim, Measure
 
 _PAPER: Final = "ALBERT, Lan et al. 2019, arXiv:1909.11942"
 _WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 800}"  # each word is a piece
 
-ALBERT_SP: Final = Table(
+ALBERT_SP: Final = Ablation(
     name="albert-sp",
     title="No sentence objective, next sentence prediction, sentence order prediction",
     paper=f"{_PAPER}, table 5",
     stub="pair loss",
     rows={
-        "none": Row(
+        "none": AblationRow(
             recipe="albert_base",
             overrides=("data.packing.negatives=none", "losses=[{kind: masked_tokens}]"),
             paper={"MLM": 54.9, "NSP": 52.4, "SOP": 53.3},
         ),
-        "NSP": Row(
+        "NSP": AblationRow(
             recipe="albert_base",
             overrides=("data.packing.negatives=random",),
             paper={"MLM": 54.5, "NSP": 90.5, "SOP": 52.0},
         ),
-        "SOP": Row(recipe="albert_base", paper={"MLM": 54.0, "NSP": 78.9, "SOP": 86.5}),
+        "SOP": AblationRow(recipe="albert_base", paper={"MLM": 54.0, "NSP": 78.9, "SOP": 86.5}),
     },
     columns={
         "MLM": Measure(kind="masked", of="none", means="masked-token accuracy, in two segments that follow each other"),
@@ -31,11 +31,13 @@ ALBERT_SP: Final = Table(
         "SOP": Measure(kind="pairs", of="SOP", means="a linear probe: are the two segments in the wrong order?"),
     },
     claims=(
-        Below("NSP", ("none",), ("SOP",)),
-        Below("NSP", ("SOP",), ("NSP",)),
-        Below("SOP", ("none", "NSP"), ("SOP",)),
-        Alike("SOP", 0.02, ("none", "NSP")),  # 53.3 and 52.0 in the paper: random next sentences teach nothing of order
-        Alike("MLM", 0.01),  # 54.0 to 54.9
+        LowerClaim("NSP", ("none",), ("SOP",)),
+        LowerClaim("NSP", ("SOP",), ("NSP",)),
+        LowerClaim("SOP", ("none", "NSP"), ("SOP",)),
+        EqualClaim(
+            "SOP", 0.02, ("none", "NSP")
+        ),  # 53.3 and 52.0 in the paper: random next sentences teach nothing of order
+        EqualClaim("MLM", 0.01),  # 54.0 to 54.9
     ),
     varies=("data.packing.negatives", "losses"),
     vocab=_WORDS,
@@ -65,9 +67,9 @@ def _label(width: int, shared: str) -> str:
     return f"E {width}: {shared}"
 
 
-def _row(width: int, shared: str) -> Row:
+def _row(width: int, shared: str) -> AblationRow:
     tiny, small = _WIDTHS[width]
-    return Row(
+    return AblationRow(
         recipe="albert_base",
         overrides=(f"model.parameter_sharing={_SHARED.get(shared, 'none')}",),
         sizes={"tiny": (f"model.embedding_size={tiny}",), "small": (f"model.embedding_size={small}",)},
@@ -75,13 +77,13 @@ def _row(width: int, shared: str) -> Row:
     )
 
 
-def _sharing_hurts(column: str, width: int) -> tuple[Below, ...]:
+def _sharing_hurts(column: str, width: int) -> tuple[LowerClaim, ...]:
     """What the paper says of both widths: most of the drop comes from sharing the feed-forward layers."""
     costly = (_label(width, "shared-FFN"), _label(width, "all-shared"))
-    return (Below(column, costly, (_label(width, "shared-attention"), _label(width, "not-shared"))),)
+    return (LowerClaim(column, costly, (_label(width, "shared-attention"), _label(width, "not-shared"))),)
 
 
-ALBERT_SHARING: Final = Table(
+ALBERT_SHARING: Final = Ablation(
     name="albert-sharing",
     title="Width of the embeddings, and which parameters the layers share",
     paper=f"{_PAPER}, tables 3 and 4 (E = 128 is in both, from different runs: table 4's figures)",
@@ -96,13 +98,13 @@ ALBERT_SHARING: Final = Table(
         ),
     },
     claims=(
-        *(Below("MLM", (_label(width, "all-shared"),), (_label(width, "not-shared"),)) for width in _WIDTHS),
+        *(LowerClaim("MLM", (_label(width, "all-shared"),), (_label(width, "not-shared"),)) for width in _WIDTHS),
         *_sharing_hurts("MLM", 128),
         *_sharing_hurts("MLM", 768),
-        Below("MLM", (_label(64, "not-shared"),), (_label(128, "not-shared"),)),
-        Below("MLM", (_label(128, "not-shared"),), (_label(256, "not-shared"),)),
-        Below("MLM", (_label(256, "not-shared"),), (_label(768, "not-shared"),)),
-        Below("MLM", tuple(_label(width, "all-shared") for width in (64, 256, 768)), (_label(128, "all-shared"),)),
+        LowerClaim("MLM", (_label(64, "not-shared"),), (_label(128, "not-shared"),)),
+        LowerClaim("MLM", (_label(128, "not-shared"),), (_label(256, "not-shared"),)),
+        LowerClaim("MLM", (_label(256, "not-shared"),), (_label(768, "not-shared"),)),
+        LowerClaim("MLM", tuple(_label(width, "all-shared") for width in (64, 256, 768)), (_label(128, "all-shared"),)),
     ),
     varies=("model.embedding_size", "model.parameter_sharing"),
     vocab=_WORDS,

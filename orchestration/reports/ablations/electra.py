@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orchestration.reports.ablations.table import Below, Curve, Measure, Row, Table
+from orchestration.reports.ablations.ablation import Ablation, AblationRow, Curve, LowerClaim, Measure
 
 _COMPUTES: Final = (0.25, 0.5, 1.0)
 _METHODS: Final = {  # the losses beside the generator's, which reads the same in all; the paper's average over GLUE dev
@@ -25,9 +25,9 @@ def _label(method: str, compute: float) -> str:
     return f"{method}: compute {compute:g}"
 
 
-def _row(method: str, compute: float) -> Row:
+def _row(method: str, compute: float) -> AblationRow:
     loss, figure = _METHODS.get(method, ("", 82.2))
-    return Row(
+    return AblationRow(
         recipe="electra_base" if loss else "bert_base",
         overrides=(
             (f"losses=[{{kind: masked_tokens}}, {loss}]", "model.embedding_size=0") if loss else _MLM_LIKE_ELECTRA
@@ -42,7 +42,7 @@ def _at_most_compute(method: str) -> str:
     return _label(method, max(_COMPUTES))
 
 
-ELECTRA_COMPUTE: Final = Table(
+ELECTRA_COMPUTE: Final = Ablation(
     name="electra-compute",
     title="Score over training compute: masked tokens, replaced tokens, and what stands between them",
     paper="ELECTRA, Clark et al. 2020, arXiv:2003.10555, section 3.5, table 5, figures 2 and 4; its curve: table 1",
@@ -60,7 +60,7 @@ ELECTRA_COMPUTE: Final = Table(
         ),
     },
     claims=tuple(
-        Below("next_sentence", (_at_most_compute(lower),), (_at_most_compute(higher),))
+        LowerClaim("next_sentence", (_at_most_compute(lower),), (_at_most_compute(higher),))
         for lower, higher in (
             (_MLM, "ELECTRA 15 percent"),
             (_MLM, "replace MLM"),

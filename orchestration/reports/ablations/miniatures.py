@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orchestration.reports.ablations.table import Curve, Measure, Row, Table, ladder
+from orchestration.reports.ablations.ablation import Ablation, AblationRow, Curve, Measure, ladder
 
 _SIZES: Final = {  # layers, width and heads; columns of the README: GLUE test, each the best of 20 fine-tunings
     "tiny": (2, 128, 2, {"GLUE": 64.2, "SST-2": 83.2, "MNLI-m": 70.2, "QNLI": 81.5}),
@@ -13,7 +13,7 @@ _SIZES: Final = {  # layers, width and heads; columns of the README: GLUE test, 
 _PARAMETERS: Final = {"tiny": 4_385_920, "mini": 11_170_560, "small": 28_763_648, "medium": 41_373_184}  # with pooler
 
 
-def _row(name: str) -> Row:
+def _row(name: str) -> AblationRow:
     layers, width, heads, paper = _SIZES[name]
 
     def size(share: int) -> tuple[str, ...]:
@@ -23,10 +23,10 @@ def _row(name: str) -> Row:
             f"model.num_attention_heads={heads}",
         )
 
-    return Row(recipe=f"bert_{name}", sizes={"tiny": size(4), "small": size(2)}, line="BERT", paper=paper)
+    return AblationRow(recipe=f"bert_{name}", sizes={"tiny": size(4), "small": size(2)}, line="BERT", paper=paper)
 
 
-SIZE_LADDER: Final = Table(
+SIZE_LADDER: Final = Ablation(
     name="size-ladder",
     title="The size of the net",
     paper="BERT miniatures, Turc et al. 2019, arXiv:1908.08962; README of google-research/bert (March 2020)",

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from types import MappingProxyType
 from typing import Any
 
-from orchestration.reports.ablations.table import Alike, Below, Claim, Fact, Table, Unit
+from orchestration.reports.ablations.ablation import Ablation, Claim, EqualClaim, Fact, LowerClaim, Unit
 from training.metrics import LEVEL, over_seeds
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
@@ -19,7 +19,7 @@ Facts = Mapping[str, Mapping[Fact, float]]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimResult:
     """What became of a claim: whether the means over the seeds bear it out, and how many seeds do by themselves."""
 
     claim: str
@@ -43,38 +43,38 @@ Questions = Mapping[str, int]
 """By column, how many questions an accuracy is of; 0 or none where that is not known."""
 
 
-def verdicts(table: Table, scores: Scores, questions: Questions = MappingProxyType({})) -> list[Verdict]:
+def verdicts(table: Ablation, scores: Scores, questions: Questions = MappingProxyType({})) -> list[ClaimResult]:
     """Each claim of the paper against the scores, with a one-sided paired t test of what it claims over the seeds.
 
     The claim that several rows are below several is as sure as its least sure pair (an intersection-union test), that
     rows are alike too (two one-sided tests); that some are apart as its surest pair, times the number of pairs. The
     questions of an accuracy add their binomial variance as if each row had others, which is more than there is.
 
-    >>> claims = (Below("SOP", ("none",), ("SOP",)),)
-    >>> table = Table(name="t", title="", paper="", stub="", rows={}, columns={}, claims=claims, varies=())
+    >>> claims = (LowerClaim("SOP", ("none",), ("SOP",)),)
+    >>> table = Ablation(name="t", title="", paper="", stub="", rows={}, columns={}, claims=claims, varies=())
     >>> str(verdicts(table, {"none": {"SOP": [0.5, 0.6]}, "SOP": {"SOP": [0.7, 0.6]}})[0])
     'SOP: none < SOP: yes (by 0.100; in 1 of 2 seeds; p = 0.250)'
     """
     return [_verdict(claim, scores, questions.get(claim.column, 0)) for claim in table.claims]
 
 
-def _verdict(claim: Claim, scores: Scores, questions: int) -> Verdict:
-    rows = claim.lower + claim.higher if isinstance(claim, Below) else claim.rows or tuple(scores)
+def _verdict(claim: Claim, scores: Scores, questions: int) -> ClaimResult:
+    rows = claim.lower + claim.higher if isinstance(claim, LowerClaim) else claim.rows or tuple(scores)
     column = {row: scores[row][claim.column] for row in rows}
     by_seed = [_margin(claim, dict(zip(column, one, strict=True))) for one in zip(*column.values(), strict=True)]
     margin = _margin(claim, {row: mean(values) for row, values in column.items()})
     holds = sum(map(_is_borne_out, by_seed))
     said, figure = _said(claim, margin)
     p = _p(claim, column, questions)
-    return Verdict(f"{claim.column}: {said}", _is_borne_out(margin), figure, holds, len(by_seed), p)
+    return ClaimResult(f"{claim.column}: {said}", _is_borne_out(margin), figure, holds, len(by_seed), p)
 
 
 def _p(claim: Claim, column: Mapping[str, Sequence[float]], questions: int) -> float | None:
     """How likely scores like these are where the claim is wrong; None where that is not known."""
-    if isinstance(claim, Below):
+    if isinstance(claim, LowerClaim):
         return _largest([_p_above(column[high], column[low], 0.0, questions) for low, high in _pairs(claim)])
     both = list(combinations(column.values(), 2))
-    if isinstance(claim, Alike):
+    if isinstance(claim, EqualClaim):
         either = [(other, one) for one, other in both]
         return _largest([_p_above(one, other, -claim.within, questions) for one, other in (*both, *either)])
     apart = [_p_above(*pair, claim.by, questions) for one, other in both for pair in ((one, other), (other, one))]
@@ -82,7 +82,7 @@ def _p(claim: Claim, column: Mapping[str, Sequence[float]], questions: int) -> f
     return min(1.0, len(apart) * min(known)) if known and len(known) == len(apart) else None
 
 
-def _pairs(claim: Below) -> list[tuple[str, str]]:
+def _pairs(claim: LowerClaim) -> list[tuple[str, str]]:
     return [(low, high) for low in claim.lower for high in claim.higher]
 
 
@@ -102,31 +102,31 @@ def _p_above(one: Sequence[float], other: Sequence[float], by: float, questions:
 
 def _said(claim: Claim, margin: float) -> tuple[str, str]:
     """A claim in words, and by how much it holds or does not."""
-    if isinstance(claim, Below):
+    if isinstance(claim, LowerClaim):
         return f"{', '.join(claim.lower)} < {', '.join(claim.higher)}", f"by {margin:.3f}"
     rows = ", ".join(claim.rows) or "all"
-    if isinstance(claim, Alike):
+    if isinstance(claim, EqualClaim):
         return f"{rows} within {claim.within:g}", f"they differ by {claim.within - margin:.3f}"
     return f"{rows} more than {claim.by:g} apart", f"they differ by {claim.by + margin:.3f}"
 
 
 def _margin(claim: Claim, score_of: Mapping[str, float]) -> float:
     """How far from being refuted a claim is; negative where it is refuted."""
-    if isinstance(claim, Below):
+    if isinstance(claim, LowerClaim):
         return min(score_of[row] for row in claim.higher) - max(score_of[row] for row in claim.lower)
     spread = max(score_of.values()) - min(score_of.values())
-    return claim.within - spread if isinstance(claim, Alike) else spread - claim.by
+    return claim.within - spread if isinstance(claim, EqualClaim) else spread - claim.by
 
 
 def _is_borne_out(margin: float) -> bool:
     return margin > 0
 
 
-def outcome(table: Table, scores: Scores, questions: Questions = MappingProxyType({})) -> str:
+def outcome(table: Ablation, scores: Scores, questions: Questions = MappingProxyType({})) -> str:
     """In a line, whether the order of the paper's rows came out, how much of it is significant, and what is alike there
     and is not here."""
     found = dict(zip(table.claims, verdicts(table, scores, questions), strict=True))
-    order = [verdict for claim, verdict in found.items() if not isinstance(claim, Alike)]
+    order = [verdict for claim, verdict in found.items() if not isinstance(claim, EqualClaim)]
     missed = [verdict.claim for verdict in order if not verdict.holds]
     unlike = [verdict.claim for verdict in found.values() if verdict not in order and not verdict.holds]
     significant = sum(verdict.holds and verdict.is_significant for verdict in order)
@@ -139,12 +139,12 @@ def outcome(table: Table, scores: Scores, questions: Questions = MappingProxyTyp
     )
 
 
-def markdown(table: Table, summary: Mapping[str, Any]) -> str:
+def markdown(table: Ablation, summary: Mapping[str, Any]) -> str:
     """The page: our scores as mean +- standard deviation over the seeds, the paper's beside them, and what came out."""
     return "\n".join(_lines(table, summary)) + "\n"
 
 
-def _lines(table: Table, summary: Mapping[str, Any]) -> Iterator[str]:
+def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
     scores: Scores = summary["scores"]
     num_seeds = len(next(iter(next(iter(scores.values())).values())))
     yield f"# {table.title}"
@@ -177,7 +177,7 @@ def _lines(table: Table, summary: Mapping[str, Any]) -> Iterator[str]:
         yield table.note
 
 
-def _measured(table: Table) -> str:
+def _measured(table: Ablation) -> str:
     """
     >>> from orchestration.reports.ablations.tables import TABLES
     >>> _measured(TABLES["albert-sp"]), _measured(TABLES["adam-eps"])
@@ -187,7 +187,7 @@ def _measured(table: Table) -> str:
     return " and ".join({"accuracy": "accuracies", "nats": "nats"}[unit] for unit in found).capitalize()
 
 
-def _grid(table: Table, scores: Scores, facts: Facts) -> Iterator[str]:
+def _grid(table: Ablation, scores: Scores, facts: Facts) -> Iterator[str]:
     """The rows of the table: what is known of each, what was measured, and the paper's figures."""
     theirs = list(dict.fromkeys(name for row in table.rows.values() for name in row.paper))
     heads = [f"{name} (nats)" if measure.unit == "nats" else name for name, measure in table.columns.items()]
@@ -229,17 +229,17 @@ def _deviation(values: Sequence[float]) -> float | None:
     return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
 
 
-def by_column(table: Table, scores: Scores) -> dict[str, dict[str, Sequence[float]]]:
+def by_column(table: Ablation, scores: Scores) -> dict[str, dict[str, Sequence[float]]]:
     """The scores by column, then row, as the figure has them."""
     return {name: {row: of_row[name] for row, of_row in scores.items()} for name in table.columns}
 
 
-def units(table: Table) -> dict[str, Unit]:
+def units(table: Ablation) -> dict[str, Unit]:
     """What each column is in."""
     return {name: measure.unit for name, measure in table.columns.items()}
 
 
-def lines(table: Table, scores: Scores, facts: Facts) -> dict[str, dict[str, list[tuple[float, Sequence[float]]]]]:
+def lines(table: Ablation, scores: Scores, facts: Facts) -> dict[str, dict[str, list[tuple[float, Sequence[float]]]]]:
     """The panels of a figure of curves: by column, then line, the place of each row on the axis and its scores.
 
     The last panel is what the paper prints, where it does.

@@ -2,32 +2,32 @@
 
 from typing import Final
 
-from orchestration.reports.ablations.table import Apart, Below, Measure, Row, Table
+from orchestration.reports.ablations.ablation import Ablation, AblationRow, DifferentClaim, LowerClaim, Measure
 
 _PAPER: Final = "RoBERTa, Liu et al. 2019, arXiv:1907.11692"
 _PAIRS: Final = ("SEGMENT-PAIR", "SENTENCE-PAIR")
 _BY_TOKENS: Final = ("phases.0.batch_unit=token",)  # short rows make larger batches, section 4.2
 
-ROBERTA_FORMATS: Final = Table(
+ROBERTA_FORMATS: Final = Ablation(
     name="roberta-formats",
     title="Four formats of rows, with and without next sentence prediction",
     paper=f"{_PAPER}, table 2",
     stub="format",
     rows={
-        "SEGMENT-PAIR": Row(
+        "SEGMENT-PAIR": AblationRow(
             recipe="roberta_segment_pair",
             paper={"SQuAD 1.1": 90.4, "SQuAD 2": 78.7, "MNLI-m": 84.0, "SST-2": 92.9, "RACE": 64.2},
         ),
-        "SENTENCE-PAIR": Row(
+        "SENTENCE-PAIR": AblationRow(
             recipe="roberta_sentence_pair",
             overrides=_BY_TOKENS,
             paper={"SQuAD 1.1": 88.7, "SQuAD 2": 76.2, "MNLI-m": 82.9, "SST-2": 92.1, "RACE": 63.0},
         ),
-        "FULL-SENTENCES": Row(
+        "FULL-SENTENCES": AblationRow(
             recipe="roberta_full_sentences",
             paper={"SQuAD 1.1": 90.4, "SQuAD 2": 79.1, "MNLI-m": 84.7, "SST-2": 92.5, "RACE": 64.8},
         ),
-        "DOC-SENTENCES": Row(
+        "DOC-SENTENCES": AblationRow(
             recipe="roberta_doc_sentences",
             overrides=_BY_TOKENS,
             paper={"SQuAD 1.1": 90.6, "SQuAD 2": 79.7, "MNLI-m": 84.7, "SST-2": 92.7, "RACE": 65.6},
@@ -44,11 +44,14 @@ ROBERTA_FORMATS: Final = Table(
     },
     claims=(
         *(
-            Below(column, ("SENTENCE-PAIR",), ("SEGMENT-PAIR", "FULL-SENTENCES", "DOC-SENTENCES"))
+            LowerClaim(column, ("SENTENCE-PAIR",), ("SEGMENT-PAIR", "FULL-SENTENCES", "DOC-SENTENCES"))
             for column in ("MLM", "next_sentence")
         ),
-        *(Below(column, ("SEGMENT-PAIR",), ("FULL-SENTENCES", "DOC-SENTENCES")) for column in ("MLM", "next_sentence")),
-        *(Below(column, ("FULL-SENTENCES",), ("DOC-SENTENCES",)) for column in ("MLM", "next_sentence")),
+        *(
+            LowerClaim(column, ("SEGMENT-PAIR",), ("FULL-SENTENCES", "DOC-SENTENCES"))
+            for column in ("MLM", "next_sentence")
+        ),
+        *(LowerClaim(column, ("FULL-SENTENCES",), ("DOC-SENTENCES",)) for column in ("MLM", "next_sentence")),
     ),
     varies=("data.packing", "losses", "model.type_vocab_size", "phases.0.batch_unit"),
     vocab="data.tokenizer.vocab_size=1_000",  # each word is a piece
@@ -65,13 +68,13 @@ def _label(epsilon: str, beta2: str) -> str:
     return f"{epsilon} / {beta2}"
 
 
-ADAM_EPS: Final = Table(
+ADAM_EPS: Final = Ablation(
     name="adam-eps",
     title="Adam's epsilon and beta2",
     paper=f"{_PAPER}, section 3.1, which prints no figures; table 9 has what it chose: 1e-6 and 0.98",
     stub="epsilon / beta2",
     rows={
-        _label(epsilon, beta2): Row(
+        _label(epsilon, beta2): AblationRow(
             recipe="roberta_base", overrides=(f"optimizer.eps={epsilon}", f"optimizer.beta2={beta2}")
         )
         for beta2 in _BETAS
@@ -82,8 +85,8 @@ ADAM_EPS: Final = Table(
         "rise": Measure(kind="rise", means="how far the training loss rose above its lowest value so far, at the most"),
     },
     claims=(
-        *(Apart("loss", 0.1, tuple(_label(epsilon, beta2) for epsilon in _EPSILONS)) for beta2 in _BETAS),
-        *(Below("rise", (_label(epsilon, "0.98"),), (_label(epsilon, "0.999"),)) for epsilon in ("1e-8", "1e-6")),
+        *(DifferentClaim("loss", 0.1, tuple(_label(epsilon, beta2) for epsilon in _EPSILONS)) for beta2 in _BETAS),
+        *(LowerClaim("rise", (_label(epsilon, "0.98"),), (_label(epsilon, "0.999"),)) for epsilon in ("1e-8", "1e-6")),
     ),
     varies=("optimizer.eps", "optimizer.beta2"),
     text="demo",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orchestration.reports.ablations.table import Below, Measure, Row, Table
+from orchestration.reports.ablations.ablation import Ablation, AblationRow, LowerClaim, Measure
 
 _PAPER: Final = "SpanBERT, Joshi et al. 2019, arXiv:1907.10529"
 _FOLLOWS: Final = Measure(
@@ -11,21 +11,21 @@ _FOLLOWS: Final = Measure(
 _WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word is 1.3 pieces
 _BUDGET: Final = {"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)}
 
-SPANBERT_MASKING: Final = Table(
+SPANBERT_MASKING: Final = Ablation(
     name="spanbert-masking",
     title="Which spans to mask",
     paper=f"{_PAPER}, table 5",
     stub="masked",
     rows={
-        "subword tokens": Row(recipe="spanbert_subwords", paper={"SQuAD 2": 83.8, "MNLI": 86.7, "QNLI": 92.5}),
-        "whole words": Row(recipe="spanbert_words", paper={"SQuAD 2": 84.3, "MNLI": 86.3, "QNLI": 92.8}),
-        "named entities": Row(
+        "subword tokens": AblationRow(recipe="spanbert_subwords", paper={"SQuAD 2": 83.8, "MNLI": 86.7, "QNLI": 92.5}),
+        "whole words": AblationRow(recipe="spanbert_words", paper={"SQuAD 2": 84.3, "MNLI": 86.3, "QNLI": 92.8}),
+        "named entities": AblationRow(
             recipe="spanbert_entities", units="names", paper={"SQuAD 2": 84.8, "MNLI": 86.0, "QNLI": 93.1}
         ),
-        "noun phrases": Row(
+        "noun phrases": AblationRow(
             recipe="spanbert_noun_phrases", units="phrases", paper={"SQuAD 2": 85.0, "MNLI": 86.5, "QNLI": 93.2}
         ),
-        "random spans": Row(recipe="spanbert_spans", paper={"SQuAD 2": 85.4, "MNLI": 87.0, "QNLI": 93.3}),
+        "random spans": AblationRow(recipe="spanbert_spans", paper={"SQuAD 2": 85.4, "MNLI": 87.0, "QNLI": 93.3}),
     },
     columns={
         "spans": Measure(kind="masked", of="random spans", means="masked-token accuracy, where whole spans are masked"),
@@ -35,8 +35,10 @@ SPANBERT_MASKING: Final = Table(
         "next_sentence": _FOLLOWS,
     },
     claims=(
-        Below("spans", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
-        Below("next_sentence", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
+        LowerClaim("spans", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)),
+        LowerClaim(
+            "next_sentence", ("subword tokens", "whole words", "named entities", "noun phrases"), ("random spans",)
+        ),
     ),
     varies=("data.corpus", "masking", "objective.replace_unit"),
     vocab=_WORDS,
@@ -46,21 +48,21 @@ SPANBERT_MASKING: Final = Table(
     "such units, the other half random spans, as the authors' code draws them; the text says random whole words.",
 )
 
-SPANBERT_OBJECTIVES: Final = Table(
+SPANBERT_OBJECTIVES: Final = Ablation(
     name="spanbert-objectives",
     title="One sequence or two, with next sentence prediction or span boundaries",
     paper=f"{_PAPER}, table 6",
     stub="over random spans",
     rows={
-        "2 sequences and NSP": Row(
+        "2 sequences and NSP": AblationRow(
             recipe="spanbert_spans",
             paper={"SQuAD 2": 85.4, "NewsQA": 73.0, "TriviaQA": 78.8, "coreference": 76.4, "MNLI": 87.0, "QNLI": 93.3},
         ),
-        "1 sequence": Row(
+        "1 sequence": AblationRow(
             recipe="spanbert_single",
             paper={"SQuAD 2": 86.7, "NewsQA": 73.4, "TriviaQA": 80.0, "coreference": 76.3, "MNLI": 87.3, "QNLI": 93.8},
         ),
-        "1 sequence and SBO": Row(
+        "1 sequence and SBO": AblationRow(
             recipe="spanbert_single_sbo",
             paper={"SQuAD 2": 86.8, "NewsQA": 74.1, "TriviaQA": 80.3, "coreference": 79.0, "MNLI": 87.6, "QNLI": 93.9},
         ),
@@ -71,9 +73,9 @@ SPANBERT_OBJECTIVES: Final = Table(
         "next_sentence": _FOLLOWS,
     },
     claims=(
-        Below("spans", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
-        Below("next_sentence", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
-        Below("next_sentence", ("1 sequence",), ("1 sequence and SBO",)),
+        LowerClaim("spans", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
+        LowerClaim("next_sentence", ("2 sequences and NSP",), ("1 sequence", "1 sequence and SBO")),
+        LowerClaim("next_sentence", ("1 sequence",), ("1 sequence and SBO",)),
     ),
     varies=("data.packing", "losses"),
     vocab=_WORDS,

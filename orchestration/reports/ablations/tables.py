@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from orchestration.config import nearest
+from orchestration.reports.ablations.ablation import Ablation
 from orchestration.reports.ablations.albert import ALBERT_SHARING, ALBERT_SP
 from orchestration.reports.ablations.electra import ELECTRA_COMPUTE
 from orchestration.reports.ablations.miniatures import SIZE_LADDER
 from orchestration.reports.ablations.roberta import ADAM_EPS, ROBERTA_FORMATS
 from orchestration.reports.ablations.spanbert import SPANBERT_MASKING, SPANBERT_OBJECTIVES
-from orchestration.reports.ablations.table import Table
 from preprocessing.errors import BadInput
 
-TABLES: Final[Mapping[str, Table]] = {
+TABLES: Final[Mapping[str, Ablation]] = {
     table.name: table
     for table in (
         ALBERT_SP,
@@ -27,7 +27,7 @@ TABLES: Final[Mapping[str, Table]] = {
 }
 
 
-def named(name: str) -> Table:
+def named(name: str) -> Ablation:
     """The table of this name; BadInput where there is none."""
     if name in TABLES:
         return TABLES[name]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from orchestration import figures
 from orchestration.config import Recipe
 from orchestration.reports.data_card import page as card_page
-from orchestration.reports.data_card.examples import Example
-from orchestration.reports.data_card.facts import Facts, Lengths, Pieces, facts_of
-from orchestration.reports.data_card.page import Part, Picture, Quote, Sample, Section, Table
+from orchestration.reports.data_card.examples import CardExample
+from orchestration.reports.data_card.facts import DataCardFacts, Lengths, TokenizerStats, facts_of
+from orchestration.reports.data_card.page import CardSample, CardTable, Part, Picture, Quote, Section
 from pipeline.spec import Corpus
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Count
@@ -23,7 +23,7 @@ from preprocessing.manifest import Count
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
 
-__all__ = ["Facts", "facts_of", "html", "markdown", "pictures", "save", "write"]
+__all__ = ["DataCardFacts", "facts_of", "html", "markdown", "pictures", "save", "write"]
 
 NAMES: Final = ("data_card.md", "data_card.html")
 _BAR: Final = 40  # characters of the longest bar of a histogram in Markdown
@@ -35,7 +35,7 @@ def write(corpus: Path, recipe: Recipe, folder: Path, spec: Corpus | None = None
     return save(known, pictures(known), folder)
 
 
-def save(known: Facts, drawn: Mapping[str, "Figure"], folder: Path) -> list[Path]:
+def save(known: DataCardFacts, drawn: Mapping[str, "Figure"], folder: Path) -> list[Path]:
     """Write a card whose facts and figures are there."""
     files = [folder / name for name in NAMES]
     for file, text in zip(files, (markdown(known), html(known, drawn)), strict=True):
@@ -43,17 +43,17 @@ def save(known: Facts, drawn: Mapping[str, "Figure"], folder: Path) -> list[Path
     return files
 
 
-def markdown(known: Facts) -> str:
+def markdown(known: DataCardFacts) -> str:
     """The card as Markdown."""
     return card_page.markdown(_title(known), _sections(known))
 
 
-def html(known: Facts, drawn: Mapping[str, "Figure"]) -> str:
+def html(known: DataCardFacts, drawn: Mapping[str, "Figure"]) -> str:
     """The card as one page, with these figures inside."""
     return card_page.html(_title(known), _sections(known), {name: _png(figure) for name, figure in drawn.items()})
 
 
-def pictures(known: Facts) -> dict[str, "Figure"]:
+def pictures(known: DataCardFacts) -> dict[str, "Figure"]:
     """The figures of a card, by name."""
     documents, sentences = known.documents, known.sentences
     steps = {_words(reason): count for reason, count in {"seen": known.seen, **known.dropped}.items()}
@@ -79,11 +79,11 @@ def _png(figure: "Figure") -> bytes:
 # What the card says
 
 
-def _title(known: Facts) -> str:
+def _title(known: DataCardFacts) -> str:
     return f"Corpus {known.name}"
 
 
-def _sections(known: Facts) -> list[Section]:
+def _sections(known: DataCardFacts) -> list[Section]:
     return [
         _summary(known),
         _splits(known),
@@ -101,7 +101,7 @@ def _sections(known: Facts) -> list[Section]:
     ]
 
 
-def _summary(known: Facts) -> Section:
+def _summary(known: DataCardFacts) -> Section:
     kept, pieces = known.kept, known.pieces
     said = (
         f"{kept.documents:,} documents with {kept.tokens:,} tokens, made of {kept.bytes / 1e6:,.1f} MB of text: "
@@ -117,20 +117,20 @@ def _summary(known: Facts) -> Section:
         "unknown tokens": _share(pieces.unknown, kept.tokens),
         **{_words(key): value for key, value in known.statistics.items()},
     }
-    return Section("Summary", said, (Table(("fact", "value"), tuple(rows.items()), 2),))
+    return Section("Summary", said, (CardTable(("fact", "value"), tuple(rows.items()), 2),))
 
 
-def _splits(known: Facts) -> Section:
+def _splits(known: DataCardFacts) -> Section:
     total = sum(count["rows"] for count in known.splits.values())
     rows = tuple(
         (name, f"{count['rows']:,}", _share(count["rows"], total), f"{count['tokens']:,}", f"{count['shards']:,}")
         for name, count in known.splits.items()
     )
     said = "A document belongs to a split by the hash of its text, wherever it stood."
-    return Section("Splits", said, (Table(("split", "documents", "share", "tokens", "shards"), rows),))
+    return Section("Splits", said, (CardTable(("split", "documents", "share", "tokens", "shards"), rows),))
 
 
-def _mixture(known: Facts) -> Section:
+def _mixture(known: DataCardFacts) -> Section:
     trained = sum(group.trained for group in known.mixture)
     off = max(abs(group.trained / trained - group.asked) for group in known.mixture)
     said = (
@@ -154,10 +154,10 @@ def _mixture(known: Facts) -> Section:
     )
     head = ("group", "documents", "tokens", "weight", "asked", "of training", "epochs")
     given = [_given(known)] if known.mixture[0].ledger.seen.documents else []  # none in a corpus of an older version
-    return Section("Mixture", said, (Table(head, rows), *given))
+    return Section("Mixture", said, (CardTable(head, rows), *given))
 
 
-def _given(known: Facts) -> Table:
+def _given(known: DataCardFacts) -> CardTable:
     """What each group gave, and what became of it, in documents."""
     reasons = [
         reason
@@ -176,10 +176,10 @@ def _given(known: Facts) -> Table:
         )
         for group in sorted(known.mixture, key=lambda group: -group.weight)
     )
-    return Table(("group", "gave", *map(_words, reasons), "kept", *splits, "train"), rows)
+    return CardTable(("group", "gave", *map(_words, reasons), "kept", *splits, "train"), rows)
 
 
-def _funnel(known: Facts) -> Section:
+def _funnel(known: DataCardFacts) -> Section:
     said = (
         "Everything that was read is kept or dropped for a reason, to the byte. Text that is taken out of a document "
         "counts bytes and no document."
@@ -195,23 +195,23 @@ def _funnel(known: Facts) -> Section:
     last = ("kept", "", kept[0], f"{known.kept.documents:,}", "", kept[1], f"{known.kept.bytes:,}")
     head = ("dropped", "documents", "share", "left", "bytes", "share", "left")
     shown = Picture("funnel", "What is left of the documents and of the bytes after each reason to drop some")
-    return Section("What was kept and what was dropped", said, (Table(head, (first, *rows, last)), shown))
+    return Section("What was kept and what was dropped", said, (CardTable(head, (first, *rows, last)), shown))
 
 
-def _sources(known: Facts) -> Section:
+def _sources(known: DataCardFacts) -> Section:
     tokens = known.kept.tokens
     rows = tuple((name, f"{docs:,}", f"{count:,}", _share(count, tokens)) for name, docs, count in known.sources)
     said = f"{known.num_sources:,} sources" + (
         f", of which these {len(rows)} have the most tokens." if len(rows) < known.num_sources else "."
     )
-    return Section("Sources", said, (Table(("source", "documents", "tokens", "share"), rows),))
+    return Section("Sources", said, (CardTable(("source", "documents", "tokens", "share"), rows),))
 
 
-def _languages(known: Facts) -> Section:
+def _languages(known: DataCardFacts) -> Section:
     total = sum(known.languages.values())
     rows = tuple((code, f"{count:,}", _share(count, total)) for code, count in known.languages.items())
     said = f"As py3langid tells them from the beginnings of {total:,} documents, spread evenly over the corpus."
-    return Section("Languages", said, (Table(("language", "documents", "share"), rows),))
+    return Section("Languages", said, (CardTable(("language", "documents", "share"), rows),))
 
 
 def _lengths(title: str, picture: str, lengths: Lengths) -> Section:
@@ -224,10 +224,10 @@ def _lengths(title: str, picture: str, lengths: Lengths) -> Section:
         for (start, stop), count in zip(pairwise(lengths.edges), lengths.bins, strict=True)
     ]
     shown = Picture(picture, f"Histogram of the lengths of {what}", tuple(lines))
-    return Section(title, said, (Table((f"length of {what}", "tokens"), rows), shown))
+    return Section(title, said, (CardTable((f"length of {what}", "tokens"), rows), shown))
 
 
-def _vocabulary(pieces: Pieces, tokens: int) -> Section:
+def _vocabulary(pieces: TokenizerStats, tokens: int) -> Section:
     ordinary = pieces.size - len(pieces.special)
     said = (
         f"{pieces.kind} with {pieces.size:,} pieces, {len(pieces.special)} of them special "
@@ -247,37 +247,39 @@ def _vocabulary(pieces: Pieces, tokens: int) -> Section:
         (f"{number}{' or more' * (number == last)}", f"{count:,}", _share(count, pieces.words))
         for number, count in enumerate(pieces.words_of, 1)
     )
-    return Section("Vocabulary", said, (Table(("", "count", "share"), facts), Table(("pieces", "words", "share"), cut)))
+    return Section(
+        "Vocabulary", said, (CardTable(("", "count", "share"), facts), CardTable(("pieces", "words", "share"), cut))
+    )
 
 
-def _zipf(pieces: Pieces, tokens: int) -> Section:
+def _zipf(pieces: TokenizerStats, tokens: int) -> Section:
     said = "How often each piece occurs, over its rank; natural language follows 1 / rank for most of the way."
     rows = tuple(
         (f"{rank}", piece, f"{count:,}", _share(count, tokens)) for rank, (piece, count) in enumerate(pieces.top, 1)
     )
-    table = Table(("rank", "piece", "tokens", "share"), rows, 2)
+    table = CardTable(("rank", "piece", "tokens", "share"), rows, 2)
     return Section("Frequent pieces", said, (Picture("zipf", "Frequency of the pieces over their rank"), table))
 
 
-def _quotes(known: Facts) -> Iterator[Part]:
+def _quotes(known: DataCardFacts) -> Iterator[Part]:
     for sample in known.samples:
         yield Quote(f"{sample.source}: {sample.tokens:,} tokens, key {sample.key[:12]}", sample.text)
 
 
-def _examples(examples: tuple[Example, ...]) -> Section:
+def _examples(examples: tuple[CardExample, ...]) -> Section:
     said = (
         "A row of the first shard as each objective of the family sees it. What is predicted is marked, with the label "
         "behind it; a marked token that is no mask was swapped or kept."
     )
-    shown = (Sample(each.recipe, f"{each.said}. {each.note}".strip(), each.tokens) for each in examples)
+    shown = (CardSample(each.recipe, f"{each.said}. {each.note}".strip(), each.tokens) for each in examples)
     return Section("Training samples", said, tuple(shown))
 
 
-def _made(known: Facts) -> Section:
+def _made(known: DataCardFacts) -> Section:
     said = "The settings of the corpus, the hashes of what it was made from, and the libraries that have a say in it."
     hashes = {"hash of the settings": known.spec_hash[:16], "hash of the text": known.text_hash[:16]}
     rows = known.made | hashes | {f"version of {name}": version for name, version in known.versions.items()}
-    return Section("How it was made", said, (Table(("setting", "value"), tuple(rows.items()), 2),))
+    return Section("How it was made", said, (CardTable(("setting", "value"), tuple(rows.items()), 2),))
 
 
 def _words(key: str) -> str:

@@ -12,10 +12,10 @@ import numpy as np
 from orchestration.config import Recipe, load, names
 from orchestration.reports import describe
 from preprocessing.errors import BadInput
-from preprocessing.rows import Rows
+from preprocessing.rows import ExampleDataset
 from preprocessing.schema import IGNORE, Row
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 
 _LENGTH: Final = 96  # most tokens of an example
 _TRIED: Final = 8  # rows, of which the longest is shown
@@ -30,7 +30,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Example:
+class CardExample:
     """A row as the model gets it under one recipe; without tokens where the corpus gives no such row."""
 
     recipe: str
@@ -39,7 +39,7 @@ class Example:
     note: str = ""
 
 
-def examples(store: Store, vocab: Vocab, own: Recipe) -> Iterator[Example]:
+def examples(store: TokenStore, vocab: Vocab, own: Recipe) -> Iterator[CardExample]:
     """A row of `own`, then one of each other kind of objective in the family that reads such a vocabulary.
 
     Rows are planned on the first shard only, so that a card costs little on a large corpus.
@@ -59,18 +59,18 @@ def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:
     return needed <= has
 
 
-def _example(store: Store, vocab: Vocab, recipe: Recipe) -> Example:
+def _example(store: TokenStore, vocab: Vocab, recipe: Recipe) -> CardExample:
     """The longest of the first rows; a note instead where there is none."""
     masking = f"{recipe.masking.describe()} ({recipe.objective.describe()})"
     said = f"{recipe.data.packing.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
     try:
-        rows = Rows(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].seq_length))
+        rows = ExampleDataset(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].seq_length))
         found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
     except BadInput:
-        return Example(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
+        return CardExample(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
     row = max(found, key=lambda row: len(row["input_ids"]))  # the first of the longest
     is_causal = recipe.model.attention_mask == "causal"
-    return Example(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
+    return CardExample(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
 
 
 def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:

@@ -13,15 +13,15 @@ from typing import Any, Final
 import numpy as np
 
 from orchestration.config import Recipe, flat
-from orchestration.reports.data_card.examples import Example, examples
+from orchestration.reports.data_card.examples import CardExample, examples
 from pipeline.readers import Reader, portable
 from pipeline.spec import Corpus
 from preprocessing.manifest import Count, Ledger, Manifest
-from preprocessing.rows import Rows
+from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Ints
-from preprocessing.shards import Shard, Store
+from preprocessing.shards import Shard, TokenStore
 from preprocessing.text import language
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 
 _AT_ONCE: Final = 1 << 20  # tokens of documents that are counted together, about
 _LANGUAGE_DOCUMENTS: Final = 300
@@ -50,7 +50,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenizerStats:
     """The vocabulary, and how well it fits the text."""
 
     kind: str
@@ -92,7 +92,7 @@ class MixedGroup:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DataCardFacts:
     """Everything that a data card says."""
 
     name: str
@@ -108,17 +108,17 @@ class Facts:
     statistics: dict[str, str]  # what else the manifest counts
     documents: Lengths
     sentences: Lengths
-    pieces: Pieces
+    pieces: TokenizerStats
     languages: dict[str, int]  # code -> documents of a sample
     num_sources: int
     recipe: str
     mixture: tuple[MixedGroup, ...]  # empty where nothing is weighted
     sources: tuple[tuple[str, int, int], ...]  # name, documents, tokens, of those with most tokens
     samples: tuple[SampleDocument, ...]
-    examples: tuple[Example, ...]
+    examples: tuple[CardExample, ...]
 
 
-def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> Facts:
+def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCardFacts:
     """The facts of a finished corpus; `recipe` says which objective comes first, `spec` how the corpus was made.
 
     Beside a shard's own columns, memory holds two numbers a document (Store) and one a piece. BadInput where the
@@ -126,12 +126,12 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> Facts:
     """
     manifest = Manifest.load(corpus)
     vocab = Vocab.load(corpus / "vocab", manifest.vocab["hash"])
-    stores = [Store.open(corpus, split) for split in manifest.splits]
+    stores = [TokenStore.open(corpus, split) for split in manifest.splits]
     shards = [shard for store in stores for shard in store.shards]
     tally = _Tally(np.zeros(vocab.size, np.int64))
     for shard in shards:
         tally.add(Shard(shard.path))  # opened anew, so that what it works out is not kept
-    return Facts(
+    return DataCardFacts(
         name=manifest.name,
         digest=manifest.digest,
         spec_hash=manifest.spec_hash,
@@ -156,12 +156,12 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> Facts:
     )
 
 
-def _mixture(store: Store, vocab: Vocab, recipe: Recipe) -> Iterator[MixedGroup]:
+def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedGroup]:
     """The groups of the training split, where it has any, and what the whole run reads of them."""
     if not store.groups:
         return
     positions = dict.fromkeys((phase.seq_length for phase in recipe.phases), 0)  # rows of a length are read on and on
-    rows = {length: Rows(store, vocab, recipe.sampling, length) for length in positions}
+    rows = {length: ExampleDataset(store, vocab, recipe.sampling, length) for length in positions}
     for phase in recipe.phases:
         tokens = phase.steps * phase.global_batch_size * phase.seq_length
         by_tokens = phase.batch_unit == "token"
@@ -250,7 +250,7 @@ def _lengths(counted: Mapping[int, int]) -> Lengths:
     return Lengths(total, mean, quantile, tuple(edges.tolist()), tuple(bins.tolist()))
 
 
-def _pieces(tally: _Tally, vocab: Vocab) -> Pieces:
+def _pieces(tally: _Tally, vocab: Vocab) -> TokenizerStats:
     order_V = np.argsort(-tally.count_V, kind="stable")
     count_V = tally.count_V[order_V]
     used = int((count_V > 0).sum())
@@ -258,7 +258,7 @@ def _pieces(tally: _Tally, vocab: Vocab) -> Pieces:
     rank_R = np.unique(np.round(np.geomspace(1, used, _RANKS)).astype(np.int64))
     is_ordinary_V = np.ones(vocab.size, np.bool_)
     is_ordinary_V[list(vocab.special_ids)] = False
-    return Pieces(
+    return TokenizerStats(
         kind=vocab.kind,
         size=vocab.size,
         hash=vocab.hash,
@@ -306,8 +306,8 @@ def _made(spec: Corpus) -> dict[str, str]:
 def _kind(source: Reader) -> str:
     """A source without its paths.
 
-    >>> from pipeline.readers import Jsonl
-    >>> _kind(Jsonl(path="/home/me/news"))
+    >>> from pipeline.readers import JsonlReader
+    >>> _kind(JsonlReader(path="/home/me/news"))
     'jsonl (text_key text)'
     """
     settings = [f"{key} {_said(value)}" for key, value in portable(source).items() if key != "kind" and value]

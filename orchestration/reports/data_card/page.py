@@ -15,7 +15,7 @@ from orchestration.reports.data_card.examples import Token
 
 
 @dataclass(frozen=True)
-class Table:
+class CardTable:
     """Cells as they are shown; the first `num_names` columns are names, the others numbers."""
 
     head: tuple[str, ...]
@@ -41,7 +41,7 @@ class Quote:
 
 
 @dataclass(frozen=True)
-class Sample:
+class CardSample:
     """A training sample: its tokens, each with its label, where it is predicted."""
 
     head: str
@@ -49,7 +49,7 @@ class Sample:
     tokens: tuple[Token, ...]
 
 
-Part = Table | Picture | Quote | Sample
+Part = CardTable | Picture | Quote | CardSample
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
 
 def _markdown_part(part: Part) -> Iterator[str]:
     match part:
-        case Table():
+        case CardTable():
             rule = ["---"] * part.num_names + ["---:"] * (len(part.head) - part.num_names)
             rows = [[_plain(cell) for cell in row] for row in (part.head, *part.rows)]
             yield "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:]))
@@ -85,7 +85,7 @@ def _markdown_part(part: Part) -> Iterator[str]:
         case Quote():
             yield f"**{_plain(part.head)}**"
             yield _fenced(part.text)
-        case Sample():
+        case CardSample():
             yield f"**{_plain(part.head)}**: {_plain(part.said)}"
             yield _fenced("".join(_marked(token) for token in part.tokens).strip())
 
@@ -190,7 +190,7 @@ def _section(anchor: str, section: Section, pngs: Mapping[str, bytes]) -> str:
 
 def _html_part(part: Part, pngs: Mapping[str, bytes]) -> str:
     match part:
-        case Table():
+        case CardTable():
             head = _row("th", ' scope="col"', part.head, part.num_names)
             rows = "\n".join(_row("td", "", row, part.num_names) for row in part.rows)
             return f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
@@ -202,7 +202,7 @@ def _html_part(part: Part, pngs: Mapping[str, bytes]) -> str:
             return f"<pre>{lines}</pre>" if lines else ""
         case Quote():
             return f"<h3>{escape(part.head)}</h3>\n<pre>{escape(part.text)}</pre>"
-        case Sample():
+        case CardSample():
             tokens = "".join(map(_token, part.tokens)).strip()
             shown = f'<div class="tokens">{tokens}</div>' if tokens else ""
             return f"<h3>{escape(part.head)}</h3>\n<p>{escape(part.said)}</p>\n{shown}"

@@ -14,14 +14,14 @@ from statistics import median
 from typing import Any, Final
 
 from orchestration.config import SCALES, flat, load, names
-from orchestration.reports.kept_scores import finished, whole
+from orchestration.reports.saved_scores import finished, whole
 from orchestration.reports.score_table import guesses, named, p_value, scaled, score_of
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object
 from preprocessing.manifest import FILE_NAME, Manifest
-from preprocessing.shards import Store
+from preprocessing.shards import TokenStore
 from preprocessing.text import language
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from training.losses import LossContext
 from training.run import Run, stored_run
 from training.tasks import STARTS, TASKS, TaskScore
@@ -280,12 +280,12 @@ def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:
         return None, {}
     manifest = Manifest.load(folder)
     try:
-        return manifest, _languages(Store.open(folder, "train"))
+        return manifest, _languages(TokenStore.open(folder, "train"))
     except BadInput:
         return manifest, {}
 
 
-def _languages(store: Store) -> dict[str, float]:
+def _languages(store: TokenStore) -> dict[str, float]:
     """The languages of documents spread over the first shard, the most frequent first, rare ones left out."""
     shard, vocab = store.shards[0], Vocab.load(store.vocab_dir)
     count = len(shard.num_tokens_N)

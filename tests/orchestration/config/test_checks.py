@@ -5,7 +5,17 @@ import pytest
 
 from orchestration.cli import main
 from orchestration.config import check, load, load_cluster, remarks
-from preprocessing.choose import Choose, Entities, Fragment, Ngrams, NoiseSpans, Partial, Spans, Tokens, Words
+from preprocessing.masking import (
+    EntityMasking,
+    FragmentMasking,
+    Masking,
+    NgramMasking,
+    PartialPrediction,
+    RandomSpans,
+    SpanMasking,
+    TokenMasking,
+    WholeWordMasking,
+)
 
 CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
 
@@ -48,24 +58,24 @@ def test_a_length_that_it_can_have_is_not(recipe: str, overrides: list[str]) -> 
     assert check(load(recipe, overrides), GPU) == []
 
 
-CHOICES: tuple[Choose, ...] = (
-    Tokens(rate=0.5),
-    Tokens(rounding="independent", rate=0.5),
-    Tokens(rounding="stochastic"),
-    Tokens(max_predictions_per_seq=3),
-    Words(rate=0.4),
-    Ngrams(rate=0.4, ngram_unit="token"),
-    Entities(rate=0.3, token_level_prob=0.5),
-    Entities(rounding="independent"),
-    Spans(rate=0.6, max_span_length=1),
-    Partial(group_size=2, max_ngram=1),
-    Fragment(rate=0.5, block_size=4),
-    NoiseSpans(mean_noise_span_length=1.0),
+CHOICES: tuple[Masking, ...] = (
+    TokenMasking(rate=0.5),
+    TokenMasking(rounding="independent", rate=0.5),
+    TokenMasking(rounding="stochastic"),
+    TokenMasking(max_predictions_per_seq=3),
+    WholeWordMasking(rate=0.4),
+    NgramMasking(rate=0.4, ngram_unit="token"),
+    EntityMasking(rate=0.3, token_level_prob=0.5),
+    EntityMasking(rounding="independent"),
+    SpanMasking(rate=0.6, max_span_length=1),
+    PartialPrediction(group_size=2, max_ngram=1),
+    FragmentMasking(rate=0.5, block_size=4),
+    RandomSpans(mean_noise_span_length=1.0),
 )
 
 
 @pytest.mark.parametrize("choose", CHOICES, ids=repr)
-def test_no_row_has_more_runs_than_its_choice_says(choose: Choose) -> None:
+def test_no_row_has_more_runs_than_its_choice_says(choose: Masking) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         num_tokens = int(rng.integers(1, 40))

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from orchestration.config import Cluster, Recipe, load, load_cluster, names
-from orchestration.config.facts import UNIONS
 from orchestration.config.glossary import ABSENT, BY_NAME, KINDS, TERMS, markdown
 from orchestration.config.keys import parts
+from orchestration.config.part_checks import UNIONS
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.specs import Machine
+from training.specs import EngineSettings
 
 README = Path(__file__).parents[3] / "README.md"
 FOREIGN = sorted(name for name, term in BY_NAME.items() if name in (*term.transformers, *term.megatron))
-AT_THE_TOP = {field.name for part in (Recipe, Cluster, Machine) for field in dataclasses.fields(part)}
+AT_THE_TOP = {field.name for part in (Recipe, Cluster, EngineSettings) for field in dataclasses.fields(part)}
 
 
 def keys_of(value: Any, prefix: str = "") -> set[str]:

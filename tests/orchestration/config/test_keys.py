@@ -18,13 +18,13 @@ def names(asked: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("part", "key"), EVERY, ids=lambda each: each.name)
-def test_every_key_says_what_it_is(part: keys.Part, key: keys.Key) -> None:
+def test_every_key_says_what_it_is(part: keys.KeyGroup, key: keys.KeyDoc) -> None:
     assert key.means, f"{part.name}.{key.name}: write a comment behind its field, `name: type  # what it is`"
     assert key.type
 
 
 @pytest.mark.parametrize("part", keys.parts(), ids=lambda part: part.name)
-def test_every_part_says_what_it_is(part: keys.Part) -> None:
+def test_every_part_says_what_it_is(part: keys.KeyGroup) -> None:
     assert part.means
 
 
@@ -99,8 +99,8 @@ def test_what_is_not_there_is_answered_with_what_is_like_it(asked: str, answer: 
 def test_types_defaults_and_meanings_are_those_of_the_source() -> None:
     (adamw,) = keys.find_keys("optimizer.adamw")
     by_name = {key.name: key for key in adamw.keys}
-    assert by_name["learning_rate"] == keys.Key("learning_rate", "number", "", "learning rate")
-    assert by_name["weight_decay"] == keys.Key(
+    assert by_name["learning_rate"] == keys.KeyDoc("learning_rate", "number", "", "learning rate")
+    assert by_name["weight_decay"] == keys.KeyDoc(
         "weight_decay", "number", "0.01", "weight decay, of what `weight_decay_params` says"
     )
     assert by_name["bias_correction"].default == "true"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from orchestration.config import task_of_csv
-from pipeline.readers import Csv
+from pipeline.readers import CsvReader
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import texts
-from training.tasks import Classify, Regress, TaskFile
+from training.tasks import Classification, Regression, TaskFile
 
 
 def table(folder: Path, name: str = "my.csv", rows: int = 200) -> Path:
@@ -30,7 +30,7 @@ def test_labels_are_found_in_the_file_and_said(tmp_path: Path) -> None:
     items = {split: task.items(split, Path("/"))[0] for split in task.files}
     sizes = ", ".join(f"{split} {len(found)}" for split, found in items.items())
     assert said == f"{path}: 200 rows ({sizes}), 2 labels: neg (100), pos (100)"
-    assert isinstance(task.task, Classify)
+    assert isinstance(task.task, Classification)
     assert (task.name, task.task.labels, task.metric) == ("my", ("neg", "pos"), "accuracy")
     assert sum(map(len, items.values())) == 200
     assert len(items["train"]) > 120
@@ -45,7 +45,7 @@ def test_two_texts_and_other_formats(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"a": f"a{n}", "b": "b", "y": n % 3}) + "\n" for n in range(60)))
     task, said = task_of_csv(f"{path}:a, b ,y")
     assert said.endswith("), 3 labels: 0 (20), 1 (20), 2 (20)")
-    assert isinstance(task.task, Classify)
+    assert isinstance(task.task, Classification)
     assert (task.task.text, task.task.text_pair) == ("a", "b")
     assert task.items("train", Path("/"))[0][0].texts[1] == "b"
     path = tmp_path / "my.tsv"
@@ -55,7 +55,7 @@ def test_two_texts_and_other_formats(tmp_path: Path) -> None:
     assert said == f"{path}: 2 rows {sizes}, y is a number from 1.5 to 4; 1 malformed rows, the first: my.tsv:4: " + (
         "1 columns, the first line names 2"
     )
-    assert isinstance(task.task, Regress)
+    assert isinstance(task.task, Regression)
     assert (task.task.min_value, task.task.max_value) == (1.5, 4)
 
 
@@ -63,7 +63,7 @@ def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> Non
     path = tmp_path / "my.csv"
     path.write_text("t,y\n" + "".join(f"x{n},{n % 11}\n" for n in range(33)))
     task, _ = task_of_csv(f"{path}:t,y")
-    assert isinstance(task.task, Classify)
+    assert isinstance(task.task, Classification)
     assert task.task.labels == tuple(map(str, range(11)))
 
 
@@ -119,7 +119,7 @@ def test_the_name_of_a_table_becomes_one_of_a_file(tmp_path: Path) -> None:
 
 
 def labels_of(task: TaskFile) -> set[str]:
-    assert isinstance(task.task, Classify)
+    assert isinstance(task.task, Classification)
     items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
     return {task.task.labels[item.gold] for item in items}
 
@@ -217,7 +217,7 @@ def test_a_table_is_read_as_that_of_a_corpus(name: str, mark: str, encoding: str
     items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
     assert sorted(item.texts[0] for item in items) == sorted(text for text, _ in ROWS)
     named = {"latin-1": "cp1252", "cp1252": "cp1252"}.get(encoding, "")
-    assert texts(Csv(path=str(tmp_path / name), text_key="t", encoding=named)) == [text for text, _ in ROWS]
+    assert texts(CsvReader(path=str(tmp_path / name), text_key="t", encoding=named)) == [text for text, _ in ROWS]
 
 
 @pytest.mark.parametrize("lacking", ["t", "y"])
@@ -265,7 +265,7 @@ def test_names_of_columns_have_no_blanks_around_them(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text(" t , y \n" + "".join(f"x{n},{n % 2}\n" for n in range(60)))
     assert "60 rows (train " in task_of_csv(f"{path}:t,y")[1]
-    assert len(texts(Csv(path=str(path), text_key="t"))) == 60
+    assert len(texts(CsvReader(path=str(path), text_key="t"))) == 60
 
 
 def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> None:

@@ -26,24 +26,24 @@ from orchestration.config.recipe import HOME
 from orchestration.config.scales import SCALES
 from pipeline import readers, spec
 from preprocessing import limits
-from preprocessing.choose import Choose, Spans
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Rewrite
-from preprocessing.segment import Segment
-from preprocessing.vocab import VocabSpec
+from preprocessing.masking import Masking, SpanMasking
+from preprocessing.objectives import Objective
+from preprocessing.packing import Packing
+from preprocessing.tokenization import TokenizerSpec
 from tests.family import recipe as shipped
 from training.losses import Loss
-from training.optim import Adafactor, Optim
-from training.specs import Band, Learned, Trunk
+from training.optimizers import Adafactor, Optimizer
+from training.specs import AlternatingWindow, Architecture, LearnedPositions
 
 UNIONS = {  # of the parts of a recipe, at their places
-    "data.tokenizer": VocabSpec,
-    "data.packing": Segment,
-    "masking": Choose,
-    "objective": Rewrite,
+    "data.tokenizer": TokenizerSpec,
+    "data.packing": Packing,
+    "masking": Masking,
+    "objective": Objective,
     "losses.0": Loss,
-    "model": Trunk,
-    "optimizer": Optim,
+    "model": Architecture,
+    "optimizer": Optimizer,
 }
 NEEDED = {
     "unit": "token",
@@ -54,7 +54,12 @@ NEEDED = {
     "learning_rate": 1e-3,
 }  # without a default
 NEEDED_INSIDE = {"max_position_embeddings": 9, "size": 2, "cutoffs": (3,)}
-SOURCES = (readers.Text(path="a"), readers.Jsonl(path="a"), readers.WikiExtractor(path="a"), readers.Installed())
+SOURCES = (
+    readers.TextReader(path="a"),
+    readers.JsonlReader(path="a"),
+    readers.WikiExtractorReader(path="a"),
+    readers.PythonDocsReader(),
+)
 
 
 def plain(value):
@@ -292,16 +297,20 @@ def test_overrides_reach_into_lists_and_replace_whole_parts():
     recipe = load(
         "bert_base", ["phases.1.steps=7", "masking={kind: span, geometric_p: 0.3}", "optimizer.learning_rate=2e-4"]
     )
-    assert (recipe.phases[1].steps, recipe.masking, recipe.optimizer.learning_rate) == (7, Spans(geometric_p=0.3), 2e-4)
+    assert (recipe.phases[1].steps, recipe.masking, recipe.optimizer.learning_rate) == (
+        7,
+        SpanMasking(geometric_p=0.3),
+        2e-4,
+    )
 
 
 def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_as_they_are():
-    assert load("bert_base", ["model.position_embedding.init_method=sinusoidal"]).model.position_embedding == Learned(
-        max_position_embeddings=512, init_method="sinusoidal"
-    )
+    assert load(
+        "bert_base", ["model.position_embedding.init_method=sinusoidal"]
+    ).model.position_embedding == LearnedPositions(max_position_embeddings=512, init_method="sinusoidal")
     banded = load("gpt2", ["model.attention_window={kind: alternating, size: 8}"]).model
-    assert banded.attention_window == Band(size=8)
-    assert banded.position_embedding == Learned(max_position_embeddings=1_024, init_std=0.01)
+    assert banded.attention_window == AlternatingWindow(size=8)
+    assert banded.position_embedding == LearnedPositions(max_position_embeddings=1_024, init_std=0.01)
 
 
 def test_overrides_of_the_cluster_go_to_the_cluster():
@@ -880,8 +889,8 @@ def test_the_hash_is_the_same_wherever_the_recipe_is_read_from(tmp_path: Path):
 def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("name: mine\nsources: [{kind: text, path: books}, {kind: python_docs}]")
     books, installed = load_corpus(str(tmp_path / "mine.yaml")).sources
-    assert books == readers.Text(path=str(tmp_path / "books"))
-    assert installed == readers.Installed()
+    assert books == readers.TextReader(path=str(tmp_path / "books"))
+    assert installed == readers.PythonDocsReader()
 
 
 @pytest.mark.parametrize(
@@ -1028,5 +1037,5 @@ def test_flat_names_every_leaf():
 def test_workers_are_no_more_than_a_control_group_has_cores_and_memory_for(monkeypatch, cores, memory, workers):
     """Under 2 GB and half a core there were as many as the machine has cores, and the kernel ended them."""
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
-    monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.Memory(memory, memory))
+    monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(memory, memory))
     assert load_cluster("local").count_workers(load("bert_base")) == workers

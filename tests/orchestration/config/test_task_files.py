@@ -12,22 +12,22 @@ import pytest
 from orchestration.config import load, load_task, names, tasks_of, unavailable
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.files import Records, Whole
-from training.likelihood import Text
+from training.files import Records, WholeFileFormat
+from training.likelihood import PerplexityText
 from training.tasks import (
     EACH,
     T5,
-    Choose,
-    Classify,
-    Generate,
+    Classification,
+    ExtractiveQA,
+    Generation,
     Kinds,
-    Likelihood,
-    Regress,
-    Span,
-    Split,
-    Tag,
+    LoglikelihoodChoice,
+    MultipleChoice,
+    Regression,
+    SplitRecords,
     TaskFile,
     TextToText,
+    TokenClassification,
     as_text,
     at_hand,
 )
@@ -87,7 +87,7 @@ def silent(tasks: Sequence[TaskFile]) -> set[str]:
     """Tasks that do not say what their score is of, though it is of neither `test` nor `dev`, or of a data set that is
     not the one they learn: else they would be scored on what is only there to learn from."""
 
-    def sets(split: Split) -> set[str]:
+    def sets(split: SplitRecords) -> set[str]:
         """The folders of the data sets: glue/MNLI, xquad."""
         every = [path for one in (split, *split.fallbacks) for path in one.paths]
         paths = [path.removeprefix("../").split("/") for path in every]
@@ -116,14 +116,14 @@ def read_twice(task: TaskFile) -> list[tuple[str, str]]:
         for name, split in task.files.items()
     }
 
-    def is_apart(one: Split, other: Split) -> bool:
+    def is_apart(one: SplitRecords, other: SplitRecords) -> bool:
         in_tenths = (
             bool(one.folds and other.folds) and not set(one.folds) & set(other.folds) and one.fold_by == other.fold_by
         )
         by_values = any(
             not {*one.include[name]} & {*other.include.get(name, one.include[name])} for name in one.include
         )
-        return in_tenths or by_values or (isinstance(one.format, Whole) and one.format != other.format)
+        return in_tenths or by_values or (isinstance(one.format, WholeFileFormat) and one.format != other.format)
 
     return [
         (first, second)
@@ -429,7 +429,7 @@ def test_columns_of_original_distributions(tmp_path: Path) -> None:
     found = one_split("hans", "test_subsequence", tmp_path, "hans/heuristics_evaluation_set.txt", hans)
     assert [texts for texts, _ in found] == [("a", "b"), ("c", "d")]
     labels = load_task("hans").task
-    assert isinstance(labels, Classify)
+    assert isinstance(labels, Classification)
     assert [labels.merge_labels.get(labels.labels[gold], labels.labels[gold]) for _, gold in found] == [
         "non-entailment",
         "entailment",
@@ -564,7 +564,7 @@ def test_what_is_asked_about_the_first_item_of_tasks_of_likelihoods(shared: Path
     for name in ("blimp", "boolq", "piqa", "arc_easy", "copa", "lambada", "wsc273", "pdp", "gap"):
         task = load_task(name)
         (item, *_), _ = task.items(next(iter(task.files)), shared / "downstream")
-        assert isinstance(task.task, Likelihood)
+        assert isinstance(task.task, LoglikelihoodChoice)
         context, continuation = task.task.asked([item]).requests[item.gold]
         asked[name] = context[-24:], continuation[:16]
     assert asked == {
@@ -590,7 +590,7 @@ def test_majorities_of_tasks_of_likelihoods_and_words_of_wikitext(shared: Path) 
     assert found == pytest.approx({"boolq": 0.622, "copa": 0.55, "commonsense_qa": 0.403}, abs=5e-4)
     for data in (shared / "downstream", shared):
         ((item,), _) = load_task("wikitext2").items("test", data)
-        assert Text(item.texts[0], line_ends=True).words == 245_569  # with <eos>, as papers count
+        assert PerplexityText(item.texts[0], line_ends=True).words == 245_569  # with <eos>, as papers count
 
 
 @pytest.mark.slow
@@ -671,14 +671,14 @@ def test_a_childrens_book_and_traditional_chinese(tmp_path: Path) -> None:
 def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:
     enwik8 = load_task("enwik8")
     formats = [split.format for split in enwik8.files.values()]
-    assert [(one.start, one.stop) for one in formats if isinstance(one, Whole)] == [
+    assert [(one.start, one.stop) for one in formats if isinstance(one, WholeFileFormat)] == [
         (90_000_000, 95_000_000),
         (95_000_000, 100_000_000),
     ]
     name = "lm1b/news.en.heldout-00000-of-00050"
     found = one_split("lm1b", "test", tmp_path, name, "A sentence .\nAnother one .\n")
     assert [texts for texts, _ in found] == [("A sentence .",), ("Another one .",)]
-    assert Text("A sentence .", line_ends=True).words == 4
+    assert PerplexityText("A sentence .", line_ends=True).words == 4
 
 
 @pytest.mark.shared
@@ -740,10 +740,14 @@ def test_a_few_rows_of_mrpc_with_a_byte_order_mark(shared: Path) -> None:
 
 def test_parts_of_a_task_are_those_of_its_door() -> None:
     """What other rooms build tasks with."""
-    splits = {"dev": Split(paths=("a.csv",), format=load_task("swag").files["dev"].format)}
-    for kind in (Regress(text="a", label="b", min_value=0, max_value=1), Tag(labels=("O", "B-X")), Span()):
+    splits = {"dev": SplitRecords(paths=("a.csv",), format=load_task("swag").files["dev"].format)}
+    for kind in (
+        Regression(text="a", label="b", min_value=0, max_value=1),
+        TokenClassification(labels=("O", "B-X")),
+        ExtractiveQA(),
+    ):
         assert TaskFile(name="x", description="x", citation="x", files=splits, task=kind).metric in METRICS[kind.kind]
-    assert Choose(context="a", choices=("b",), label="c", labels=("0", "1")).metrics == ("accuracy",)
+    assert MultipleChoice(context="a", choices=("b",), label="c", labels=("0", "1")).metrics == ("accuracy",)
 
 
 # Text to text
@@ -755,7 +759,7 @@ def test_every_labelled_task_is_text_to_text_by_its_name(name: str) -> None:
     if asked in TASKS:
         found = load_task(asked)
         assert found.name == asked
-    elif isinstance(task.task, Classify | Regress | Choose | Span):
+    elif isinstance(task.task, Classification | Regression | MultipleChoice | ExtractiveQA):
         found = load_task(asked)
         assert found.task == as_text(task.task, task.name.removesuffix("_tuned"))
         assert found.files == task.files
@@ -816,7 +820,7 @@ def test_t5_is_scored_by_what_it_writes() -> None:
 )
 def test_the_words_of_t5(task: str, record: dict[str, Any], source: str, target: str) -> None:
     kind = load_task(f"{task}_text").task
-    assert isinstance(kind, TextToText | Generate)
+    assert isinstance(kind, TextToText | Generation)
     (item,) = kind.items(Records(rows=[record], places=["x:1"]), {})
     assert kind.question(item).text == source
     assert kind.target(item) == target
@@ -825,7 +829,7 @@ def test_the_words_of_t5(task: str, record: dict[str, Any], source: str, target:
 def test_a_decoder_on_top_of_an_encoder_translates_what_the_encoder_alone_does() -> None:
     """General sequence in both forms, on the same files."""
     fresh, own = (load_task(f"multi30k_{name}") for name in ("decoder", "en_de"))
-    assert isinstance(fresh.task, Generate)
+    assert isinstance(fresh.task, Generation)
     assert fresh.task.generation.decoder == "random"
     assert (
         dataclasses.replace(fresh.task, generation=dataclasses.replace(fresh.task.generation, decoder="pretrained"))
@@ -854,5 +858,5 @@ def test_labels_of_superglue_that_are_no_texts_are_words(
     (tmp_path / "superglue" / folder / "val.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = load_task(f"{task}_text")
     kind = found.task
-    assert isinstance(kind, TextToText | Generate)
+    assert isinstance(kind, TextToText | Generation)
     assert " ".join(kind.target(item) for item in found.items("dev", tmp_path)[0]) == targets

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from orchestration import launch
-from orchestration.jobs import subject
-from orchestration.jobs.request import Subject
-from orchestration.launch import cell as launch_cell
-from orchestration.launch.cell import Cell
+from orchestration.jobs import eval_target
+from orchestration.jobs.eval_request import EvalTarget
+from orchestration.launch import eval_trial as launch_cell
+from orchestration.launch.eval_trial import EvalTrial
 from preprocessing.errors import SesameError
 from tests.orchestration.jobs.runs import finished_run, reviews
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> Subject:
-    return subject.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
+def net(tmp_path: Path) -> EvalTarget:
+    return eval_target.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the cells that are done, here and not on Ray."""
     names: list[str] = []
 
-    def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
+    def grid(cells: Sequence[EvalTrial], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
         failed: dict[int, SesameError] = {}
         for number, cell in enumerate(cells):
             names.append(cell.name)

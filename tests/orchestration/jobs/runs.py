@@ -9,14 +9,14 @@ import torch
 from orchestration import launch
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, stages
-from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
 from orchestration.jobs.score_plan import planned
 from orchestration.progress import ignore
-from preprocessing.vocab import WordPiece, train
+from preprocessing.tokenization import WordPiece, train
 from training.formats import load_weights, save_weights, to_transformers
 from training.losses import MaskedTokens
 from training.model import Model
-from training.specs import Encoder, Learned
+from training.specs import Encoder, LearnedPositions
 
 WORDS = "good bad film book story plot actor scene a an the very not so it is was"
 
@@ -29,7 +29,7 @@ def finished_run(folder: Path) -> Path:
         num_hidden_layers=1,
         hidden_size=16,
         num_attention_heads=2,
-        position_embedding=Learned(max_position_embeddings=32),
+        position_embedding=LearnedPositions(max_position_embeddings=32),
         hidden_dropout=0.0,
         init_std=0.1,
     )
@@ -98,10 +98,10 @@ def own(folder: Path, name: str = "mine", file: str = "mine.yaml", rows: int = 8
 QUICK: dict[str, Any] = {"learning_rates": (3e-3,), "batch_sizes": (8,), "max_steps": 2, "num_seeds": 2}
 
 
-def wanted(data: Path | None, tasks: str = "sst2", **more: Any) -> Wanted:
-    return Wanted(tasks=asked_for(tasks), task_data_dir=data, **QUICK | more)
+def wanted(data: Path | None, tasks: str = "sst2", **more: Any) -> EvalRequest:
+    return EvalRequest(tasks=asked_for(tasks), task_data_dir=data, **QUICK | more)
 
 
-def scored(net: Subject, asked: Wanted) -> Any:
+def scored(net: EvalTarget, asked: EvalRequest) -> Any:
     (score,) = evaluate.evaluate(net.folder, planned(net, asked), load_cluster("local"), ignore)
     return score

@@ -11,7 +11,7 @@ import torch
 
 from orchestration.jobs import ablation
 from orchestration.jobs.ablation import _Together
-from orchestration.jobs.ablation_cell import Question, Score, measured, rise
+from orchestration.jobs.ablation_trial import MeasuredScore, MeasureRequest, measured, rise
 from orchestration.tracking import METRICS_FILE
 from preprocessing.errors import BadInput
 from tests.training.corpora import mini_corpus, mini_run
@@ -71,18 +71,20 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
         tmp_path,
         rows,
         {
-            "loss": Question("loss", "a row", rows),
-            "MLM": Question("masked", "a row", rows),
-            "rise": Question("rise", ""),
+            "loss": MeasureRequest("loss", "a row", rows),
+            "MLM": MeasureRequest("masked", "a row", rows),
+            "rise": MeasureRequest("rise", ""),
         },
     )
     torch.set_num_threads(threads)
     wanted = probe.masked(model.eval(), held_out(run))
-    assert found["loss"] == Score(pytest.approx(wanted.loss), f"{wanted.scored:,} masked tokens of held-out text")
+    assert found["loss"] == MeasuredScore(
+        pytest.approx(wanted.loss), f"{wanted.scored:,} masked tokens of held-out text"
+    )
     assert found["MLM"].value == wanted.accuracy
-    assert found["rise"] == Score(0.75, "3 means over the steps of training")
+    assert found["rise"] == MeasuredScore(0.75, "3 means over the steps of training")
     with pytest.raises(BadInput, match="a table measures masked, loss, pairs, task or rise, not 'luck'"):
-        measured(tmp_path, rows, {"luck": Question("luck", "")})
+        measured(tmp_path, rows, {"luck": MeasureRequest("luck", "")})
 
 
 KEPT = {"scores": {}, "facts": {}, "outcome": ""}

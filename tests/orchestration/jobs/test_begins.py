@@ -10,23 +10,23 @@ import pytest
 import torch
 
 from orchestration.config import load_cluster
-from orchestration.jobs import evaluate, subject
-from orchestration.jobs.request import Subject, asked_for
+from orchestration.jobs import eval_target, evaluate
+from orchestration.jobs.eval_request import EvalTarget, asked_for
 from orchestration.jobs.score_plan import planned
-from orchestration.launch import cell as launch_cell
-from orchestration.launch.cell import Cell, evaluate_cell
+from orchestration.launch import eval_trial as launch_cell
+from orchestration.launch.eval_trial import EvalTrial, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import scored, wanted
 from training.formats import load_weights
-from training.tasks import CellScore
+from training.tasks import TrialScore
 
 
-def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: list[str]) -> None:
+def test_weights_of_several_steps_make_a_curve(net: EvalTarget, data: Path, done: list[str]) -> None:
     for step in (10, 20, 25):
         shutil.copytree(net.folder / "weights", net.folder / f"weights-{step}")
     (net.folder / "result.json").write_text('{"step": 30}')
-    nets = subject.at_steps(net, 10)
+    nets = eval_target.at_steps(net, 10)
     assert [one.step for one in nets] == [10, 20, 30]
     plans = [plan for one in nets for plan in planned(one, wanted(data, num_seeds=1))]
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
@@ -37,11 +37,11 @@ def test_weights_of_several_steps_make_a_curve(net: Subject, data: Path, done: l
     assert whole.stage.state == "done"
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
     with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20, 25; train with"):
-        subject.at_steps(net, 7)
+        eval_target.at_steps(net, 7)
 
 
 def test_checkpoints_that_a_run_kept_are_scored_too(
-    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run kept weights where `cluster.save_weights_every` was set before it began, and no others were scored."""
     for step in (10, 20, 30):
@@ -50,7 +50,7 @@ def test_checkpoints_that_a_run_kept_are_scored_too(
         (checkpoint / "manifest.json").write_text("{}")
     shutil.copytree(net.folder / "weights", net.folder / "weights-20")
     (net.folder / "result.json").write_text('{"step": 30}')
-    nets = subject.at_steps(net, 10)
+    nets = eval_target.at_steps(net, 10)
     assert [(one.step, one.weights) for one in nets] == [
         (10, "checkpoints/step-000000010"), (20, "weights-20"), (30, "weights"),
     ]  # fmt: skip
@@ -66,11 +66,11 @@ def test_checkpoints_that_a_run_kept_are_scored_too(
     assert read == [net.folder / "checkpoints/step-000000010"]
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
     with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20; train with"):
-        subject.at_steps(net, 7)
+        eval_target.at_steps(net, 7)
 
 
 def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
-    net: Subject, data: Path, done: list[str]
+    net: EvalTarget, data: Path, done: list[str]
 ) -> None:
     """RoBERTa's RTE begins with a net that was fine-tuned on MNLI."""
     rows = [f"{n}\tthe film is {('bad', 'good')[n % 2]}\tso it is\t{('not_', '')[n % 2]}entailment" for n in range(12)]
@@ -90,7 +90,7 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     assert cell.begin is not None
     more = planned(net, replace(asked, learning_rates=(1e-3, 3e-3), batch_sizes=(4, 8), num_seeds=3))[0].cells
     assert [one.begin[1].seed for one in more if one.begin] == [0, 1, 2] * 4
-    assert len({repr(CellScore.of(one.start, one.how, {}).how) for one in more}) == 4  # of three seeds each
+    assert len({repr(TrialScore.of(one.start, one.how, {}).how) for one in more}) == 4  # of three seeds each
     assert planned(net, replace(asked, num_seeds=3))[0].chosen_on == ""  # one configuration
     quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch_size=4)))
     alone = replace(cell, begin=None, tuning=replace(cell.tuning, init_task=""))  # type: ignore[type-var]
@@ -98,7 +98,7 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
 
 
 @pytest.fixture
-def on_mnli(net: Subject, data: Path) -> Cell:
+def on_mnli(net: EvalTarget, data: Path) -> EvalTrial:
     """A cell of SST-2 that begins with a net that was fine-tuned on MNLI."""
     (data / "MNLI").mkdir()
     labels = ("contradiction", "entailment", "neutral")
@@ -114,16 +114,18 @@ def on_mnli(net: Subject, data: Path) -> Cell:
     )
 
 
-def in_a_new_process(cell: Cell) -> Any:
+def in_a_new_process(cell: EvalTrial) -> Any:
     """As it would be in a process that has no net in memory."""
     launch_cell._begun.cache_clear()
     return evaluate_cell(cell)
 
 
-def test_what_cells_begin_with_is_made_once_for_a_run_and_kept(on_mnli: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cells_begin_with_is_made_once_for_a_run_and_kept(
+    on_mnli: EvalTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, before = list[str](), launch_cell._tuned_before
 
-    def tuned(cell: Cell, *more: Any) -> Any:
+    def tuned(cell: EvalTrial, *more: Any) -> Any:
         made.append(cell.name)
         return before(cell, *more)
 
@@ -150,7 +152,7 @@ def test_what_cells_begin_with_is_made_once_for_a_run_and_kept(on_mnli: Cell, mo
 
 
 def test_a_cell_waits_for_the_one_that_makes_what_both_begin_with(
-    on_mnli: Cell, monkeypatch: pytest.MonkeyPatch
+    on_mnli: EvalTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = in_a_new_process(on_mnli)
     (place,) = (on_mnli.folder / launch_cell.BEGUN).glob("mnli-*.lock")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestration import environment
-from orchestration.jobs import Flags, open_job
+from orchestration.jobs import JobFlags, open_job
 from orchestration.jobs import corpus as corpus_job
 from orchestration.progress import ignore
 from pipeline.runners import beam, pipeline, workers
@@ -20,7 +20,7 @@ TWO = "name: two\nbeam: {options: {direct_num_workers: 2, direct_running_mode: m
 def built(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **given: Any) -> str:
     """The digest of a corpus."""
     data = [str(tmp_path / "text.jsonl")]
-    job = open_job(Flags(recipe="bert_base", scale="tiny", data=data, output_dir=tmp_path / out, **given))
+    job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=data, output_dir=tmp_path / out, **given))
     return corpus_job.untracked(job, beam_args, ignore).digest
 
 
@@ -68,7 +68,7 @@ def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
 
 
 def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    job = open_job(Flags(recipe="bert_base", scale="tiny", data=["demo"], cluster="flink"))
+    job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=["demo"], cluster="flink"))
     corpus_job._say_what_stays_here(job.cluster.beam, {"HF_TOKEN": "hidden"})
     (record,) = caplog.records
     assert record.getMessage().startswith(
@@ -84,7 +84,7 @@ def test_text_that_changes_between_the_command_and_its_job_is_refused(tmp_path: 
     """The folder would have the name of a text that it does not hold."""
     text.write(tmp_path / "text.jsonl", num_documents=40)
     job = open_job(
-        Flags(recipe="bert_base", scale="tiny", data=[str(tmp_path / "text.jsonl")], output_dir=tmp_path / "out")
+        JobFlags(recipe="bert_base", scale="tiny", data=[str(tmp_path / "text.jsonl")], output_dir=tmp_path / "out")
     )
     assert job.plan.text.state == "due"
     text.write(tmp_path / "text.jsonl", num_documents=50)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from orchestration import launch
-from orchestration.jobs import evaluate, pretrain, stages, subject
-from orchestration.jobs.job import Flags
-from orchestration.jobs.request import Subject
+from orchestration.jobs import eval_target, evaluate, pretrain, stages
+from orchestration.jobs.eval_request import EvalTarget
+from orchestration.jobs.job import JobFlags
 from orchestration.jobs.score_plan import planned
-from orchestration.reports import kept_scores
+from orchestration.reports import saved_scores
 from orchestration.reports.model_card import card
 from orchestration.tracking import models
 from preprocessing.errors import BadInput
@@ -21,25 +21,25 @@ from tests.orchestration.jobs.runs import scored, wanted
 KINDS = {"list": "[]", "number": "5", "words": '["a"]', "numbers": "[1]", "object": '{"x": 5}', "deep": "[" * 100_000}
 
 
-def all_steps(net: Subject) -> Any:
-    return subject.at_steps(net, 1)
+def all_steps(net: EvalTarget) -> Any:
+    return eval_target.at_steps(net, 1)
 
 
-READERS: dict[str, tuple[str, Callable[[Subject], Any]]] = {
-    "mark": (stages.MARK, lambda net: subject.of_run(net.folder)),
-    "run": (launch.RUN, lambda net: subject.of_run(net.folder)),
+READERS: dict[str, tuple[str, Callable[[EvalTarget], Any]]] = {
+    "mark": (stages.MARK, lambda net: eval_target.of_run(net.folder)),
+    "run": (launch.RUN, lambda net: eval_target.of_run(net.folder)),
     "result": (pretrain.RESULT, lambda net: pretrain.result_of(net.folder)),
     "result, for its last step": (pretrain.RESULT, lambda net: evaluate._last_step(net.folder)),
     "result, for all steps": (pretrain.RESULT, all_steps),
     "result, on the card": (pretrain.RESULT, lambda net: card._results(net.folder, ())),
-    "score": (kept_scores.FILE, lambda net: kept_scores.kept(net.folder)),
+    "score": (saved_scores.FILE, lambda net: saved_scores.kept(net.folder)),
     "mask": ("tokenizer_config.json", lambda net: models._mask(net.folder)),
 }
 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_record_of_another_kind_is_one_line_with_what_to_do(net: Subject, reader: str, kind: str) -> None:
+def test_a_record_of_another_kind_is_one_line_with_what_to_do(net: EvalTarget, reader: str, kind: str) -> None:
     """They were TypeErrors and KeyErrors with a traceback."""
     name, read = READERS[reader]
     (net.folder / name).write_text(KINDS[kind])
@@ -49,14 +49,14 @@ def test_a_record_of_another_kind_is_one_line_with_what_to_do(net: Subject, read
 
 
 @pytest.mark.parametrize("kind", ["number", "numbers", "object", "deep"])
-def test_names_of_tasks_that_are_none_are_one_line(net: Subject, kind: str) -> None:
+def test_names_of_tasks_that_are_none_are_one_line(net: EvalTarget, kind: str) -> None:
     (net.folder / pretrain.EVALS).write_text(KINDS[kind])
     with pytest.raises(BadInput, match=r"evals\.json: is damaged .*; delete it, and all tasks are meant"):
-        pretrain.evals_of(Flags(recipe=str(net.folder)))
+        pretrain.evals_of(JobFlags(recipe=str(net.folder)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cell_of_another_kind_is_one_line(net: Subject, data: Path, done: list[str], kind: str) -> None:
+def test_a_cell_of_another_kind_is_one_line(net: EvalTarget, data: Path, done: list[str], kind: str) -> None:
     scored(net, wanted(data))
     (plan,) = planned(net, wanted(data))
     plan.file_of(plan.cells[0]).write_text(KINDS[kind])
@@ -66,7 +66,7 @@ def test_a_cell_of_another_kind_is_one_line(net: Subject, data: Path, done: list
 
 def test_the_code_of_a_stage_that_cannot_be_read_has_changed(tmp_path: Path) -> None:
     """200,000 brackets were a RecursionError of every verb."""
-    stage = stages.Stage("run", tmp_path, "bert", {})
+    stage = stages.JobStage("run", tmp_path, "bert", {})
     stage.folder.mkdir()
     for text in KINDS.values():
         (stage.folder / stages.CODE).write_text(text)
@@ -76,11 +76,11 @@ def test_the_code_of_a_stage_that_cannot_be_read_has_changed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mark", ["[]", "{}", '{"causes": 5}', '{"causes": []}', "[" * 100_000])
-def test_marks_of_others_that_are_damaged_are_passed_over(net: Subject, tmp_path: Path, mark: str) -> None:
-    stage = stages.Stage("run", net.folder.parent, "bert_base_tiny", {})
+def test_marks_of_others_that_are_damaged_are_passed_over(net: EvalTarget, tmp_path: Path, mark: str) -> None:
+    stage = stages.JobStage("run", net.folder.parent, "bert_base_tiny", {})
     (net.folder / stages.MARK).write_text(mark)
     assert stage.others() == []
     folder = net.folder / "scores" / "x-12345678"
     folder.mkdir(parents=True)
     shutil.copy(net.folder / stages.MARK, folder)
-    assert kept_scores.finished(net.folder) == kept_scores.series(net.folder) == {}
+    assert saved_scores.finished(net.folder) == saved_scores.series(net.folder) == {}

@@ -15,10 +15,10 @@ from orchestration import launch
 from orchestration.cli import main
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, score_plan
-from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
 from orchestration.jobs.score_plan import planned
-from orchestration.launch import cell as launch_cell
-from orchestration.launch.cell import Cell, drawn, evaluate_cell
+from orchestration.launch import eval_trial as launch_cell
+from orchestration.launch.eval_trial import EvalTrial, drawn, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput, Diverged, SesameError
 from tests.orchestration.jobs.runs import (
@@ -28,13 +28,13 @@ from tests.orchestration.jobs.runs import (
     scored,
     wanted,
 )
-from training.evaluation import Evaluated
-from training.tasks import STARTS, Blank, Blanks, Chosen, Classify, Item, TaskScore
+from training.evaluation import EvalResult
+from training.tasks import STARTS, Classification, ClozeItem, ClozeItems, SelectedTrials, TaskItem, TaskScore
 from training.tasks import Task as HeldOut
-from training.tasks.part import Examples
+from training.tasks.part import LabeledExamples
 
 
-def test_a_task_is_scored_from_both_starts_and_kept(net: Subject, data: Path, done: list[str]) -> None:
+def test_a_task_is_scored_from_both_starts_and_kept(net: EvalTarget, data: Path, done: list[str]) -> None:
     score = scored(net, wanted(data, with_baseline=True))
     assert (score.task, score.metric, score.split, score.chance) == ("sst2", "accuracy", "dev", 0.5)
     assert {start: len(score.values(start)) for start in score.starts} == {"pretrained": 2, "random": 2}
@@ -74,7 +74,7 @@ def test_intervals_have_no_score_that_there_cannot_be(
 
     def cells(start: str, of: list[float], score: float) -> Any:
         cell: Any = SimpleNamespace(start=start, tuning=None)
-        return [(cell, Evaluated({"dev": {metric: score}}, {}, by_unit={"dev": of}))]
+        return [(cell, EvalResult({"dev": {metric: score}}, {}, by_unit={"dev": of}))]
 
     ends = evaluate._interval(plan, cells("pretrained", values, score))
     assert ends is not None
@@ -98,7 +98,7 @@ def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
     step: int | None, labels: int, named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Scores by labels and by steps had the same warning, each time, and none said which it was of."""
-    chosen = {"pretrained": Chosen({}, {"dev": {"f1": (0.5,)}})}
+    chosen = {"pretrained": SelectedTrials({}, {"dev": {"f1": (0.5,)}})}
     constant = {"pretrained": "one constant answer: 'a'"}
     score = TaskScore("x", "f1", "dev", "", chosen, step=step, labels=labels, constant=constant)
     for name, found in (("_results", []), ("_summed_up", score), ("_keep", None)):
@@ -109,17 +109,17 @@ def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
 
 
 def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
-    net: Subject, done: list[str], monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score_plan.hold_out, "too_few", lambda *_: {})
+    monkeypatch.setattr(score_plan.held_out, "too_few", lambda *_: {})
     row = {
         "input_ids": np.array([2, 10, 3], np.int32),
         "token_type_ids": np.zeros(3, np.int8),
         "labels": np.full(3, -100, np.int32),
     }
-    half, notes = Examples([row] * 200, np.arange(200) % 2), ("3 of 9 documents are cut",)
+    half, notes = LabeledExamples([row] * 200, np.arange(200) % 2), ("3 of 9 documents are cut",)
     held_out = {
-        "cloze": Blanks([Blank(np.array([10, 11, 12]), 1)], notes),
+        "cloze": ClozeItems([ClozeItem(np.array([10, 11, 12]), 1)], notes),
         "source_classification": HeldOut("source_classification", ("a", "b"), half, half, notes),
     }
     monkeypatch.setattr(launch_cell, "made", lambda name, *_: held_out[name])
@@ -127,9 +127,9 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
         assert set(notes) <= set(scored(net, wanted(None, name, num_seeds=1)).notes)
 
 
-def test_answers_to_questions_with_ids_stand_beside_these(net: Subject, tmp_path: Path, done: list[str]) -> None:
+def test_answers_to_questions_with_ids_stand_beside_these(net: EvalTarget, tmp_path: Path, done: list[str]) -> None:
     """No official script could be fed from bare triples."""
-    asked = Wanted(tasks=asked_for("squad1"), task_data_dir=questions(tmp_path / "data", dev=2), **QUICK)
+    asked = EvalRequest(tasks=asked_for("squad1"), task_data_dir=questions(tmp_path / "data", dev=2), **QUICK)
     scored(net, asked)
     (folder,) = (net.folder / "scores").glob("squad1-*")
     (first, second) = json.loads((folder / evaluate.QUESTIONS).read_text())["dev"]
@@ -138,7 +138,7 @@ def test_answers_to_questions_with_ids_stand_beside_these(net: Subject, tmp_path
     assert len(json.loads((folder / evaluate.PREDICTIONS).read_text())["pretrained, seed 0"]["dev"]) == 2
 
 
-def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, data: Path, done: list[str]) -> None:
+def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: EvalTarget, data: Path, done: list[str]) -> None:
     first = scored(net, wanted(data))
     files = {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()}
     assert scored(net, wanted(data)) == first
@@ -151,7 +151,7 @@ def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: Subject, dat
 
 
 def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
-    net: Subject, done: list[str], tmp_path: Path
+    net: EvalTarget, done: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "blimp/data").mkdir(parents=True)
     pairs = [
@@ -173,7 +173,7 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
     assert {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()} == files
 
 
-def test_a_share_of_a_few_rows_is_told(net: Subject, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_share_of_a_few_rows_is_told(net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of one row, which had also chosen the rate, it was a score like any other."""
     (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 3e-3)))
     said = "task sst2: its score is of 12 rows (dev), which chose the hyper-parameters too: it says little"
@@ -183,7 +183,7 @@ def test_a_share_of_a_few_rows_is_told(net: Subject, data: Path, caplog: pytest.
     assert plan.notes == ()
 
 
-def test_a_kept_score_gets_what_is_known_of_it_now(net: Subject, data: Path, done: list[str]) -> None:
+def test_a_kept_score_gets_what_is_known_of_it_now(net: EvalTarget, data: Path, done: list[str]) -> None:
     """A figure of a paper from before, and no number of rows."""
     first = scored(net, wanted(data))
     (file,) = (net.folder / "scores").glob("sst2-*/scores.json")
@@ -195,7 +195,7 @@ def test_a_kept_score_gets_what_is_known_of_it_now(net: Subject, data: Path, don
     assert len(done) == 2
 
 
-def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: list[str]) -> None:
+def test_a_wider_grid_does_the_new_cells_only(net: EvalTarget, data: Path, done: list[str]) -> None:
     scored(net, wanted(data))
     score = scored(net, wanted(data, learning_rates=(3e-3, 1e-3)))
     assert len(done) == 4
@@ -203,10 +203,10 @@ def test_a_wider_grid_does_the_new_cells_only(net: Subject, data: Path, done: li
 
 
 def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_asked_for(
-    net: Subject, data: Path, done: list[str], tmp_path: Path
+    net: EvalTarget, data: Path, done: list[str], tmp_path: Path
 ) -> None:
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
-    mine = Wanted(tasks=asked_for("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
+    mine = EvalRequest(tasks=asked_for("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
     asked = [wanted(data), mine, wanted(data, learning_rates=(1e-3,)), wanted(data, max_train_samples=(12, 10_000))]
     pages = []
     for order in (asked, asked[::-1]):
@@ -223,11 +223,11 @@ def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_
 
 
 def test_an_interrupted_grid_goes_on_with_the_missing_cells(
-    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     all_of_it = launch.grid
 
-    def interrupted(cells: Sequence[Cell], room: Any, on_done: Any, *more: Any) -> Any:
+    def interrupted(cells: Sequence[EvalTrial], room: Any, on_done: Any, *more: Any) -> Any:
         all_of_it(cells[:1], room, on_done, *more)
         raise KeyboardInterrupt
 
@@ -240,17 +240,17 @@ def test_an_interrupted_grid_goes_on_with_the_missing_cells(
 
 
 def test_a_kind_of_task_whose_numbers_moved_is_scored_anew(
-    net: Subject, data: Path, monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (before,) = planned(net, wanted(data))
-    monkeypatch.setattr(Classify, "numerics", 1)
+    monkeypatch.setattr(Classification, "numerics", 1)
     (now,) = planned(net, wanted(data))
     assert now.stage.hash != before.stage.hash
     assert {now.file_of(cell).name for cell in now.cells}.isdisjoint(before.file_of(cell).name for cell in before.cells)
 
 
-def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_not(net: Subject, data: Path) -> None:
-    def folder(asked: Wanted) -> str:
+def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_not(net: EvalTarget, data: Path) -> None:
+    def folder(asked: EvalRequest) -> str:
         (plan,) = planned(net, asked)
         return plan.stage.folder.name
 
@@ -264,7 +264,7 @@ def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_n
     assert folder(wanted(data, max_train_samples=(12,))) != folder(wanted(data))
 
 
-def test_several_numbers_of_labels_are_a_score_each(net: Subject, data: Path, done: list[str]) -> None:
+def test_several_numbers_of_labels_are_a_score_each(net: EvalTarget, data: Path, done: list[str]) -> None:
     plans = planned(net, wanted(data, max_train_samples=(20, 8, 12, 10_000)))
     rows = len(plans[-1].items["train"])
     assert [plan.labels for plan in plans] == [8, 12, 20, rows]
@@ -279,7 +279,7 @@ def test_several_numbers_of_labels_are_a_score_each(net: Subject, data: Path, do
     assert len(done) == 6
 
 
-def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path: Path) -> None:
+def test_a_task_for_which_nothing_is_trained_is_done_once(net: EvalTarget, tmp_path: Path) -> None:
     (tmp_path / "blimp/data").mkdir(parents=True)
     row = {"sentence_good": "the film is good", "sentence_bad": "the film are good", "linguistics_term": "agreement"}
     (tmp_path / "blimp/data/agreement.jsonl").write_text(
@@ -293,7 +293,7 @@ def test_a_task_for_which_nothing_is_trained_is_done_once(net: Subject, tmp_path
 
 def test_scores_along_labels_are_drawn_a_line_for_each_start() -> None:
     def score(labels: int, value: float, step: int | None = None) -> TaskScore:
-        starts = {start: Chosen({}, {"dev": {"accuracy": (value,)}}) for start in STARTS}
+        starts = {start: SelectedTrials({}, {"dev": {"accuracy": (value,)}}) for start in STARTS}
         return TaskScore("sst2", "accuracy", "dev", "", starts, labels=labels, step=step)
 
     pictures = evaluate._pictures([score(200, 0.5), score(1_000, 0.75)])
@@ -310,29 +310,29 @@ def test_scores_along_labels_are_drawn_a_line_for_each_start() -> None:
 
 
 def test_a_failed_cell_is_named_and_the_others_count(
-    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = evaluate_cell
 
-    def diverges(cell: Cell, count: Path | None = None) -> Any:
+    def diverges(cell: EvalTrial, count: Path | None = None) -> Any:
         if cell.tuning and cell.tuning.seed == 1:
             raise Diverged("loss nan; lower the rate")
         return whole(cell, count)
 
-    monkeypatch.setattr("orchestration.launch.cell.evaluate_cell", diverges)
+    monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", diverges)
     score = scored(net, wanted(data))
     assert len(score.values("pretrained")) == 1
     assert score.failed == ("sst2, pretrained, 0.003 x 8 x 2 steps, seed 1: loss nan; lower the rate",)
     assert "no score of sst2, pretrained" in (net.folder / "scores" / "table.md").read_text()
     (plan,) = planned(net, wanted(data))
     assert plan.stage.state == "begun"  # the same command tries it again
-    monkeypatch.setattr("orchestration.launch.cell.evaluate_cell", whole)
+    monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", whole)
     assert scored(net, wanted(data)).failed == ()
     assert plan.stage.state == "done"
 
 
 def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
-    net: Subject,
+    net: EvalTarget,
     data: Path,
     done: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -341,15 +341,15 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
 ) -> None:
     whole = evaluate_cell
 
-    def refuses(cell: Cell, count: Path | None = None) -> Any:
+    def refuses(cell: EvalTrial, count: Path | None = None) -> Any:
         if cell.name.startswith("mine"):
             raise BadInput("its rows are too long")
         return whole(cell, count)
 
-    monkeypatch.setattr("orchestration.launch.cell.evaluate_cell", refuses)
+    monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", refuses)
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
     tasks = asked_for("sst2", [f"{data}/mine.csv:sentence,label"])
-    plans = planned(net, Wanted(tasks=tasks, task_data_dir=data, **QUICK))
+    plans = planned(net, EvalRequest(tasks=tasks, task_data_dir=data, **QUICK))
     errors: list[SesameError] = []
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore, left_out=errors)
     assert ([score.task for score in scores], list(map(str, errors))) == (["sst2"], ["its rows are too long"])
@@ -375,32 +375,32 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
 
 
 def test_random_weights_alone_are_no_score(
-    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = evaluate_cell
 
-    def diverges(cell: Cell, count: Path | None = None) -> Any:
+    def diverges(cell: EvalTrial, count: Path | None = None) -> Any:
         if cell.start == "pretrained":
             raise Diverged("loss nan")
         return whole(cell, count)
 
-    monkeypatch.setattr("orchestration.launch.cell.evaluate_cell", diverges)
+    monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", diverges)
     with pytest.raises(Diverged, match="loss nan"):
         scored(net, wanted(data, with_baseline=True))
 
 
 def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
-    net: Subject, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def diverges(cell: Cell, count: Path | None = None) -> Any:
+    def diverges(cell: EvalTrial, count: Path | None = None) -> Any:
         raise Diverged(f"{cell.name}: nan")
 
-    monkeypatch.setattr("orchestration.launch.cell.evaluate_cell", diverges)
+    monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", diverges)
     with pytest.raises(Diverged, match="seed 0: nan"):
         scored(net, wanted(data))
 
 
-def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: Subject, data: Path) -> None:
+def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: EvalTarget, data: Path) -> None:
     """A threshold of another rate stood beside the score."""
     (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 3e-3), with_baseline=True))
     results = []
@@ -408,7 +408,7 @@ def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: S
         assert cell.tuning is not None
         own = f"threshold of {cell.start}, {cell.tuning.learning_rate}, {cell.tuning.seed}"
         scores = {"dev": {"accuracy": cell.tuning.learning_rate}}
-        results.append((cell, Evaluated(scores, {"dev": []}, notes=["all say this", own])))
+        results.append((cell, EvalResult(scores, {"dev": []}, notes=["all say this", own])))
     plan = replace(plan, notes=())
     score = evaluate._summed_up(plan, results, {})
     assert score.starts["pretrained"].how["learning_rate"] == 3e-3
@@ -417,7 +417,7 @@ def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: S
 
 
 def test_labelled_rows_are_drawn_by_the_seed() -> None:
-    items = [Item(str(n), (str(n),), n) for n in range(10)]
+    items = [TaskItem(str(n), (str(n),), n) for n in range(10)]
     assert drawn(items, 4, seed=0) == drawn(items, 4, seed=0) != drawn(items, 4, seed=1)
     assert drawn(items, 40, seed=0) != items
     assert sorted(drawn(items, 40, seed=0), key=lambda item: item.gold) == items

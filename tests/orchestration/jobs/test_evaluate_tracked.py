@@ -15,17 +15,17 @@ from orchestration import figures, launch, tracking
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, stages
 from orchestration.jobs.score_plan import TaskPlan
-from orchestration.launch import Cell
+from orchestration.launch import EvalTrial
 from orchestration.progress import ignore
-from orchestration.tracking import patience
+from orchestration.tracking import store_timeout
 from orchestration.tracking.runs import client_of
-from training.evaluation import Evaluated
+from training.evaluation import EvalResult
 from training.finetuning import Tuning
-from training.tasks import Chosen, Classify, Item, TaskScore, TextToText
+from training.tasks import Classification, SelectedTrials, TaskItem, TaskScore, TextToText
 
 GLUE = {"cola": "matthews", "sst2": "accuracy", "mrpc": "accuracy", "stsb": "spearman"}
 GLUE |= {"qqp": "accuracy", "mnli": "accuracy", "qnli": "accuracy", "rte": "accuracy"}
-HANS = Classify(
+HANS = Classification(
     text="a",
     label="b",
     labels=("contradiction", "entailment", "neutral"),
@@ -37,13 +37,13 @@ HANS = Classify(
 def ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells have results at once: an accuracy by rate and seed, and the answers of HANS."""
 
-    def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
+    def grid(cells: Sequence[EvalTrial], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
         for number, cell in enumerate(cells):
             tuning = cell.tuning
             score = 0.5 + (tuning.seed / 8 + tuning.learning_rate if tuning else 0.25)
             by_split = {"dev": {metric_of(cell.name): score}, "test": {metric_of(cell.name): score / 2}}
             said = {"test": ["entailment", "non-entailment", "non-entailment"]}
-            on_done(number, Evaluated(by_split, said, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
+            on_done(number, EvalResult(by_split, said, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
         return {}
 
     monkeypatch.setattr(launch, "grid", grid)
@@ -59,7 +59,7 @@ def plan(folder: Path, task: str, kind: Any = HANS, rates: Sequence[float] = (),
         Tuning(batch_size=8, epochs=1.0, learning_rate=rate, seed=seed) for rate in rates for seed in (0, 1)
     ] or [None]
     cells = [
-        Cell(
+        EvalTrial(
             f"{task}, pretrained, {tuning and (tuning.learning_rate, tuning.seed)}",
             folder,
             "weights",
@@ -69,8 +69,8 @@ def plan(folder: Path, task: str, kind: Any = HANS, rates: Sequence[float] = (),
         )
         for tuning in tunings
     ]
-    stage = stages.Stage("scores", folder / "scores", task, {"task": task, "rates": list(rates)})
-    items = {"test": [Item(str(number), ("text",), number) for number in range(3)]}
+    stage = stages.JobStage("scores", folder / "scores", task, {"task": task, "rates": list(rates)})
+    items = {"test": [TaskItem(str(number), ("text",), number) for number in range(3)]}
     values = {"chosen_on": "dev" if rates else "", "items": items, "data_digest": "d" * 64, "paper": {"x.y": 80.5}}
     return TaskPlan(task, stage, cells, metric_of(task), "test", kind=kind, **values | more)
 
@@ -82,7 +82,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(out: Path, tmp_path: Path) -> tracking.Tracked:
+def run(out: Path, tmp_path: Path) -> tracking.TrackedRun:
     """The run of a pretraining, which is over."""
     metadata = tracking.Metadata("mini", {}, {})
     with tracking.run(tracking.place(out), tmp_path / "mini-12345678", None, metadata) as tracked:
@@ -90,7 +90,7 @@ def run(out: Path, tmp_path: Path) -> tracking.Tracked:
 
 
 def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
-    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
     (score,) = evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore)
@@ -131,7 +131,7 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
 
 
 def test_averages_of_glue_are_there_once_its_tasks_are_in_whichever_command(
-    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, client = tmp_path / "mini-12345678", client_of(run.uri)
     plans = [plan(folder, task, kind=None) for task in GLUE]
@@ -160,7 +160,7 @@ def test_a_net_of_transformers_gets_a_run_of_its_own(
 
 
 def test_a_store_that_is_away_costs_a_warning_and_no_score(
-    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
@@ -172,7 +172,7 @@ def test_a_store_that_is_away_costs_a_warning_and_no_score(
 
 
 def test_what_mlflow_did_not_take_it_is_given_by_the_next_command(
-    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
     asked = load_cluster("local"), ignore
@@ -193,10 +193,10 @@ def test_what_mlflow_did_not_take_it_is_given_by_the_next_command(
 
 
 def test_a_store_that_is_silent_is_not_waited_for(
-    run: tracking.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("ANSWER_S", "SLOW_S"):
-        monkeypatch.setattr(patience, limit, 0.5)
+        monkeypatch.setattr(store_timeout, limit, 0.5)
     folder = tmp_path / "mini-12345678"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -206,7 +206,7 @@ def test_a_store_that_is_silent_is_not_waited_for(
     assert len(tracking.owed(folder)) == 2
 
 
-def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracking.Tracked) -> None:
+def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracking.TrackedRun) -> None:
     """Of a task that begins with another one there are 106 beside random weights."""
     params = {"chosen": {str(number): number for number in range(120)}, "long": "x" * 7_000}
     tracking.log_task(run, tracking.TaskRecord("rte", params, {}, {}))
@@ -224,8 +224,10 @@ def confused(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     drawn: list[Any] = []
     monkeypatch.setattr(figures, "confusion", lambda title, *what: drawn.append(what))
     one = plan(Path("run"), "hans", kind=kind)
-    results = [(one.cells[0], Evaluated({"test": {"accuracy": 1.0}}, {"test": answers}))]
-    score = TaskScore("hans", "accuracy", "test", "", {"pretrained": Chosen({}, {"test": {"accuracy": (1.0,)}})})
+    results = [(one.cells[0], EvalResult({"test": {"accuracy": 1.0}}, {"test": answers}))]
+    score = TaskScore(
+        "hans", "accuracy", "test", "", {"pretrained": SelectedTrials({}, {"test": {"accuracy": (1.0,)}})}
+    )
     evaluate._confusion(one, results, score)
     return drawn[0]
 
@@ -248,7 +250,9 @@ def test_a_confusion_is_drawn_with_its_other_column() -> None:
 
 def test_all_tasks_are_in_the_figure_by_their_unit_with_each_seed_and_what_papers_print() -> None:
     def score(task: str, metric: str, *values: float, **more: Any) -> TaskScore:
-        return TaskScore(task, metric, "test", "", {"pretrained": Chosen({}, {"test": {metric: values}})}, **more)
+        return TaskScore(
+            task, metric, "test", "", {"pretrained": SelectedTrials({}, {"test": {metric: values}})}, **more
+        )
 
     scores = [
         score("squad1", "f1", 0.8, 0.7, 0.9, paper={"squad.em": 80.8, "squad.f1": 88.5}),
@@ -272,7 +276,7 @@ def test_all_tasks_are_in_the_figure_by_their_unit_with_each_seed_and_what_paper
 
 def test_curves_of_shares_and_of_perplexities_are_figures_of_their_own() -> None:
     def score(metric: str, labels: int, value: float) -> TaskScore:
-        starts = {"pretrained": Chosen({}, {"test": {metric: (value,)}})}
+        starts = {"pretrained": SelectedTrials({}, {"test": {metric: (value,)}})}
         return TaskScore("mine", metric, "test", "", starts, labels=labels)
 
     each = [score(metric, n, 0.5) for metric in ("accuracy", "loss") for n in (10, 20)]
@@ -282,7 +286,7 @@ def test_curves_of_shares_and_of_perplexities_are_figures_of_their_own() -> None
 
 
 def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
-    run: tracking.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: tracking.TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With another grid: then two scores of the finished run are told apart by their hash, and the checkpoints' too."""
     folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
@@ -291,7 +295,7 @@ def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
     asked = load_cluster("local"), ignore
     evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)
     whole = plan(folder, "hans")
-    at_step = stages.Stage("scores", folder / "scores", "hans", {**whole.stage.causes, "step": 10})
+    at_step = stages.JobStage("scores", folder / "scores", "hans", {**whole.stage.causes, "step": 10})
     evaluate.evaluate(folder, [replace(whole, step=10, stage=at_step), replace(whole, step=20)], *asked)
     assert [(list(line), [step for step, _ in line]) for line in drawn[-1].values()] == [
         ([(10, 37.5), (20, 37.5)], [10, 20])

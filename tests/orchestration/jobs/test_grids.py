@@ -6,30 +6,30 @@ from typing import Any
 
 import pytest
 
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
 from orchestration.jobs.grids import SMALL, grid_of
-from orchestration.jobs.request import Subject, Wanted, asked_for
 from orchestration.jobs.score_plan import planned
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import own, wanted
-from training.specs import Machine
+from training.specs import EngineSettings
 
 
-def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: Subject, data: Path) -> None:
+def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: EvalTarget, data: Path) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
     grid = replace(task.grids["bert"], learning_rates=(1e-3,), num_evaluations=2)
     mine = replace(task, grids={"mine": grid})
-    asked = Wanted(tasks=[mine], task_data_dir=data, grid="mine", num_seeds=1)
+    asked = EvalRequest(tasks=[mine], task_data_dir=data, grid="mine", num_seeds=1)
     assert planned(net, asked)[0].cells
     with pytest.raises(BadInput, match=r"give cluster\.engine\.zero_stage=2"):
-        planned(net, replace(asked, machine=Machine(precision="bf16", zero_stage=3)))
+        planned(net, replace(asked, machine=EngineSettings(precision="bf16", zero_stage=3)))
     (data / "SST-2/test-labeled.tsv").write_text((data / "SST-2/dev.tsv").read_text())
     (data / "SST-2/dev.tsv").unlink()
     with pytest.raises(BadInput, match="takes the weights that are best on dev, and no labelled dev split is at hand"):
         planned(net, asked)
 
 
-def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: Subject) -> None:
+def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: EvalTarget) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
     large = {"parameters": 110_000_000}
@@ -50,14 +50,14 @@ def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rat
         ("albert_base", "", ""),
     ],
 )
-def test_a_net_without_a_grid_of_its_own_is_told(net: Subject, data: Path, name: str, grid: str, said: str) -> None:
-    (plan,) = planned(replace(net, name=name, parameters=110_000_000), Wanted(asked_for("sst2"), data, grid=grid))
+def test_a_net_without_a_grid_of_its_own_is_told(net: EvalTarget, data: Path, name: str, grid: str, said: str) -> None:
+    (plan,) = planned(replace(net, name=name, parameters=110_000_000), EvalRequest(asked_for("sst2"), data, grid=grid))
     assert plan.remarks == ((said,) if said else ())
     assert said in plan.said
 
 
-def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> None:
-    asked = Wanted(tasks=asked_for("sst2"), task_data_dir=data, grid="bert", num_seeds=3)
+def test_each_cell_of_the_papers_grid_is_planned(net: EvalTarget, data: Path) -> None:
+    asked = EvalRequest(tasks=asked_for("sst2"), task_data_dir=data, grid="bert", num_seeds=3)
     (plan,) = planned(net, asked)
     assert [cell.tuning.learning_rate for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
     assert {cell.tuning.epochs for cell in plan.cells if cell.tuning} == {3}
@@ -84,13 +84,13 @@ def test_each_cell_of_the_papers_grid_is_planned(net: Subject, data: Path) -> No
     ],
 )
 def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
-    net: Subject, data: Path, grid: str, given: dict[str, Any], runs: int, said: str
+    net: EvalTarget, data: Path, grid: str, given: dict[str, Any], runs: int, said: str
 ) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
     best = replace(SMALL, num_seeds=2, reported_statistic="best", citation="me")
     mine = replace(task, grids={**task.grids, "best": best, "one": replace(best, num_seeds=1)})
-    (plan,) = planned(net, Wanted(tasks=[mine], task_data_dir=data, grid=grid, **given))
+    (plan,) = planned(net, EvalRequest(tasks=[mine], task_data_dir=data, grid=grid, **given))
     assert {cell.tuning.seed for cell in plan.cells if cell.tuning} == set(range(runs))
     assert said in plan.said
     share = 1256 / 20_935 if grid == "albert" else 0.06 if grid == "roberta" else 0.1
@@ -98,7 +98,7 @@ def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
 
 
 def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_is_one_line(
-    net: Subject, data: Path
+    net: EvalTarget, data: Path
 ) -> None:
     (plan,) = planned(net, wanted(data, frozen_features="last_four"))
     assert {cell.tuning.frozen_features for cell in plan.cells if cell.tuning} == {"last_four"}
@@ -109,7 +109,7 @@ def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_i
         planned(net, wanted(data, grid="electra_base", frozen_features="last"))
 
 
-def test_hyperparameters_are_never_chosen_on_test(net: Subject, data: Path) -> None:
+def test_hyperparameters_are_never_chosen_on_test(net: EvalTarget, data: Path) -> None:
     (data / "SST-2/dev.tsv").rename(data / "SST-2/test-labeled.tsv")
     with pytest.raises(BadInput, match=r"2 hyper-parameters are to be compared, and no labelled dev split is at hand"):
         planned(net, wanted(data, learning_rates=(1e-3, 2e-3)))
@@ -117,7 +117,7 @@ def test_hyperparameters_are_never_chosen_on_test(net: Subject, data: Path) -> N
     assert (plan.split, plan.chosen_on) == ("test_labelled", "")
 
 
-def test_a_value_that_is_given_twice_counts_once(net: Subject, data: Path) -> None:
+def test_a_value_that_is_given_twice_counts_once(net: EvalTarget, data: Path) -> None:
     """Its seeds counted twice."""
     (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 1e-3, 2e-3), batch_sizes=(8, 8), num_seeds=2))
     assert len(plan.cells) == 4
@@ -129,11 +129,11 @@ def test_a_value_that_is_given_twice_counts_once(net: Subject, data: Path) -> No
     mine = replace(
         task, grids={"mine": replace(SMALL, learning_rates=(1e-3, 1e-3), batch_sizes=(8, 8), epochs=(1.0, 1.0))}
     )
-    (plan,) = planned(net, Wanted([mine], data, grid="mine"))
+    (plan,) = planned(net, EvalRequest([mine], data, grid="mine"))
     assert len(plan.cells) == 3
 
 
-def test_the_grids_of_a_task_of_ones_own_are_meant(net: Subject, data: Path, tmp_path: Path) -> None:
+def test_the_grids_of_a_task_of_ones_own_are_meant(net: EvalTarget, data: Path, tmp_path: Path) -> None:
     """Its only grid was not used for a net of less than 20 million parameters."""
     large = replace(net, name="bert_base", parameters=110_000_000)
     file = own(tmp_path / "mine")
@@ -142,26 +142,26 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: Subject, data: Path, tmp
         + "grids:\n  quick: {learning_rates: [2e-4], batch_sizes: [8], epochs: [1], citation: tried here}\n"
     )
     for one in (net, large):
-        (plan,) = planned(one, Wanted(asked_for(str(file))))
+        (plan,) = planned(one, EvalRequest(asked_for(str(file))))
         assert plan.said.startswith("mine: grid quick (the only one of its file): 0.0002 x batches of 8 x 1 epochs")
         assert plan.remarks == ()
     file.write_text(
         file.read_text() + "  slow: {learning_rates: [1e-5], batch_sizes: [8], epochs: [9], citation: tried here}\n"
     )
     others = r"its file has quick, slow, which --grid names"
-    (plan,) = planned(net, Wanted(asked_for(str(file))))
+    (plan,) = planned(net, EvalRequest(asked_for(str(file))))
     assert plan.said.startswith(f"mine: grid of small nets ({others}): 0.001 0.0003 x")
-    (plan,) = planned(large, Wanted(asked_for(str(file))))
+    (plan,) = planned(large, EvalRequest(asked_for(str(file))))
     assert plan.said.startswith(f"mine: grid of BERT ({others}): 5e-5 3e-5 2e-5 x")
-    (plan,) = planned(large, Wanted(asked_for(str(file)), grid="slow"))
+    (plan,) = planned(large, EvalRequest(asked_for(str(file)), grid="slow"))
     assert plan.said.startswith("mine: grid slow: 1e-5 x")
     file.write_text(
         file.read_text() + "  bert: {learning_rates: [1e-6], batch_sizes: [8], epochs: [9], citation: tried here}\n"
     )
-    (plan,) = planned(large, Wanted(asked_for(str(file))))
+    (plan,) = planned(large, EvalRequest(asked_for(str(file))))
     assert plan.said.startswith("mine: grid bert: 1e-6 x")
-    (plan,) = planned(replace(large, name="xlnet_base"), Wanted(asked_for(str(file))))
+    (plan,) = planned(replace(large, name="xlnet_base"), EvalRequest(asked_for(str(file))))
     why = "xlnet_base has no grid for this task, BERT's is used; its file has quick, slow, bert, which --grid names"
     assert plan.said.startswith(f"mine: grid bert ({why}): 1e-6 x")
-    (plan,) = planned(net, Wanted(asked_for("sst2"), data))
+    (plan,) = planned(net, EvalRequest(asked_for("sst2"), data))
     assert plan.said.startswith("sst2: grid of small nets: 0.001 0.0003 x")

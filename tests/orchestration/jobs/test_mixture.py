@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load, load_corpus
-from orchestration.jobs import Flags, Job, open_job, stages
+from orchestration.jobs import Job, JobFlags, open_job, stages
 from orchestration.jobs import corpus as corpus_job
 from orchestration.progress import ignore
-from pipeline.readers import Jsonl
+from pipeline.readers import JsonlReader
 from preprocessing.errors import BadInput
-from preprocessing.rows import Rows
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.rows import ExampleDataset
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from tests.pipeline.conftest import story
 
 GPT3 = {"common_crawl": 60, "webtext2": 22, "books1": 8, "books2": 8, "wikipedia": 3}
@@ -41,7 +41,7 @@ def given(tmp_path: Path) -> list[str]:
 
 def opened(data: list[str], out: Path, recipe: str = "gpt3_125m", *overrides: str) -> Job:
     return open_job(
-        Flags(recipe=recipe, overrides=[*ON_ITS_CORPUS, *overrides], scale="tiny", data=data, output_dir=out)
+        JobFlags(recipe=recipe, overrides=[*ON_ITS_CORPUS, *overrides], scale="tiny", data=data, output_dir=out)
     )
 
 
@@ -106,7 +106,7 @@ def test_each_group_is_given_its_text_by_name(given: list[str], tmp_path: Path):
 def test_a_path_with_a_sign_of_equality_is_a_path(tmp_path: Path):
     path = stories(tmp_path / "year=2020", "a", 0, 3)
     job = opened([str(path)], tmp_path / "out")
-    assert job.corpus.sources == (Jsonl(path=str(path)),)
+    assert job.corpus.sources == (JsonlReader(path=str(path)),)
 
 
 def test_text_without_groups_says_that_no_weights_count(tmp_path: Path):
@@ -133,7 +133,7 @@ def test_what_does_not_fit_the_groups_is_refused_in_one_line(data: list[str], sa
 
 def test_a_group_of_a_corpus_that_has_none_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match=r"no such file, and no group: corpus demo is no mixture; .*data\.corpus="):
-        open_job(Flags(recipe="gpt3_125m", scale="tiny", data=["books1=/nowhere"], output_dir=tmp_path))
+        open_job(JobFlags(recipe="gpt3_125m", scale="tiny", data=["books1=/nowhere"], output_dir=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_mixture_beside_other_text_is_refused(tmp_path: Path):
 
 
 def test_rows_that_go_on_from_each_other_are_refused_before_anything_is_made(tmp_path: Path):
-    flags = Flags(
+    flags = JobFlags(
         recipe="transformer_xl_base", scale="tiny", data=[corpus_file(tmp_path / "text")], output_dir=tmp_path
     )
     with pytest.raises(BadInput, match="corpus mine is a mixture, and rows of packing stream go on from each other"):
@@ -211,10 +211,10 @@ def test_the_card_says_what_the_run_reads_of_each_group(given: list[str], tmp_pa
     job = opened(given, tmp_path / "out", "gpt3_125m", "optimizer.warmup_steps=5", phases)
     corpus_job.untracked(job, ("--direct_running_mode=in_memory",), ignore)
     known = corpus_job.data_card.facts_of(job.plan.corpus.folder, job.recipe, job.corpus)
-    store = Store.open(job.plan.corpus.folder, "train")
+    store = TokenStore.open(job.plan.corpus.folder, "train")
     tokens, epochs = dict.fromkeys(sorted(GPT3), 0), dict.fromkeys(sorted(GPT3), 0.0)
     for phase in job.recipe.phases:
-        rows = Rows(store, Vocab.load(store.vocab_dir), job.recipe.sampling, phase.seq_length)
+        rows = ExampleDataset(store, Vocab.load(store.vocab_dir), job.recipe.sampling, phase.seq_length)
         for epoch, sample in rows.addresses(0, phase.global_batch_size * phase.steps):
             name = sorted(GPT3)[sample % 5]
             tokens[name] += len(rows.row(epoch, sample)["input_ids"])

@@ -10,21 +10,21 @@ import torch
 
 from orchestration import launch
 from orchestration.jobs import pretrain as learn
-from preprocessing import vocab
-from preprocessing.choose import Tokens
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze
-from preprocessing.sampling import Sampling
-from preprocessing.segment import Packed
+from preprocessing.masking import TokenMasking
+from preprocessing.objectives import MaskedLM
+from preprocessing.packing import Contiguous
+from preprocessing.sampling import ExampleSpec
 from training.checkpoint import Topology
 from training.engines import LocalEngine
 from training.formats import from_transformers, save_weights, to_transformers
 from training.losses import MaskedTokens, SpanBoundary
 from training.model import Model, ModelSpec
-from training.optim import AdamW
+from training.optimizers import AdamW
 from training.run import Run, stored_run
 from training.saver import Saver
-from training.specs import Encoder, Machine, Phase
+from training.specs import Encoder, EngineSettings, Phase
 
 SPANBERT = ModelSpec(
     model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4, type_vocab_size=1),
@@ -35,17 +35,19 @@ SPANBERT = ModelSpec(
 
 def finished(spec: ModelSpec, folder: Path) -> Path:
     """A run folder as the first worker leaves it."""
-    vocab.train(vocab.WordPiece(vocab_size=100), ["The quick brown fox"]).save(folder / "corpus" / "vocab")
+    tokenization.train(tokenization.WordPiece(vocab_size=100), ["The quick brown fox"]).save(
+        folder / "corpus" / "vocab"
+    )
     run = Run(
         model=spec.model,
         losses=spec.losses,
         optimizer=AdamW(learning_rate=1e-3),
         phases=(Phase(seq_length=16, global_batch_size=2, steps=1),),
-        sampling=Sampling(packing=Packed(unit="sentence"), masking=Tokens(), objective=Cloze()),
+        sampling=ExampleSpec(packing=Contiguous(unit="sentence"), masking=TokenMasking(), objective=MaskedLM()),
         corpus=str(folder / "corpus"),
         vocab_size=spec.vocab_size,
         folder=str(folder),
-        engine=Machine(),
+        engine=EngineSettings(),
     )
     (folder / launch.RUN).write_text(run.to_json())
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())

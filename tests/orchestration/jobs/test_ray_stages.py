@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestration.jobs import Flags, Job, evaluate, hold_out, open_job, pretrain, ray_stages, stages
-from orchestration.jobs.request import Wanted
+from orchestration.jobs import Job, JobFlags, evaluate, held_out, open_job, pretrain, ray_stages, stages
+from orchestration.jobs.eval_request import EvalRequest
 from orchestration.launch import cores
 from orchestration.progress import Report, ignore
 from preprocessing.errors import ResourceError
@@ -22,13 +22,13 @@ def text(tmp_path: Path) -> Path:
 
 
 def job_of(text: Path, *overrides: str) -> Job:
-    flags = Flags(
+    flags = JobFlags(
         recipe="bert_base", scale="tiny", data=[str(text)], output_dir=text.parent / "out", overrides=overrides
     )
     return open_job(flags)
 
 
-def finish(stage: stages.Stage) -> None:
+def finish(stage: stages.JobStage) -> None:
     stage.folder.mkdir(parents=True, exist_ok=True)
     stage.finish()
 
@@ -58,14 +58,14 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(pretrain, "train", train)
     monkeypatch.setattr(pretrain, "train_held", train)
     monkeypatch.setattr(evaluate, "evaluate", scored)
-    monkeypatch.setattr(ray_stages.subject, "of_run", lambda folder: None)
+    monkeypatch.setattr(ray_stages.eval_target, "of_run", lambda folder: None)
     monkeypatch.setattr(ray_stages, "fitting", lambda net, wanted: wanted.tasks)
     return events
 
 
 def do(job: Job, resume: Any = "allow") -> None:
     ray_stages.pretrain_and_evaluate(
-        job, resume, ignore, Wanted(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
+        job, resume, ignore, EvalRequest(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
     )
 
 
@@ -102,11 +102,11 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
     happened: list[str], text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Training went on, and its result was lost in an error."""
-    monkeypatch.setattr(hold_out, "too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
+    monkeypatch.setattr(held_out, "too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
     job = job_of(text, "eval_tasks=[source_classification,next_sentence]")
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
-    wanted = Wanted(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
+    wanted = EvalRequest(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
     assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, wanted) == ({"step": 4}, [])
     assert happened[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2
@@ -119,6 +119,6 @@ def test_a_run_that_another_process_is_at_is_left_as_it_is_before_ray_starts(hap
     with held(folder):
         for resume in ("allow", "never"):
             with pytest.raises(ResourceError, match=r"process \d+ on .* is writing here"):
-                ray_stages.pretrain_and_evaluate(job, resume, ignore, Wanted(tasks=[]))
+                ray_stages.pretrain_and_evaluate(job, resume, ignore, EvalRequest(tasks=[]))
         assert [path.name for path in folder.iterdir()] == [".owner.json"]
     assert happened == []

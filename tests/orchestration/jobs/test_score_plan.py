@@ -11,8 +11,8 @@ import pytest
 
 from orchestration.cli import main
 from orchestration.config import load
-from orchestration.jobs import Flags, cluster_of, score_plan, stages, subject
-from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs import JobFlags, cluster_of, eval_target, score_plan, stages
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
 from orchestration.jobs.score_plan import fitting, planned
 from preprocessing.errors import BadInput, DataError
 from tests.orchestration.jobs.runs import (
@@ -27,7 +27,7 @@ from training.tasks import TaskFile
 
 
 def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
-    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+    net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     short = replace(net, longest_row=64)
     (plan,) = planned(short, wanted(data))
@@ -69,7 +69,7 @@ task: KIND
     ],
 )
 def test_positions_that_were_never_trained_are_told_however_a_net_is_asked(
-    net: Subject, tmp_path: Path, kind: str, said: str, caplog: pytest.LogCaptureFixture
+    net: EvalTarget, tmp_path: Path, kind: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Word perplexity was a quarter higher for them, without a word."""
     for name, times in (("train", 4), ("test", 4), ("long", 20)):
@@ -93,7 +93,7 @@ def test_positions_that_were_never_trained_are_told_however_a_net_is_asked(
     assert not any("positions" in note for note in plan.notes)
 
 
-def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: Subject, tmp_path: Path) -> None:
+def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: EvalTarget, tmp_path: Path) -> None:
     (tmp_path / "wikitext-2").mkdir()
     (tmp_path / "wikitext-2/wiki.test.tokens").write_text("the film is good\n" * 40)
     (whole,), (plan,) = (planned(one, wanted(tmp_path, "wikitext2")) for one in (net, replace(net, longest_row=16)))
@@ -157,7 +157,7 @@ def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(dat
         wanted(Path("/nope"), tasks="glue")
 
 
-def test_what_python_gives_is_checked_as_what_the_command_gives(net: Subject, data: Path) -> None:
+def test_what_python_gives_is_checked_as_what_the_command_gives(net: EvalTarget, data: Path) -> None:
     for name in ("max_steps", "num_seeds"):
         with pytest.raises(BadInput, match=f"^{name} is -1, allowed is a whole number from 0 up$"):
             wanted(data, **{name: -1})
@@ -166,9 +166,9 @@ def test_what_python_gives_is_checked_as_what_the_command_gives(net: Subject, da
 
 
 def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
-    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+    net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = Wanted(tasks=asked_for("sst2"), task_data_dir=data)
+    asked = EvalRequest(tasks=asked_for("sst2"), task_data_dir=data)
     (sst2,) = planned(net, asked)
     blimp, source = (
         replace(sst2, task="blimp", cells=[replace(sst2.cells[0], tuning=None)]),
@@ -211,7 +211,7 @@ def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
         ("dev.tsv", "has no labelled dev or test split of it; looked for glue/SST-2/dev.tsv"),
     ],
 )
-def test_a_missing_split_is_one_line(net: Subject, data: Path, missing: str, said: str) -> None:
+def test_a_missing_split_is_one_line(net: EvalTarget, data: Path, missing: str, said: str) -> None:
     (data / "SST-2" / missing).unlink()
     with pytest.raises(BadInput, match=said) as caught:
         planned(net, wanted(data))
@@ -219,10 +219,10 @@ def test_a_missing_split_is_one_line(net: Subject, data: Path, missing: str, sai
 
 
 def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
-    net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    net: EvalTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was asked as it is, without a word, and stood beside figures of nets that had learned."""
-    asked = Wanted(
+    asked = EvalRequest(
         tasks=asked_for("squad1_text"), task_data_dir=questions(tmp_path / "data"), learning_rates=(1e-3,), num_seeds=1
     )
     assert [cell.tuning is not None for cell in planned(net, asked)[0].cells] == [True]
@@ -254,7 +254,7 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
     ],
 )
 def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
-    net: Subject, tmp_path: Path, kind: str, trunk: str, said: str
+    net: EvalTarget, tmp_path: Path, kind: str, trunk: str, said: str
 ) -> None:
     """It was told once Ray had begun, and the command ended with 0."""
     (tmp_path / "test.jsonl").write_text(json.dumps({"text": "the film"}) + "\n")
@@ -271,7 +271,7 @@ def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
 
 
 @pytest.mark.parametrize("task", ["xsum", "cnndm"])
-def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: Subject, tmp_path: Path, task: str) -> None:
+def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: EvalTarget, tmp_path: Path, task: str) -> None:
     row = {"document": "it is a film", "summary": "a film"} | {"article": "it is a film", "highlights": "a film"}
     for name in ("fixtures/hf/tests_samples/xsum/sample.json", "xsum/train.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True)
@@ -287,7 +287,7 @@ def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: Subject, tmp_p
         planned(net, wanted(tmp_path, task))
 
 
-def test_a_split_to_learn_from_wants_labels(net: Subject, data: Path) -> None:
+def test_a_split_to_learn_from_wants_labels(net: EvalTarget, data: Path) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
     unlabelled = replace(task.files["train"], columns={"label": ""})
@@ -298,7 +298,7 @@ def test_a_split_to_learn_from_wants_labels(net: Subject, data: Path) -> None:
 
 
 def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its_folder(
-    net: Subject, tmp_path: Path
+    net: EvalTarget, tmp_path: Path
 ) -> None:
     """The folder was ".", and that the answers are blank was not said."""
     questions = [{"id": str(n), "question": "what", "answers": [{"text": "", "answer_start": 0}]} for n in range(3)]
@@ -316,7 +316,7 @@ def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its
         planned(net, wanted(None, tasks=str(tmp_path / "mine.yaml")))
 
 
-def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
+def test_without_a_folder_of_data_the_option_is_named(net: EvalTarget) -> None:
     with pytest.raises(
         BadInput, match="task sst2: its files are not known; name the folder that has them with --task-data-dir"
     ):
@@ -324,7 +324,7 @@ def test_without_a_folder_of_data_the_option_is_named(net: Subject) -> None:
 
 
 def test_tasks_without_files_are_left_out_in_one_line(
-    net: Subject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    net: EvalTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert fitting(net, wanted(None, tasks="glue,sst5,squad1")) == []
     assert caplog.text.count("left out: ") == 1
@@ -332,7 +332,7 @@ def test_tasks_without_files_are_left_out_in_one_line(
 
 
 def test_a_wrong_label_of_many_costs_its_row_and_is_named(
-    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     file = data / "SST-2/train.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t7\n", 1))
@@ -353,7 +353,7 @@ def table(path: Path, rows: int) -> None:
     ("test", "dev", "split"), [(1, 40, "dev"), (29, 30, "dev"), (1, 2, "dev"), (30, 40, "test"), (2, 20, "test")]
 )
 def test_a_test_split_of_a_few_rows_is_no_headline(
-    test: int, dev: int, split: str, net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+    test: int, dev: int, split: str, net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
@@ -368,7 +368,7 @@ def test_a_test_split_of_a_few_rows_is_no_headline(
 
 
 def test_a_split_whose_answers_are_kept_back_is_named(
-    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+    net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
@@ -383,21 +383,23 @@ def test_a_split_whose_answers_are_kept_back_is_named(
     assert said in caplog.text
 
 
-def test_every_task_that_cannot_be_done_is_a_line(net: Subject, data: Path) -> None:
+def test_every_task_that_cannot_be_done_is_a_line(net: EvalTarget, data: Path) -> None:
     with pytest.raises(BadInput) as caught:
         planned(net, wanted(data, tasks="rte,sst2,cola"))
     assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["task rte", "task cola"]
 
 
 def test_of_the_tasks_of_a_recipe_those_that_cannot_be_done_are_left_out_with_a_word(
-    net: Subject, data: Path, caplog: pytest.LogCaptureFixture
+    net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plans = fitting(net, wanted(data, tasks="rte,sst2"))
     assert [plan.task for plan in plans] == ["sst2"]
     assert "left out: task rte: " in caplog.text
 
 
-def test_malformed_rows_are_named(net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_rows_are_named(
+    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     with (data / "SST-2/dev.tsv").open("a") as file:
         file.write("no label\n")
         file.write("nor here\n")
@@ -410,36 +412,36 @@ def test_malformed_rows_are_named(net: Subject, data: Path, done: list[str], cap
     assert "(and 1 more)" in page
 
 
-def test_a_table_of_ones_own_is_a_task(net: Subject, tmp_path: Path, done: list[str]) -> None:
+def test_a_table_of_ones_own_is_a_task(net: EvalTarget, tmp_path: Path, done: list[str]) -> None:
     rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
     (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    asked = Wanted(tasks=asked_for("", [f"{tmp_path}/mine.csv:text,label"]), **QUICK)  # no folder of data
+    asked = EvalRequest(tasks=asked_for("", [f"{tmp_path}/mine.csv:text,label"]), **QUICK)  # no folder of data
     score = scored(net, asked)
     assert (score.task, score.split) == ("mine", "test")
 
 
-def test_a_run_that_is_not_finished_is_one_line(net: Subject) -> None:
+def test_a_run_that_is_not_finished_is_one_line(net: EvalTarget) -> None:
     (net.folder / stages.MARK).unlink()
     with pytest.raises(BadInput, match="this run is not finished; go on with `sesame train`"):
-        subject.subject_of(Flags(recipe=str(net.folder)))
+        eval_target.subject_of(JobFlags(recipe=str(net.folder)))
 
 
 def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
-    net: Subject, monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score_plan.hold_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
+    monkeypatch.setattr(score_plan.held_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
     with pytest.raises(DataError, match="source_classification: few\nnext_sentence: few"):
         planned(net, wanted(None, tasks="source_classification,next_sentence"))
 
 
 def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(
-    net: Subject, tmp_path: Path
+    net: EvalTarget, tmp_path: Path
 ) -> None:
     with pytest.raises(
         BadInput, match=r"optimizer.learning_rate=1: .* is trained, and no key of its recipe changes it"
     ):
-        subject.subject_of(
-            Flags(recipe=str(net.folder), overrides=("optimizer.learning_rate=1", "cluster.num_workers=2"))
+        eval_target.subject_of(
+            JobFlags(recipe=str(net.folder), overrides=("optimizer.learning_rate=1", "cluster.num_workers=2"))
         )
     for name, value in {
         "scale": "tiny",
@@ -450,10 +452,10 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
         option = f"--{name.replace('_', '-')}"
         for folder in (net.folder, folder_of_transformers(tmp_path / name)):
             with pytest.raises(BadInput, match=f"^{option}: {folder} is trained, and .* changes it; leave that out$"):
-                subject.subject_of(Flags(recipe=str(folder), **{name: value}))  # type: ignore[arg-type]
-    given = Flags(recipe=str(net.folder), overrides=("cluster.finetuning_workers=2", "cluster.engine.cpu_threads=3"))
-    assert subject.subject_of(given) == net
+                eval_target.subject_of(JobFlags(recipe=str(folder), **{name: value}))  # type: ignore[arg-type]
+    given = JobFlags(recipe=str(net.folder), overrides=("cluster.finetuning_workers=2", "cluster.engine.cpu_threads=3"))
+    assert eval_target.subject_of(given) == net
     cluster = cluster_of(given)
     assert (cluster.finetuning_workers, cluster.engine.cpu_threads) == (2, 3)
     with pytest.raises(BadInput, match="tuning_workers is 0, allowed is a number of workers from 1 up"):
-        cluster_of(Flags(recipe="bert_base", overrides=("cluster.finetuning_workers=0",)))
+        cluster_of(JobFlags(recipe="bert_base", overrides=("cluster.finetuning_workers=0",)))

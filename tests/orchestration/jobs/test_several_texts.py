@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.jobs import Flags, open_job
+from orchestration.jobs import JobFlags, open_job
 from preprocessing.errors import BadInput
 
 
@@ -24,7 +24,7 @@ def corpus_file(folder: Path, name: str, *lines: str) -> str:
 
 
 def opened(*data: str, holdout_ratio: float | None = None, recipe: str = "bert_base") -> object:
-    return open_job(Flags(recipe=recipe, scale="tiny", data=data, holdout_ratio=holdout_ratio)).corpus
+    return open_job(JobFlags(recipe=recipe, scale="tiny", data=data, holdout_ratio=holdout_ratio)).corpus
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_corpus_file_is_no_text_of_a_group(folder: Path) -> None:
     given = [f"{group}=a.txt" for group in ("webtext2", "books1", "books2", "wikipedia")]
     data = (f"common_crawl={strict}", *given)
     with pytest.raises(BadInput, match=r"--data strict\.yaml: is a corpus, and a group of a mixture takes text only"):
-        open_job(Flags(recipe="gpt3_125m", scale="tiny", data=data, overrides=["data.corpus=common_crawl_books"]))
+        open_job(JobFlags(recipe="gpt3_125m", scale="tiny", data=data, overrides=["data.corpus=common_crawl_books"]))
 
 
 @pytest.mark.parametrize("recipe", ["bert_base", "t5_base", "transformer_xl_base"])

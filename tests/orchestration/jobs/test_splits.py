@@ -13,7 +13,7 @@ import pytest
 
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, score_plan
-from orchestration.jobs.request import Subject, Wanted, asked_for
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
 from orchestration.jobs.score_plan import fitting, planned
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput
@@ -21,16 +21,16 @@ from tests.orchestration.jobs.runs import (
     scored,
     wanted,
 )
-from training.evaluation import Evaluated
+from training.evaluation import EvalResult
 
 
 @pytest.mark.parametrize(("dev", "best", "warnings"), [("dev", "1", 0), ("test_labelled", "0", 1)])
 def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
-    net: Subject, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
+    net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
 ) -> None:
     (plan,) = planned(net, wanted(data))
     cells = [
-        (cell, Evaluated({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
+        (cell, EvalResult({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
         for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
     ]
     assert evaluate._best(replace(plan, split=dev), cells).predictions == {"test": [best]}
@@ -38,7 +38,7 @@ def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
 
 
 def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
-    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     (task,) = asked_for("sst2")
     assert not isinstance(task, str)
@@ -49,7 +49,7 @@ def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
     assert "two of three options" not in caplog.text  # it warns of nothing
 
 
-def test_the_first_option_that_is_always_right_is_no_majority(net: Subject, tmp_path: Path) -> None:
+def test_the_first_option_that_is_always_right_is_no_majority(net: EvalTarget, tmp_path: Path) -> None:
     """Where a file lists the right option first, the most frequent answer would be right at 100 %."""
     (task,) = asked_for("wsc273")
     assert not isinstance(task, str)
@@ -57,7 +57,9 @@ def test_the_first_option_that_is_always_right_is_no_majority(net: Subject, tmp_
     file.parent.mkdir(parents=True)
     row = {"context_options": ["the film is", "the book is"], "continuation": "so good", "gold": 0}
     file.write_text(json.dumps(row) + "\n")
-    (plan,) = planned(net, Wanted(tasks=[replace(task, task=replace(task.task, label=""))], task_data_dir=tmp_path))
+    (plan,) = planned(
+        net, EvalRequest(tasks=[replace(task, task=replace(task.task, label=""))], task_data_dir=tmp_path)
+    )
     assert (plan.metric, plan.chance) == ("accuracy", None)
 
 
@@ -76,7 +78,7 @@ task: {kind: classification, text: sentence, label: label, labels: ["0", "1"]}
 
 
 def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
-    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As XQuAD, which learns English and is compared on English dev, and XNLI."""
     (data / "mine.yaml").write_text(LANGUAGES)
@@ -115,7 +117,7 @@ task: {kind: loglikelihood_choice, choices: ["{good}", "{bad}"], metrics: [accur
 
 @pytest.mark.parametrize("odd", ["ab", "a", "b", ""])
 def test_a_mean_has_the_items_that_some_of_its_splits_lack(
-    odd: str, net: Subject, done: list[str], tmp_path: Path
+    odd: str, net: EvalTarget, done: list[str], tmp_path: Path
 ) -> None:
     """A row in one of them that could not be scored was a KeyError when all was scored, or counted as scored."""
     (tmp_path / "pairs.yaml").write_text(PAIRS_OF)
@@ -139,7 +141,7 @@ def test_a_mean_has_the_items_that_some_of_its_splits_lack(
 
 
 def test_the_diagnostic_set_is_no_dev_split_of_mnli(
-    net: Subject, data: Path, done: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     mnli(data)
     (data / "AX").mkdir()
@@ -168,7 +170,7 @@ def mnli(data: Path) -> Path:
 
 
 def test_hans_has_a_score_for_each_heuristic(
-    net: Subject, done: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    net: EvalTarget, done: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file has all three of them in one table."""
     columns = "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1"
@@ -223,7 +225,7 @@ def test_the_labelled_diagnostic_set_is_scored_by_the_correlation_of_three_class
     assert task.task.scores(items, said) == {"matthews": pytest.approx(expected), "accuracy": hits / len(gold)}  # type: ignore[union-attr]
 
 
-def test_no_figure_of_a_paper_is_beside_a_sample(net: Subject, tmp_path: Path) -> None:
+def test_no_figure_of_a_paper_is_beside_a_sample(net: EvalTarget, tmp_path: Path) -> None:
     (tmp_path / "summaries").mkdir()
     with zipfile.ZipFile(tmp_path / "summaries/cnndm_sample.zip", "w") as archive:
         archive.writestr("train_sample.csv", "article,highlights\na film,good\n")
@@ -237,7 +239,7 @@ def test_no_figure_of_a_paper_is_beside_a_sample(net: Subject, tmp_path: Path) -
 
 
 def test_a_submission_has_a_file_for_each_split_without_labels(
-    net: Subject, data: Path, done: list[str], tmp_path: Path
+    net: EvalTarget, data: Path, done: list[str], tmp_path: Path
 ) -> None:
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film is good\n1\tthe film is bad\n")
     plans = planned(net, wanted(data, for_leaderboard=True))
@@ -250,7 +252,7 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
     assert evaluate.submit([failed, *plans], scores, tmp_path / "to") == ["SST-2.tsv"]
 
 
-def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs(net: Subject, data: Path) -> None:
+def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs(net: EvalTarget, data: Path) -> None:
     """It was refused after all fine-tunings, and their scores were not shown."""
     asked = wanted(data, for_leaderboard=True)
     with pytest.raises(
@@ -259,7 +261,7 @@ def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs
         score_plan.check_flags(planned(net, asked), asked)
 
 
-def test_a_split_with_malformed_rows_is_not_submitted(net: Subject, data: Path) -> None:
+def test_a_split_with_malformed_rows_is_not_submitted(net: EvalTarget, data: Path) -> None:
     """Its answers were numbered without the row, each behind it under the index of another."""
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film\tis good\n1\tthe film is bad\n")
     row = r"SST-2/test.tsv:2: .*; answers have the numbers of their rows: mend the file, or leave --leaderboard-dir out"
@@ -307,7 +309,7 @@ def glue(data: Path) -> Path:
     return data
 
 
-def test_a_submission_to_glue_has_all_eleven_files(net: Subject, done: list[str], tmp_path: Path) -> None:
+def test_a_submission_to_glue_has_all_eleven_files(net: EvalTarget, done: list[str], tmp_path: Path) -> None:
     data = glue(tmp_path / "glue")
     plans = planned(net, wanted(data, tasks="glue", for_leaderboard=True, num_seeds=1, max_steps=1))
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load, load_corpus
-from orchestration.jobs import Stage
+from orchestration.jobs import JobStage
 from orchestration.jobs.stages import COMMITS, MARK, other_values, plan
 from pipeline.spec import Clean
 
@@ -130,7 +130,7 @@ def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path:
 def test_of_several_earlier_scores_there_is_one_line(tmp_path: Path):
     """It was one for each of them, times each that is due."""
     earlier, due = (
-        [Stage("scores", tmp_path, label, {"labels": labels}) for label in ("sst2", "cola") for labels in numbers]
+        [JobStage("scores", tmp_path, label, {"labels": labels}) for label in ("sst2", "cola") for labels in numbers]
         for numbers in ((1, 2), (3, 4))
     )
     for stage in earlier:
@@ -151,23 +151,23 @@ def test_the_mark_tells_what_the_folder_was_made_from(tmp_path: Path):
 
 
 def test_causes_are_compared_as_json_gives_them_back(tmp_path: Path):
-    stage = Stage("text", tmp_path, "x", {"a": [1, 2]})
+    stage = JobStage("text", tmp_path, "x", {"a": [1, 2]})
     finish(stage)
-    assert Stage("text", tmp_path, "x", {"a": [1, 2]}).others() == []
+    assert JobStage("text", tmp_path, "x", {"a": [1, 2]}).others() == []
 
 
 def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
     stage = planned(tmp_path).run
-    assert "preprocessing/choose/tokens.py" in stage.code
+    assert "preprocessing/masking/token.py" in stage.code
     assert {"training/losses/masked_tokens.py", "training/losses/heads/masked_tokens.py"} <= set(stage.code)
     stage.begin()
     assert stage.changed_code() == []
-    edited = replace(stage, code={**stage.code, "preprocessing/choose/tokens.py": "edited"})
+    edited = replace(stage, code={**stage.code, "preprocessing/masking/token.py": "edited"})
     assert list(edited.said())[1] == (
-        "run: made by other code (preprocessing/choose/tokens.py changed since); to make it anew, delete its folder"
+        "run: made by other code (preprocessing/masking/token.py changed since); to make it anew, delete its folder"
     )
     edited.finish()  # a run that goes on keeps the code that it began with
-    assert edited.changed_code() == ["preprocessing/choose/tokens.py"]
+    assert edited.changed_code() == ["preprocessing/masking/token.py"]
     edited.begin(anew=True)
     assert edited.changed_code() == []
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load, to_yaml
-from orchestration.jobs import Flags, open_job, submission
-from orchestration.launch import Submitted
+from orchestration.jobs import JobFlags, open_job, submission
+from orchestration.launch import SubmittedJob
 from preprocessing.errors import ResourceError
 
 
@@ -22,12 +22,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def name_of(*overrides: str, verb: submission.Verb = "run", **more: object) -> str:
-    flags = Flags(recipe="gpt2", scale="tiny", overrides=overrides, data=("text",), **more)  # type: ignore[arg-type]
+    flags = JobFlags(recipe="gpt2", scale="tiny", overrides=overrides, data=("text",), **more)  # type: ignore[arg-type]
     return submission.identity(open_job(flags), flags, verb)
 
 
-def jobs(**status: str) -> list[Submitted]:
-    return [Submitted(id=name.replace("_", "-"), status=each, command="") for name, each in status.items()]
+def jobs(**status: str) -> list[SubmittedJob]:
+    return [SubmittedJob(id=name.replace("_", "-"), status=each, command="") for name, each in status.items()]
 
 
 def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_command_names_the_same_files_from_any_folder(here: Path) -> None:
         "cluster.num_workers=1",
     )
     data = ("text", "demo", "jsonl:text#body", "cc-2019=text", "wiki.en=jsonl:text")
-    flags = Flags(recipe="mine.yaml", overrides=given, data=data, cluster="./boxes.yaml")
+    flags = JobFlags(recipe="mine.yaml", overrides=given, data=data, cluster="./boxes.yaml")
     words = shlex.split(submission.command(flags, "train"))
     assert words[:6] == ["exec", "python", "-m", "sesame", "train", f"{here}/mine.yaml"]
     assert words[6:12] == [
@@ -69,16 +69,18 @@ def test_paths_inside_of_a_recipe_file_are_those_of_who_sends_it(here: Path) -> 
         to_yaml(load("gpt2", ["init_checkpoint=weights", "data.tokenizer.path=tok.json", "data.corpus=mine.yaml"]))
     )
     paths = [f"init_checkpoint={here}/weights", f"data.tokenizer.path={here}/tok.json", f"data.corpus={here}/mine.yaml"]
-    sent = submission.there(Flags(recipe="mine.yaml", overrides=["optimizer.learning_rate=1e-3"]))
+    sent = submission.there(JobFlags(recipe="mine.yaml", overrides=["optimizer.learning_rate=1e-3"]))
     assert list(sent.overrides) == ["optimizer.learning_rate=1e-3", *paths, "cluster.ray_address=auto"]
     (here / "demo").mkdir()  # a corpus of Sesame
     sent = submission.there(
-        Flags(recipe="mine.yaml", overrides=["init_checkpoint=''", "data.corpus=demo"], scale="tiny")
+        JobFlags(recipe="mine.yaml", overrides=["init_checkpoint=''", "data.corpus=demo"], scale="tiny")
     )
     assert list(sent.overrides) == ["init_checkpoint=''", "data.corpus=demo", paths[1], "cluster.ray_address=auto"]
-    sent = submission.there(Flags(recipe="gpt2", overrides=["data.tokenizer={kind: byte_level_bpe, path: 'tok.json'}"]))
+    sent = submission.there(
+        JobFlags(recipe="gpt2", overrides=["data.tokenizer={kind: byte_level_bpe, path: 'tok.json'}"])
+    )
     assert list(sent.overrides)[1:] == [paths[1], "cluster.ray_address=auto"]
-    assert list(submission.there(Flags(recipe="gpt2")).overrides) == ["cluster.ray_address=auto"]
+    assert list(submission.there(JobFlags(recipe="gpt2")).overrides) == ["cluster.ray_address=auto"]
 
 
 def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path) -> None:
@@ -96,7 +98,7 @@ def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path
     assert name_of() == name_of(output_dir=here / "work")
     assert name_of("cluster.num_workers=2") == name_of("cluster.ray_address=127.0.0.1:6379", "cluster.num_workers=2")
     os.chdir(here / "text")
-    flags = Flags(recipe="gpt2", scale="tiny", data=(str(here / "text"),), output_dir=here / "work")
+    flags = JobFlags(recipe="gpt2", scale="tiny", data=(str(here / "text"),), output_dir=here / "work")
     assert submission.identity(open_job(flags), flags, "run") in ids
 
 
@@ -129,10 +131,10 @@ def test_two_jobs_never_write_into_one_folder(status: str) -> None:
 def test_what_is_assumed_of_gpus_that_a_cluster_file_does_not_name_is_said(tmp_path: Path) -> None:
     nameless = tmp_path / "mine.yaml"
     nameless.write_text("{name: mine, gpus_per_worker: 1, num_workers: 2, engine: {device: cuda, precision: bf16}}")
-    unnamed = submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", cluster=str(nameless))))
+    unnamed = submission.refuse_what_does_not_fit(open_job(JobFlags(recipe="gpt2", cluster=str(nameless))))
     assert unnamed[0] == "h100 assumed: mine names no gpu_type; set cluster.gpu_type"
     assert not any(
         "assumed" in note
-        for note in submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2", cluster="8xh100")))
+        for note in submission.refuse_what_does_not_fit(open_job(JobFlags(recipe="gpt2", cluster="8xh100")))
     )
-    assert submission.refuse_what_does_not_fit(open_job(Flags(recipe="gpt2"))) == []
+    assert submission.refuse_what_does_not_fit(open_job(JobFlags(recipe="gpt2"))) == []

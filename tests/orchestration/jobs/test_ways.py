@@ -12,15 +12,15 @@ import torch
 
 from orchestration import launch
 from orchestration.config import load_cluster
-from orchestration.jobs import evaluate, subject
-from orchestration.jobs.request import Wanted, asked_for
+from orchestration.jobs import eval_target, evaluate
+from orchestration.jobs.eval_request import EvalRequest, asked_for
 from orchestration.jobs.score_plan import TaskPlan, planned
-from orchestration.launch.cell import Cell, evaluate_cell
+from orchestration.launch.eval_trial import EvalTrial, evaluate_cell
 from orchestration.progress import ignore
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, reviews
 from training.finetuning import loop
-from training.specs import Machine
+from training.specs import EngineSettings
 from training.tasks.part import Way
 
 STEPS: Final = 40
@@ -59,13 +59,13 @@ task: {kind: text_to_text, name: sst2, fields: [sentence], label_words: {"0": ba
 
 def plan(way: Way, folder: Path) -> TaskPlan:
     """A task of the way for a tiny net, a few rows of it, at one rate."""
-    net, data = subject.of_run(finished_run(folder / "runs" / "bert_base_tiny-12345678")), reviews(folder / "data")
+    net, data = eval_target.of_run(finished_run(folder / "runs" / "bert_base_tiny-12345678")), reviews(folder / "data")
     (data / "blimp/data").mkdir(parents=True)
     (data / "blimp/data/x.jsonl").write_text(PAIRS)
     (data / "in_words.yaml").write_text(IN_WORDS)
     task = {"tuned": "sst2", "scored": "blimp", "written": f"{data}/in_words.yaml"}[way]
     how: dict[str, Any] = {"learning_rates": (2e-2,), "batch_sizes": (8,), "max_steps": STEPS, "num_seeds": 1}
-    (found,) = planned(net, Wanted(tasks=asked_for(task), task_data_dir=data, **how))
+    (found,) = planned(net, EvalRequest(tasks=asked_for(task), task_data_dir=data, **how))
     assert found.kind.way == way
     return found
 
@@ -74,7 +74,7 @@ def plan(way: Way, folder: Path) -> TaskPlan:
 def test_two_evaluations_of_each_way_write_the_same_bytes(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def grid(cells: Sequence[Cell], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
+    def grid(cells: Sequence[EvalTrial], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
         for number, cell in enumerate(cells):
             on_done(number, evaluate_cell(cell))
         return {}
@@ -136,7 +136,7 @@ def test_data_of_a_task_that_change_between_plan_and_cell_are_one_line(way: Way,
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_cell_of_each_way_on_each_device(way: Way, device: Any, tmp_path: Path) -> None:
     (cell,) = plan(way, tmp_path).cells
-    found, wanted = (evaluate_cell(replace(cell, machine=Machine(device=name))) for name in (device, "cpu"))
+    found, wanted = (evaluate_cell(replace(cell, machine=EngineSettings(device=name))) for name in (device, "cpu"))
     assert found.losses == pytest.approx(wanted.losses, abs=0.05)
     assert len(found.losses) == (0 if way == "scored" else STEPS)
     assert found.scores.keys() == wanted.scores.keys() == found.predictions.keys() != set()

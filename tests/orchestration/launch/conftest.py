@@ -18,7 +18,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
     return track.place(tmp_path_factory.mktemp("out"))
 
 
@@ -30,7 +30,7 @@ def session() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def whole(corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def whole(corpus: Path, place: track.TrackingStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run that nothing disturbed: its folder and result. It is made once for all files."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return folder, start(run_of(corpus, folder), place)

@@ -23,13 +23,13 @@ def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
     return mini_run(corpus, folder, **{"phases": phases, "save_every": 15, "eval_every": 30, **changes})
 
 
-def start(run: Run, place: track.Place, workers: int = 2, **more: Any) -> Any:
+def start(run: Run, place: track.TrackingStore, workers: int = 2, **more: Any) -> Any:
     return group.pretrain(
         run, workers=workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more
     )
 
 
-def look(place: track.Place, folder: Path) -> Any:
+def look(place: track.TrackingStore, folder: Path) -> Any:
     """The MLflow run of a folder."""
     tracked = track.known(folder)
     assert tracked

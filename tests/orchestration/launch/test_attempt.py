@@ -12,32 +12,32 @@ from ray.exceptions import RayTaskError, RuntimeEnvSetupError
 
 from orchestration.launch import attempt as launch
 from orchestration.launch.attempt import Attempt
-from orchestration.launch.died import WorkerDied, WorkersParted
-from orchestration.launch.out_of_memory import Used
-from orchestration.launch.watch import DAY_S, STEP, Sign
-from orchestration.launch.worker import Answer
+from orchestration.launch.heartbeat import DAY_S, STEP, Heartbeat
+from orchestration.launch.out_of_memory import MemoryUse
+from orchestration.launch.worker import WorkerStatus
+from orchestration.launch.worker_errors import WorkerDied, WorkersDisconnected
 from orchestration.progress import ignore
-from orchestration.signals import Asked
+from orchestration.signals import StopRequest
 from preprocessing.errors import Preempted, ResourceError
 from tests.training.corpora import mini_run
 from training.run import CHECKPOINTS, Run
-from training.specs import Machine
+from training.specs import EngineSettings
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 600000ms for recv"
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return mini_run(tmp_path / "corpus", tmp_path / "run", engine=Machine(init_timeout_seconds=600))
+    return mini_run(tmp_path / "corpus", tmp_path / "run", engine=EngineSettings(init_timeout_seconds=600))
 
 
-def attempt(run: Run, asked: Asked | None = None, hang_s: float = 600.0, workers: int = 2) -> Attempt:
+def attempt(run: Run, asked: StopRequest | None = None, hang_s: float = 600.0, workers: int = 2) -> Attempt:
     group = cast(Any, SimpleNamespace(num=workers, nodes=()))
-    return Attempt(group, run, cast(Any, None), asked or Asked(), hang_s, ignore)
+    return Attempt(group, run, cast(Any, None), asked or StopRequest(), hang_s, ignore)
 
 
 def hear(each: Attempt, rank: int, doing: str, now_s: float, done: int = 10) -> None:
-    each.watch.hear(rank, Sign(each.watch._seen[rank].sign.beats + 1, done, doing), now_s)
+    each.watch.hear(rank, Heartbeat(each.watch._seen[rank].sign.beats + 1, done, doing), now_s)
 
 
 # Asked to stop
@@ -46,14 +46,14 @@ def hear(each: Attempt, rank: int, doing: str, now_s: float, done: int = 10) -> 
 @pytest.mark.parametrize("doing", ["checkpoint", "evaluation", "first step", "exporting weights"])
 def test_a_stop_waits_for_what_takes_longer_than_a_step(run: Run, doing: str) -> None:
     """A checkpoint of more than 20 s was thrown away by the SIGTERM that had asked for it."""
-    each = attempt(run, Asked(15))
+    each = attempt(run, StopRequest(15))
     hear(each, 0, doing, 100.0)
     hear(each, 1, STEP, 100.0)
     each._give_up([0, 1], asked_s=100.0, now_s=160.0)
 
 
 def test_a_stop_does_not_wait_for_workers_whose_step_does_not_end(run: Run) -> None:
-    each = attempt(run, Asked(15))
+    each = attempt(run, StopRequest(15))
     for rank in (0, 1):
         hear(each, rank, STEP, 100.0)
     each._give_up([0, 1], asked_s=100.0, now_s=119.0)
@@ -62,7 +62,7 @@ def test_a_stop_does_not_wait_for_workers_whose_step_does_not_end(run: Run) -> N
 
 
 def test_a_stop_does_not_wait_for_a_mute_worker_whatever_it_did(run: Run) -> None:
-    each = attempt(run, Asked(15))
+    each = attempt(run, StopRequest(15))
     for rank in (0, 1):
         hear(each, rank, "checkpoint", 100.0)
     each.polls[1] = cast(Any, None), 100.0
@@ -100,7 +100,7 @@ def test_workers_that_lost_each_other_are_started_again(
     run: Run, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was a traceback, and the end of the run."""
-    with pytest.raises(WorkersParted) as found:
+    with pytest.raises(WorkersDisconnected) as found:
         fail(attempt(run), monkeypatch, RayTaskError("train", "traceback", error))
     assert str(found.value) == f"a worker lost the others ({type(error).__name__}: {str(error).splitlines()[0]})"
 
@@ -157,7 +157,7 @@ def test_a_start_that_dies_early_is_one_after_the_newest_checkpoint(run: Run) ->
 
 def test_updates_that_were_heard_of_are_progress_though_none_is_logged_yet(run: Run) -> None:
     each = attempt(run)
-    each._take(0, Answer(0, Sign(5, 17, STEP), (), (), Used()))
+    each._take(0, WorkerStatus(0, Heartbeat(5, 17, STEP), (), (), MemoryUse()))
     assert each.step == 17
 
 
@@ -190,4 +190,4 @@ def test_each_slow_worker_is_told_with_its_own_factor(run: Run, caplog: pytest.L
     each.begun = [cast(Any, SimpleNamespace(process=f"process {rank}")) for rank in (0, 1)]
     each._tell(7.0, {0: 2.0, 1: 7.0})
     assert [record.getMessage().split("take it ")[1][:3] for record in caplog.records] == ["2.0", "7.0"]
-    assert issubclass(WorkersParted, WorkerDied)
+    assert issubclass(WorkersDisconnected, WorkerDied)

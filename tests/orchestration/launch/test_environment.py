@@ -17,7 +17,7 @@ from orchestration.cli import main
 from orchestration.launch import placement, ray_session, session
 from orchestration.launch.worker import Worker
 from tests.golden import text
-from training.specs import Machine
+from training.specs import EngineSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 CANARY = "canary-93c1f0"
@@ -70,7 +70,9 @@ def test_a_worker_has_them_before_it_imports_torch(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with (
         ray_session(cpus=1),
-        placement.placed(placement.Needs(workers=1, cpus=1, gpus=0), Machine(), {"HF_TOKEN": CANARY}) as group,
+        placement.placed(
+            placement.WorkerRequirements(workers=1, cpus=1, gpus=0), EngineSettings(), {"HF_TOKEN": CANARY}
+        ) as group,
     ):
         (worker,) = group.start(Worker)
         assert ray.get(worker.__ray_call__.remote(seen))["HF_TOKEN"] is None

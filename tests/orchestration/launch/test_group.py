@@ -10,16 +10,16 @@ import pytest
 
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate
-from orchestration.jobs.request import Wanted
+from orchestration.jobs.eval_request import EvalRequest
+from orchestration.jobs.eval_target import of_run
 from orchestration.jobs.score_plan import planned
-from orchestration.jobs.subject import of_run
 from orchestration.launch import group as launch
 from orchestration.launch import placement
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from tests.orchestration.launch.mini_group import STEPS, look, losses, once_at, run_of, start, trainers
 from training.formats import load_weights
-from training.specs import Machine
+from training.specs import EngineSettings
 
 # a busy machine takes minutes to start Ray's processes
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("session"), pytest.mark.timeout(1800)]
@@ -31,7 +31,7 @@ def kill_a_worker() -> None:
 
 
 def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(
-    corpus: Path, place: track.Place, tmp_path: Path
+    corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
     events: list[Mapping[str, Any]] = []
     start(run_of(corpus, tmp_path), place, on_progress=events.append)
@@ -53,7 +53,7 @@ def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(
 
 
 def test_a_killed_worker_costs_a_restart_and_leaves_no_gap(
-    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
     whole_folder, undisturbed = whole
     assert (
@@ -69,7 +69,7 @@ def test_a_killed_worker_costs_a_restart_and_leaves_no_gap(
         assert (tmp_path / name).read_bytes() == (whole_folder / name).read_bytes()
 
 
-def test_a_finished_run_has_its_figures_and_its_model_in_mlflow(whole: Any, place: track.Place) -> None:
+def test_a_finished_run_has_its_figures_and_its_model_in_mlflow(whole: Any, place: track.TrackingStore) -> None:
     folder, _ = whole
     run_id, client = look(place, folder).info.run_id, track.client_of(place.uri)
     pictures = {each.path for each in client.list_artifacts(run_id, "figures")}
@@ -85,10 +85,10 @@ def test_a_finished_run_has_its_figures_and_its_model_in_mlflow(whole: Any, plac
 
 
 def test_workers_that_share_a_net_leave_whole_weights(
-    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
     folder, _ = whole
-    shared = Machine(tensor_parallel_size=2)
+    shared = EngineSettings(tensor_parallel_size=2)
     start(run_of(corpus, tmp_path / "shared", engine=shared), place)
     found, wanted = (dict(losses(each)) for each in (tmp_path / "shared", folder))
     assert found == pytest.approx(wanted, rel=1e-4)
@@ -97,9 +97,11 @@ def test_workers_that_share_a_net_leave_whole_weights(
     assert {name: weight.shape for name, weight in its.items()} == {name: w.shape for name, w in weights.items()}
 
 
-def test_stages_of_a_net_leave_whole_weights(whole: Any, corpus: Path, place: track.Place, tmp_path: Path) -> None:
+def test_stages_of_a_net_leave_whole_weights(
+    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+) -> None:
     folder, _ = whole
-    start(run_of(corpus, tmp_path / "staged", engine=Machine(pipeline_parallel_size=2, zero_stage=1)), place)
+    start(run_of(corpus, tmp_path / "staged", engine=EngineSettings(pipeline_parallel_size=2, zero_stage=1)), place)
     found, wanted = (dict(losses(each)) for each in (tmp_path / "staged", folder))
     assert found == pytest.approx(wanted, rel=1e-4)
     (its_spec, its), (spec, weights) = (load_weights(each / "weights") for each in (tmp_path / "staged", folder))
@@ -107,19 +109,21 @@ def test_stages_of_a_net_leave_whole_weights(whole: Any, corpus: Path, place: tr
     assert {name: weight.shape for name, weight in its.items()} == {name: w.shape for name, w in weights.items()}
 
 
-def test_workers_that_die_without_progress_end_the_run(corpus: Path, place: track.Place, tmp_path: Path) -> None:
+def test_workers_that_die_without_progress_end_the_run(
+    corpus: Path, place: track.TrackingStore, tmp_path: Path
+) -> None:
     with pytest.raises(ResourceError, match=r"worker \d died \(SYSTEM_ERROR\) after step \d+, 1 times"):
         start(
             run_of(corpus, tmp_path),
             place,
-            patience=launch.Patience(max_restarts=0),
+            patience=launch.RestartPolicy(max_restarts=0),
             on_progress=once_at(1, kill_a_worker),
         )
     assert look(place, tmp_path).info.status == "FAILED"
 
 
 def test_sigterm_ends_in_a_checkpoint_and_the_same_command_goes_on(
-    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
     stop = once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
@@ -137,7 +141,7 @@ def test_sigterm_ends_in_a_checkpoint_and_the_same_command_goes_on(
 
 
 def test_the_same_command_goes_on_with_fewer_workers(
-    whole: Any, corpus: Path, place: track.Place, tmp_path: Path
+    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
     with pytest.raises(Preempted):
         start(run_of(corpus, tmp_path), place, on_progress=once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM)))
@@ -147,7 +151,7 @@ def test_the_same_command_goes_on_with_fewer_workers(
 
 
 def test_bad_input_comes_from_the_workers_as_it_is_and_is_not_tried_again(
-    corpus: Path, place: track.Place, tmp_path: Path
+    corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match="no checkpoint to resume from"):
         start(run_of(corpus, tmp_path, resume="must"), place)
@@ -157,7 +161,7 @@ def test_bad_input_comes_from_the_workers_as_it_is_and_is_not_tried_again(
 
 
 def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
-    corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they wait for is said meanwhile: a wait of minutes that says nothing is taken for a fault."""
     monkeypatch.setattr(placement, "PLACEMENT_S", 0.5)
@@ -168,11 +172,15 @@ def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
     assert waited["Ray has"].endswith(" free)")
 
 
-def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole: Any, place: track.Place) -> None:
+def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(
+    whole: Any, place: track.TrackingStore
+) -> None:
     folder, _ = whole
     events: list[Mapping[str, Any]] = []
     (folder / "stage.json").write_text('{"hash": "of the run"}')
-    asked = Wanted(tasks=["source_classification", "next_sentence"], num_seeds=2, max_train_samples=(16,), max_steps=4)
+    asked = EvalRequest(
+        tasks=["source_classification", "next_sentence"], num_seeds=2, max_train_samples=(16,), max_steps=4
+    )
     found = evaluate.evaluate(folder, planned(of_run(folder), asked), load_cluster("local"), events.append)
     assert [(one.task, len(one.values("pretrained")), len(one.values("random"))) for one in found] == [
         ("source_classification", 2, 2),
@@ -193,7 +201,7 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(whole
     assert told.data.metrics["eval/source_classification/pretrained_accuracy"] == pytest.approx(mean)
 
 
-def test_no_run_is_left_running(place: track.Place) -> None:
+def test_no_run_is_left_running(place: track.TrackingStore) -> None:
     client = track.client_of(place.uri)
     experiments = [each.experiment_id for each in client.search_experiments()]
     assert not client.search_runs(experiments, "attributes.status = 'RUNNING'")

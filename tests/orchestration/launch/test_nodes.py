@@ -13,7 +13,7 @@ import pytest
 from orchestration.launch import attempt, ray_session
 from orchestration.launch import group as launch
 from orchestration.launch.address import on_loopback
-from orchestration.launch.nodes import Needs, Steady
+from orchestration.launch.nodes import StableSince, WorkerRequirements
 from orchestration.launch.session import PATIENCE
 from orchestration.tracking import runs as track
 from preprocessing.errors import ResourceError
@@ -22,7 +22,7 @@ from tests.orchestration.launch.mini_group import STEPS, look, losses, once_at, 
 from tests.training.held_out import with_test_split
 from training.data import num_micro
 from training.run import Run
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 
 @dataclass
@@ -70,7 +70,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
     return track.place(tmp_path_factory.mktemp("out"))
 
 
@@ -83,7 +83,9 @@ def longer(corpus: Path, folder: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def whole(here: Here, corpus: Path, place: track.Place, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+def whole(
+    here: Here, corpus: Path, place: track.TrackingStore, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, float]:
     """The losses of a run on two nodes that nothing disturbed."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     start(longer(corpus, folder), place)
@@ -109,7 +111,7 @@ def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
     here: Here,
     whole: dict[int, float],
     corpus: Path,
-    place: track.Place,
+    place: track.TrackingStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -130,7 +132,7 @@ def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
             come(event)
 
     run = longer(corpus, tmp_path)
-    result = start(run, place, fewest=1, patience=launch.Patience(grow_s=1.0), on_progress=report)
+    result = start(run, place, fewest=1, patience=launch.RestartPolicy(grow_s=1.0), on_progress=report)
     assert result.finished
     assert groups == [2, 1, 2]
     assert dict(losses(tmp_path)) == pytest.approx(whole, rel=1e-6)
@@ -144,7 +146,7 @@ def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_node_that_may_not_be_missed_ends_the_run_with_what_to_do(
-    here: Here, corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Here, corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "NODES_S", 5.0)
     with pytest.raises(ResourceError, match="2 workers of 1 CPU have no place, Ray has "):
@@ -154,7 +156,7 @@ def test_a_node_that_may_not_be_missed_ends_the_run_with_what_to_do(
 
 
 def test_a_number_counts_as_steady_until_it_changes() -> None:
-    steady = Steady()
+    steady = StableSince()
     assert [steady.for_s(value, now_s) for now_s, value in enumerate([2, 2, 2, 3, 3, 0, 0, 3])] == [
         0, 1, 2, 0, 1, 0, 0, 0,
     ]  # fmt: skip
@@ -163,17 +165,17 @@ def test_a_number_counts_as_steady_until_it_changes() -> None:
 @pytest.mark.parametrize(
     ("needs", "room", "legal"),
     [
-        (Needs(workers=4, fewest=1), 3, 3),
-        (Needs(workers=4, fewest=1), 9, 4),
-        (Needs(workers=4, fewest=0), 3, 0),
-        (Needs(workers=4, fewest=4), 3, 0),
-        (Needs(workers=8, fewest=1, unit=4), 7, 4),
-        (Needs(workers=8, fewest=1, unit=4), 3, 0),
-        (Needs(workers=8, fewest=5, unit=4), 7, 0),
+        (WorkerRequirements(workers=4, fewest=1), 3, 3),
+        (WorkerRequirements(workers=4, fewest=1), 9, 4),
+        (WorkerRequirements(workers=4, fewest=0), 3, 0),
+        (WorkerRequirements(workers=4, fewest=4), 3, 0),
+        (WorkerRequirements(workers=8, fewest=1, unit=4), 7, 4),
+        (WorkerRequirements(workers=8, fewest=1, unit=4), 3, 0),
+        (WorkerRequirements(workers=8, fewest=5, unit=4), 7, 0),
     ],
 )
 def test_workers_come_in_whole_groups_and_no_fewer_than_the_cluster_file_says(
-    needs: Needs, room: int, legal: int
+    needs: WorkerRequirements, room: int, legal: int
 ) -> None:
     assert needs.legal(room) == legal
 
@@ -183,18 +185,18 @@ def test_workers_come_in_whole_groups_and_no_fewer_than_the_cluster_file_says(
     [([{"CPU": 4.0}], 0), ([{"CPU": 4.0, "GPU": 4.0}], 2), ([{"CPU": 4.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 8.0}], 2)],
 )
 def test_a_worker_is_on_one_node_with_all_that_it_takes(free: list[dict[str, float]], fit: int) -> None:
-    assert Needs(workers=8, cpus=2, gpus=1).fit(free) == fit
+    assert WorkerRequirements(workers=8, cpus=2, gpus=1).fit(free) == fit
 
 
 @pytest.mark.parametrize(
     ("machine", "unit"),
     [
-        (Machine(), 1),
-        (Machine(tensor_parallel_size=2, sequence_parallel_size=3), 6),
-        (Machine(zero_stage=3, deepspeed={"zero_optimization": {"zero_hpz_partition_size": 4}}), 4),
+        (EngineSettings(), 1),
+        (EngineSettings(tensor_parallel_size=2, sequence_parallel_size=3), 6),
+        (EngineSettings(zero_stage=3, deepspeed={"zero_optimization": {"zero_hpz_partition_size": 4}}), 4),
     ],
 )
-def test_workers_that_share_something_are_not_parted(machine: Machine, unit: int) -> None:
+def test_workers_that_share_something_are_not_parted(machine: EngineSettings, unit: int) -> None:
     assert machine.workers_unit == unit
 
 

@@ -17,21 +17,21 @@ from orchestration.config import load, load_cluster
 from orchestration.jobs.pretrain import told_what_would_fit
 from orchestration.launch import group as launch
 from orchestration.launch import ray_session
-from orchestration.launch.out_of_memory import OutOfMemory, Used, is_of_memory, memory_in_words
+from orchestration.launch.out_of_memory import MemoryUse, OutOfMemory, is_of_memory, memory_in_words
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, ResourceError
 from tests.orchestration.launch.test_group import once_at, run_of, start
 from tests.orchestration.launch.test_survive import trainers
 from tests.training.corpora import mini_run
 from tests.training.held_out import with_test_split
-from training.specs import Machine
+from training.specs import EngineSettings
 
 ROOT = Path(__file__).parents[3]
 GB = 1e9
 
 
 def run_with(**machine: Any) -> Any:
-    return replace(mini_run(Path("corpus"), Path("run")), engine=Machine(**machine))
+    return replace(mini_run(Path("corpus"), Path("run")), engine=EngineSettings(**machine))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
 
     def planned(tokens: int) -> float:
         one = on_one_gpu(tokens)
-        layout = planning.Layout(zero=2, rows=tokens // length, precision=one.engine.precision)
+        layout = planning.ParallelLayout(zero=2, rows=tokens // length, precision=one.engine.precision)
         return planning.memory(demand, layout, length).peak
 
     fits = tokens_in(planning.what_would_fit(recipe, cluster, 10 * GB, 12 * GB))
@@ -157,10 +157,10 @@ def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
 
 
 def test_a_machine_is_full_by_the_smaller_of_its_own_and_its_groups_limit() -> None:
-    assert Used(1, 95, 100).is_full
-    assert not Used(1, 85, 100).is_full
-    assert not Used().is_full
-    now = Used.now()
+    assert MemoryUse(1, 95, 100).is_full
+    assert not MemoryUse(1, 85, 100).is_full
+    assert not MemoryUse().is_full
+    now = MemoryUse.now()
     assert 0 < now.own < now.limit
     assert 0 < now.machine <= now.limit
 
@@ -189,6 +189,6 @@ def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_told_as_that(littl
         ray_session(cpus=1),
         pytest.raises(OutOfMemory, match=r"died \(the kernel has ended it for want of memory") as e,
     ):
-        start(run, place, 1, patience=launch.Patience(max_restarts=0), on_progress=squeeze)
+        start(run, place, 1, patience=launch.RestartPolicy(max_restarts=0), on_progress=squeeze)
     assert "with micro_tokens 16,384" in str(e.value)
     assert e.value.limit > 0

@@ -7,9 +7,9 @@ import pytest
 
 from orchestration.launch import placement, ray_session
 from orchestration.launch.address import on_loopback
-from orchestration.launch.nodes import Needs, seen
+from orchestration.launch.nodes import WorkerRequirements, seen
 from orchestration.launch.session import PATIENCE
-from training.specs import Machine
+from training.specs import EngineSettings
 
 NODE = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 100_000_000}
 
@@ -22,7 +22,7 @@ def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog:
 
     for name, seconds in PATIENCE.items():
         monkeypatch.setenv(name, str(seconds))
-    needs = Needs(workers=21)
+    needs = WorkerRequirements(workers=21)
     with on_loopback(), caplog.at_level(logging.WARNING):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, **NODE})
         try:
@@ -31,7 +31,7 @@ def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog:
             with (
                 ray_session(cluster.ray_address, cpus=1),
                 seen(needs) as nodes,
-                placement.placed(needs, Machine(tensor_parallel_size=4), {}, nodes=nodes) as group,
+                placement.placed(needs, EngineSettings(tensor_parallel_size=4), {}, nodes=nodes) as group,
             ):
                 node_of = placement._node_of(group.placement)
                 found = [node_of[bundle] for bundle in group.bundles]

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestration.launch import ray_session, watch
+from orchestration.launch import heartbeat, ray_session
 from orchestration.tracking import history
 from orchestration.tracking import runs as track
 from tests.orchestration.launch.test_group import once_at, run_of, start
@@ -52,7 +52,7 @@ def slowed() -> Iterator[list[psutil.Process]]:
 def test_a_worker_that_is_slower_than_the_other_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watch, "EVERY_S", 3.0)
+    monkeypatch.setattr(heartbeat, "EVERY_S", 3.0)
     corpus, place = with_test_split(tmp_path / "corpus"), track.place(tmp_path / "out")
     run = run_of(
         corpus, tmp_path / "run", phases=(Phase(seq_length=48, global_batch_size=64, steps=200),), eval_every=0
@@ -65,5 +65,5 @@ def test_a_worker_that_is_slower_than_the_other_is_named(
     assert said, f"no word in {time.monotonic() - began_s:.0f} s"
     assert all(f"process {pid} on" in each for each in said), said
     found = history(tmp_path / "run")["perf/slowest_worker_ratio"]
-    assert max(value for _, value in found) > watch.SLOWER
+    assert max(value for _, value in found) > heartbeat.SLOWER
     assert all(record.levelno == logging.WARNING for record in caplog.records if "is slow" in record.getMessage())

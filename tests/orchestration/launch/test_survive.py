@@ -18,12 +18,12 @@ import psutil
 import pytest
 import ray
 
-from orchestration.launch import attempt, stacks, watch
+from orchestration.launch import attempt, heartbeat, stacks
 from orchestration.launch import group as launch
-from orchestration.launch.processes import Identity
-from orchestration.launch.worker import Begun
+from orchestration.launch.processes import ProcessIdentity
+from orchestration.launch.worker import StartedWorker
 from orchestration.progress import ignore
-from orchestration.signals import Asked
+from orchestration.signals import StopRequest
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted
 from tests.orchestration.launch.mini_group import losses, once_at, run_of, start, trainers
@@ -48,11 +48,13 @@ def same(folder: Path, whole: Any) -> None:
 
 
 def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
-    whole: Any, corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "OTHERS", 15)  # two minutes to import, or where it is stopped in a checkpoint
+    monkeypatch.setattr(heartbeat, "OTHERS", 15)  # two minutes to import, or where it is stopped in a checkpoint
     stop = once_at(20, lambda: trainers()[0].suspend())
-    assert start(run_of(corpus, tmp_path), place, on_progress=stop, patience=launch.Patience(hang_s=8.0)) == whole[1]
+    assert (
+        start(run_of(corpus, tmp_path), place, on_progress=stop, patience=launch.RestartPolicy(hang_s=8.0)) == whole[1]
+    )
     same(tmp_path, whole)
     told = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
     assert sum("its state is stopped" in each for each in told) == 1
@@ -62,9 +64,9 @@ def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
 class Mute:
     """A worker that answers nothing any more."""
 
-    def begin(self, folder: Path) -> Begun:
+    def begin(self, folder: Path) -> StartedWorker:
         self.stacks = stacks.Stacks(folder, 0)
-        return Begun(Identity.me(), ("", 0), ray.get_runtime_context().get_node_id())
+        return StartedWorker(ProcessIdentity.me(), ("", 0), ray.get_runtime_context().get_node_id())
 
     def hang(self) -> None:
         time.sleep(600)
@@ -78,7 +80,7 @@ def test_a_mute_worker_of_another_machine_writes_its_stacks(
     begun = ray.get(worker.begin.remote(tmp_path))
     worker.hang.remote()
     group: Any = SimpleNamespace(num=2)
-    tried = attempt.Attempt(group, run_of(corpus, tmp_path), None, Asked(), 600.0, ignore)  # type: ignore[arg-type]
+    tried = attempt.Attempt(group, run_of(corpus, tmp_path), None, StopRequest(), 600.0, ignore)  # type: ignore[arg-type]
     tried.begun = [begun, replace(begun, node="0a" * (len(begun.node) // 2))]
     monkeypatch.setattr(attempt, "platform", SimpleNamespace(node=lambda: "elsewhere"))
     states = tried._demand([0, 1])
@@ -90,7 +92,7 @@ def test_a_mute_worker_of_another_machine_writes_its_stacks(
 
 
 def test_sigterm_is_answered_though_a_worker_is_stopped(
-    corpus: Path, place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_s = []
 
@@ -105,7 +107,9 @@ def test_sigterm_is_answered_though_a_worker_is_stopped(
     assert not trainers()
 
 
-def test_a_raylet_that_is_killed_costs_a_new_ray(whole: Any, corpus: Path, place: track.Place, tmp_path: Path) -> None:
+def test_a_raylet_that_is_killed_costs_a_new_ray(
+    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+) -> None:
     assert start(run_of(corpus, tmp_path), place, on_progress=once_at(20, lambda: raylet().kill())) == whole[1]
     same(tmp_path, whole)
 
@@ -130,7 +134,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("at", ["checkpoint", "end"])
-def test_a_full_disk_in_a_worker_is_one_line(at: str, corpus: Path, place: track.Place, tmp_path: Path) -> None:
+def test_a_full_disk_in_a_worker_is_one_line(at: str, corpus: Path, place: track.TrackingStore, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with small_disk(disk, "64m"):
         run = run_of(corpus, disk / "run", **({"save_every": 15} if at == "checkpoint" else {"save_every": 1000}))

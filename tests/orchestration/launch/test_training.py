@@ -18,14 +18,14 @@ import pytest
 from orchestration import tracking
 from orchestration.launch import group as launch
 from orchestration.launch import placement
-from orchestration.launch.died import NodeDied, WorkerDied, WorkersParted
-from orchestration.launch.nodes import Needs
+from orchestration.launch.nodes import WorkerRequirements
+from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected
 from orchestration.progress import ignore
-from orchestration.signals import Asked, stop_signals
+from orchestration.signals import StopRequest, stop_signals
 from preprocessing.errors import Preempted, ResourceError
 from tests.training.corpora import mini_run
 from training.run import Run
-from training.specs import Machine
+from training.specs import EngineSettings
 
 WORKER = """
 import sys, time
@@ -148,9 +148,16 @@ def test_each_resume_never_begins_a_new_record_and_keeps_all_old_ones(tmp_path: 
 # A Ray that is gone
 
 
-def training(run: Run, asked: Asked) -> launch.Training:
+def training(run: Run, asked: StopRequest) -> launch.Training:
     return launch.Training(
-        run, Needs(workers=1), {}, cast(Any, None), asked, launch.Patience(max_restarts=2), None, ignore
+        run,
+        WorkerRequirements(workers=1),
+        {},
+        cast(Any, None),
+        asked,
+        launch.RestartPolicy(max_restarts=2),
+        None,
+        ignore,
     )
 
 
@@ -169,7 +176,7 @@ def test_a_ray_that_dies_while_workers_are_placed_is_started_again(
     monkeypatch.setattr(launch, "renew", lambda: renewed.append("Ray"))
     monkeypatch.setattr(tracking, "tell", lambda *what, **tags: None)
     with caplog.at_level(logging.WARNING), pytest.raises(ResourceError, match="raylet died after step 0, 3 times"):
-        training(run, Asked()).result()
+        training(run, StopRequest()).result()
     assert renewed == ["Ray", "Ray"]
 
 
@@ -177,7 +184,10 @@ def test_who_waits_for_a_place_sees_that_ray_is_gone(monkeypatch: pytest.MonkeyP
     of_ray = import_module("ray.util.placement_group")
     monkeypatch.setattr(of_ray, "placement_group", lambda *given, **how: SimpleNamespace(wait=lambda wait_s: False))
     monkeypatch.setattr(placement, "fault", lambda: "Ray's raylet")
-    with pytest.raises(WorkerDied, match="Ray's raylet died"), placement.placed(Needs(workers=1), Machine(), {}):
+    with (
+        pytest.raises(WorkerDied, match="Ray's raylet died"),
+        placement.placed(WorkerRequirements(workers=1), EngineSettings(), {}),
+    ):
         pytest.fail("placed")
 
 
@@ -192,21 +202,21 @@ def test_a_signal_does_not_wait_for_a_new_ray(run: Run, monkeypatch: pytest.Monk
     with pytest.raises(Preempted, match="stopped while Ray was started again"), stop_signals() as asked:
         training(run, asked)._renew()
     with pytest.raises(Preempted, match="stopped while Ray was started again"):
-        training(run, Asked(signal.SIGTERM))._renew()
+        training(run, StopRequest(signal.SIGTERM))._renew()
 
 
 def test_workers_that_lose_each_other_again_and_again_are_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tracking, "tell", lambda *what, **tags: None)
-    each = training(run, Asked())
+    each = training(run, StopRequest())
     with caplog.at_level(logging.WARNING):
-        each._count(WorkersParted("a worker lost the others (...)", 7))
-        each._count(WorkersParted("a worker lost the others (...)", 7))
+        each._count(WorkersDisconnected("a worker lost the others (...)", 7))
+        each._count(WorkersDisconnected("a worker lost the others (...)", 7))
     with pytest.raises(
         ResourceError, match=r"after step 7, 3 times without progress; see the network between"
     ) as found:
-        each._count(WorkersParted("a worker lost the others (...)", 7))
+        each._count(WorkersDisconnected("a worker lost the others (...)", 7))
     assert "\n" not in str(found.value)
 
 
@@ -218,7 +228,7 @@ def test_a_worker_that_dies_again_on_a_node_that_is_gone_is_no_restart_in_vain(
     asked_for: list[Any] = []
     answers = iter(["", "", "node 10.0.0.7"])
     nodes = SimpleNamespace(gone=lambda ids: asked_for.append(ids) or next(answers, ""))
-    each, group = training(run, Asked()), cast(Any, SimpleNamespace(nodes=("a", "b")))
+    each, group = training(run, StopRequest()), cast(Any, SimpleNamespace(nodes=("a", "b")))
     each.nodes, each.furthest = cast(Any, nodes), 20
     died = WorkerDied("worker 0 died (no cause known)", 21)
     assert each._explained(died, group) is died  # there was progress: on with it at once

@@ -9,12 +9,12 @@ import pytest
 from orchestration.config import load, load_cluster
 from orchestration.jobs import pretrain as pretraining
 from orchestration.launch import worker
-from orchestration.launch.cells import _counted
-from orchestration.launch.watch import STEP
+from orchestration.launch.eval_trials import _counted
+from orchestration.launch.heartbeat import STEP
 from orchestration.launch.worker import EXPORT, EXPORTED, WEIGHTS, Worker, export_weights
 from orchestration.tracking import MetricLog, history
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model

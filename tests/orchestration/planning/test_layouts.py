@@ -10,14 +10,14 @@ import pytest
 from orchestration import planning
 from orchestration.cli import main
 from orchestration.config import Cluster, Recipe, check, load, load_cluster, names
-from orchestration.planning import DEVICES, Layout, costed, demand_of, devices
+from orchestration.planning import DEVICES, ParallelLayout, demand_of, devices, run_estimate
 from orchestration.planning.layout import layout_of
 from orchestration.planning.search import REFUSED, filled, in_phase, needs, smallest
 from orchestration.planning.timing import DISK, micro_batches, seconds, sent
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.limits import Memory
+from preprocessing.limits import MemoryLimit
 from training.data import Loader
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 TWO_SIDED = [name for name in names("recipes") if load(name).objective.two_sided]
 SHORT_AND_LONG = (
@@ -47,7 +47,7 @@ def test_memory_is_looked_at_whatever_else_is_odd(recipe: str, cluster: str, key
 def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
     demand = demand_of(load(name))
     phase = Phase(seq_length=64, global_batch_size=48, steps=1)
-    machine = Machine(micro_batch_tokens=10 * 64)
+    machine = EngineSettings(micro_batch_tokens=10 * 64)
     row = {"input_ids": np.arange(64), "labels": np.arange(64)}
     if demand.recipe.model.reads_source:
         row |= {"source_input_ids": np.arange(64)}
@@ -91,12 +91,12 @@ def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
 
 def test_what_is_offloaded_must_fit_into_the_host() -> None:
     demand = demand_of(load("mt_nlg_530b"))
-    layout = Layout(data=32, zero=3, checkpointing="full", offload=True)
+    layout = ParallelLayout(data=32, zero=3, checkpointing="full", offload=True)
     _, needed = needs(demand, layout, cuda=True)
     device = DEVICES["h100"]
     assert needed.peak < device.memory
     assert needed.host > device.host
-    assert not planning.costed.fits(needed, device)
+    assert not planning.run_estimate.fits(needed, device)
     found = smallest(demand, lambda _: device)
     assert found
     assert found.memory.host <= 0.95 * device.host
@@ -115,7 +115,7 @@ def test_a_host_that_is_too_small_is_refused_and_the_need_is_said(capsys: pytest
 
 def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
     demand, device = demand_of(load("gpt2")), DEVICES["h100"]
-    to_host = Layout(data=8, zero=3, offload=True, offload_parameters=True)
+    to_host = ParallelLayout(data=8, zero=3, offload=True, offload_parameters=True)
     to_disk = replace(to_host, optimiser_on_disk=True, parameters_on_disk=True)
     host, disk = (planning.memory(demand, one, 1024) for one in (to_host, to_disk))
     owned = demand.parameters / 8
@@ -125,7 +125,7 @@ def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
     assert disk.peak == host.peak
     slower = seconds(demand, to_disk, device, 1024, 512).update - seconds(demand, to_host, device, 1024, 512).update
     assert slower == pytest.approx((2 * 12 + 2) * owned / (DISK / 8))
-    machine = Machine(
+    machine = EngineSettings(
         device="cuda", precision="bf16", zero_stage=3, offload_optimizer="nvme", nvme_path="/local", offload_param="cpu"
     )
     own = layout_of(machine, 8, 1024, 512)
@@ -175,7 +175,7 @@ def _refused(recipe: Recipe, cluster: Cluster) -> str:
 
 def test_a_hint_resets_what_the_cluster_file_has() -> None:
     cluster = load_cluster("2240xa100", ["cluster.gpu_type=v100", "cluster.engine.precision=fp32"])
-    keys = set(Layout(data=4, zero=3, micro_tokens=2048, precision="fp32", offload=True).overrides(cluster))
+    keys = set(ParallelLayout(data=4, zero=3, micro_tokens=2048, precision="fp32", offload=True).overrides(cluster))
     assert keys == {
         "cluster.num_workers=4",
         "cluster.engine.zero_stage=3",
@@ -187,12 +187,12 @@ def test_a_hint_resets_what_the_cluster_file_has() -> None:
 
 
 def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costed, "cores", lambda: 2)
+    monkeypatch.setattr(run_estimate, "cores", lambda: 2)
     monkeypatch.setattr(devices, "cores", lambda: 2)
     with pytest.raises(ResourceError, match=r"nothing on this machine does, however many; of h100 it would be \d+ dev"):
         planning.refuse_what_does_not_fit(load("mt_nlg_530b"), load_cluster("local"))
-    monkeypatch.setattr("preprocessing.limits.memory", lambda: Memory(8e9, 8e9))
-    one, two = (costed.devices_of(load_cluster("local"), workers, timed=False)[0].memory for workers in (1, 4))
+    monkeypatch.setattr("preprocessing.limits.memory", lambda: MemoryLimit(8e9, 8e9))
+    one, two = (run_estimate.devices_of(load_cluster("local"), workers, timed=False)[0].memory for workers in (1, 4))
     assert (one, two) == (4e9, 2e9)
 
 
@@ -201,7 +201,9 @@ def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.Mo
 
 def test_float32_runs_at_its_own_peak() -> None:
     demand, device = demand_of(load("gpt2")), DEVICES["a100"]
-    half, single = (seconds(demand, Layout(precision=kind), device, 1024, 64).products for kind in ("bf16", "fp32"))
+    half, single = (
+        seconds(demand, ParallelLayout(precision=kind), device, 1024, 64).products for kind in ("bf16", "fp32")
+    )
     assert single / half == pytest.approx(312 / 19.5)
     given = ["cluster.gpu_type=a100", "cluster.engine.precision=fp32"]
     own = planning.plan(demand.recipe, load_cluster("one_gpu", given)).own
@@ -284,9 +286,9 @@ def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
 def test_a_cluster_that_is_somewhere_else_has_not_this_machines_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "gpus_here", lambda: (("NVIDIA L4", 24e9),))
     there = load_cluster("one_gpu", ["ray_address=10.0.0.1:6379"])
-    assert costed.devices_of(load_cluster("one_gpu"), 1)[1] == ""
-    assert costed.devices_of(there, 1)[1] == "each machine of the cluster assumed to be like this one (NVIDIA L4)"
-    device, said = costed.devices_of(there, 1, elsewhere=True)
+    assert run_estimate.devices_of(load_cluster("one_gpu"), 1)[1] == ""
+    assert run_estimate.devices_of(there, 1)[1] == "each machine of the cluster assumed to be like this one (NVIDIA L4)"
+    device, said = run_estimate.devices_of(there, 1, elsewhere=True)
     assert (device.name, said) == ("h100", "h100 assumed: one_gpu names no gpu_type; set cluster.gpu_type")
 
 
@@ -306,8 +308,8 @@ def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.Monk
 
 def test_workers_that_share_cores_are_as_slow_as_that() -> None:
     cluster, cores = load_cluster("local"), int(devices.cores())
-    alone, said = costed.devices_of(replace(cluster, num_workers=cores), cores)
-    shared, slow = costed.devices_of(replace(cluster, num_workers=4 * cores), 4 * cores)
+    alone, said = run_estimate.devices_of(replace(cluster, num_workers=cores), cores)
+    shared, slow = run_estimate.devices_of(replace(cluster, num_workers=4 * cores), 4 * cores)
     assert said == ""
     assert slow == f"slow: cores asked for by {4 * cores} workers are {4 * cores}, there are {cores} here"
     assert shared.flops == pytest.approx(alone.flops / 4)
@@ -317,7 +319,7 @@ def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.Monkey
     recipe, cluster = load("bert_base"), load_cluster("local", ["num_workers=2", "engine.dataloader_num_workers=2"])
     said = []
     for number in (4.0, 6.0, 2.5):
-        monkeypatch.setattr(costed, "cores", lambda number=number: number)
+        monkeypatch.setattr(run_estimate, "cores", lambda number=number: number)
         notes = planning.refuse_what_does_not_fit(recipe, cluster)
         said.append([note for note in notes if "loader" in note])
     assert said == [
@@ -329,10 +331,10 @@ def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("number", [0.5, 1.5])
 def test_part_of_a_core_is_planned_as_that(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (costed, devices):
+    for module in (run_estimate, devices):
         monkeypatch.setattr(module, "cores", lambda: number)
-    whole = costed.devices_of(load_cluster("local"), 1, timed=False)[0]
-    two, slow = costed.devices_of(load_cluster("local", ["num_workers=2"]), 2, timed=False)
+    whole = run_estimate.devices_of(load_cluster("local"), 1, timed=False)[0]
+    two, slow = run_estimate.devices_of(load_cluster("local", ["num_workers=2"]), 2, timed=False)
     assert whole.flops == pytest.approx(min(1.0, number) * 1e12)
     assert two.flops == pytest.approx(number / 2 * 1e12)
     assert slow == f"slow: cores asked for by 2 workers are 2, there are {number:g} here"
@@ -380,10 +382,10 @@ def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.Ca
 def test_stages_and_shared_rows_have_their_traffic_and_time() -> None:
     demand, device = demand_of(load("gpt2")), DEVICES["h100"]
     width, tokens = 768, 64 * 1024
-    piped = Layout(pipeline=4, zero=1, rows=4)
+    piped = ParallelLayout(pipeline=4, zero=1, rows=4)
     passing = sent(demand, piped, 1024, 64).passing
     assert passing == pytest.approx(2 * tokens * width * 2 + 6 * demand.weights.tables)
-    shared = Layout(sequence=8, rows=4)
+    shared = ParallelLayout(sequence=8, rows=4)
     exchanged = sent(demand, shared, 1024, 64).sequence
     assert exchanged == pytest.approx(12 * 8 * 7 / 8 * tokens / 8 * width * 2)  # layers, exchanges, of a ring
     assert seconds(demand, shared, device, 1024, 64).sequence == pytest.approx(exchanged / device.link)

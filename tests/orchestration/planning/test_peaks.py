@@ -11,13 +11,13 @@ import torch
 from benchmarks.memory import Alive
 from benchmarks.step import made_up, small_vocab
 from orchestration.config import Recipe, load
-from orchestration.planning import Layout, demand_of, memory
+from orchestration.planning import ParallelLayout, demand_of, memory
 from preprocessing.collate import unpadded
-from preprocessing.vocab import table_rows
+from preprocessing.tokenization import table_rows
 from training.engines.local import LocalEngine
 from training.losses import Loss
 from training.model import Model
-from training.specs import Machine, Trunk
+from training.specs import Architecture, EngineSettings
 
 ROWS, LENGTH, VOCAB, WIDTH = 8, 128, 8_192, 128
 # next to no states of rows before
@@ -72,7 +72,7 @@ def peak(recipe: Recipe, folder: Path) -> float:
     batch = unpadded(made_up(recipe, small_vocab(recipe, folder), ROWS, LENGTH))
     model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
     engine, weights = (
-        LocalEngine(model, recipe.optimizer, Machine()),
+        LocalEngine(model, recipe.optimizer, EngineSettings()),
         {one.kind: one.weight for one in model.spec.losses},
     )
     with (alive := Alive()):
@@ -90,7 +90,7 @@ def peak(recipe: Recipe, folder: Path) -> float:
 def test_the_peak_of_a_pass_is_planned(name: str, tmp_path: Path) -> None:
     """Losses that keep whole logits were left out, and windows were counted as if no key were copied."""
     recipe = small(name)
-    plan = memory(demand_of(recipe), Layout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
+    plan = memory(demand_of(recipe), ParallelLayout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
     passing = plan.activations + plan.logits + max(plan.slices, plan.handed, plan.backward)
     found = peak(recipe, tmp_path) / (plan.weights + plan.gradients + passing)
     assert 0.7 < found < 1.05
@@ -107,13 +107,13 @@ def test_the_peak_of_a_pass_is_planned(name: str, tmp_path: Path) -> None:
 )
 def test_whole_logits_grow_with_a_micro_batch(name: str, is_whole: bool) -> None:
     """Their plan ended at the size of a slice, 2^23 of them, whatever the rows."""
-    few, many = (memory(demand_of(small(name)), Layout(rows=rows), LENGTH).slices for rows in (1_000, 2_000))
+    few, many = (memory(demand_of(small(name)), ParallelLayout(rows=rows), LENGTH).slices for rows in (1_000, 2_000))
     assert many / few == pytest.approx(2 if is_whole else 1)
 
 
 def test_all_trunks_and_losses_are_measured() -> None:
     recipes = [load(*NETS[name]) for name in NETS]
-    assert {type(recipe.model) for recipe in recipes} == set(get_args(Trunk))
+    assert {type(recipe.model) for recipe in recipes} == set(get_args(Architecture))
     assert {type(loss) for recipe in recipes for loss in recipe.losses} == set(get_args(Loss))
 
 
@@ -121,7 +121,7 @@ def test_the_gradient_of_a_table_is_copied_as_the_head_hands_it_on() -> None:
     """A GPT of 4.2 billion weights, all offloaded, took 4.45e9 bytes of a GPU for a plan of 3.73e9: of the table's
     gradient in float32 there is a second copy, times that of the loss, and a third in 16 bit."""
     recipe = load("gpt2", ["model.num_hidden_layers=20", "model.hidden_size=4096", "model.num_attention_heads=32"])
-    layout = Layout(zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True)
+    layout = ParallelLayout(zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True)
     needed = memory(demand_of(recipe), layout, 512)
     assert needed.handed == 6 * 50_257 * 4_096
     assert (needed.peak - needed.context) / 2**30 == pytest.approx(4.15, rel=0.05)

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from orchestration import planning
 from orchestration.cli import main
 from orchestration.config import load, load_cluster
-from orchestration.planning import DEVICES, Demand, Layout, demand_of, devices
+from orchestration.planning import DEVICES, ParallelLayout, Workload, demand_of, devices
 from orchestration.planning.layout import layout_of
 from orchestration.planning.memory import End, activations, kept_by_block, moments, table_copies, weights_of
 from orchestration.planning.timing import seconds
@@ -19,55 +19,63 @@ from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
 from tests.training.batches import random_rows, tensors
 from tests.training.encoder_decoders import T5_KNOBS, rows_of
+from training.architectures import PipelineStage, StageInputs
 from training.engines.local import LocalEngine
-from training.losses import Loss, MaskedTokens, NextToken, PairLabel, Replaced
+from training.losses import Loss, MaskedTokens, NextToken, ReplacedTokenDetection, SentencePair
 from training.model import Model
-from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
+from training.optimizers import Adafactor, AdamW, Lamb, Lion, Muon, Optimizer
 from training.specs import (
     BUCKET,
+    Architecture,
+    BatchWork,
     Decoder,
     Encoder,
     EncoderDecoder,
-    Learned,
-    LearnedPlain,
-    Machine,
-    Trunk,
-    Twin,
+    EngineSettings,
+    GeneratorDiscriminator,
+    LearnedPositions,
+    Seq2SeqLearnedPositions,
     Weights,
-    Work,
 )
-from training.trunks import Given, Stage
 
 LENGTH, ROWS, VOCAB = 32, 6, 320
 SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2}
 DROPS: dict[str, Any] = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
 NONE: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
-CODED: tuple[Loss, ...] = (MaskedTokens(), PairLabel())
-NETS: dict[str, tuple[Trunk, tuple[Loss, ...]]] = {
-    "bert": (Encoder(**SIZES, **NONE, position_embedding=Learned(max_position_embeddings=64)), CODED),
-    "bert, dropout": (Encoder(**SIZES, **DROPS, position_embedding=Learned(max_position_embeddings=64)), CODED),
-    "gpt": (Decoder(**SIZES, **NONE, position_embedding=Learned(max_position_embeddings=64)), (NextToken(),)),
+CODED: tuple[Loss, ...] = (MaskedTokens(), SentencePair())
+NETS: dict[str, tuple[Architecture, tuple[Loss, ...]]] = {
+    "bert": (Encoder(**SIZES, **NONE, position_embedding=LearnedPositions(max_position_embeddings=64)), CODED),
+    "bert, dropout": (
+        Encoder(**SIZES, **DROPS, position_embedding=LearnedPositions(max_position_embeddings=64)),
+        CODED,
+    ),
+    "gpt": (Decoder(**SIZES, **NONE, position_embedding=LearnedPositions(max_position_embeddings=64)), (NextToken(),)),
     "albert": (
         Encoder(
             **SIZES,
             **NONE,
             parameter_sharing="all",
             embedding_size=32,
-            position_embedding=Learned(max_position_embeddings=64),
+            position_embedding=LearnedPositions(max_position_embeddings=64),
         ),
         CODED,
     ),
     "t5": (EncoderDecoder(**SIZES, **NONE, **T5_KNOBS), (NextToken(),)),
     "t5, dropout": (EncoderDecoder(**SIZES, **DROPS, **T5_KNOBS), (NextToken(),)),
     "bart, dropout": (
-        EncoderDecoder(**SIZES, **DROPS, position_embedding=LearnedPlain(max_position_embeddings=66, offset=2)),
+        EncoderDecoder(
+            **SIZES, **DROPS, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=66, offset=2)
+        ),
         (NextToken(),),
     ),
-    "electra": (Twin(**SIZES, **NONE, generator_size_ratio=0.5), (MaskedTokens(), Replaced())),
+    "electra": (
+        GeneratorDiscriminator(**SIZES, **NONE, generator_size_ratio=0.5),
+        (MaskedTokens(), ReplacedTokenDetection()),
+    ),
 }
 
 
-def _kept(trunk: Trunk, losses: tuple[Loss, ...]) -> float:
+def _kept(trunk: Architecture, losses: tuple[Loss, ...]) -> float:
     """Bytes that a forward pass keeps for the backward pass, weights aside, as torch says."""
     source = trunk.reads_source
     rows = rows_of(trunk, [LENGTH] * ROWS, [LENGTH] * ROWS) if source else random_rows([LENGTH] * ROWS, VOCAB)  # type: ignore[arg-type]
@@ -76,13 +84,13 @@ def _kept(trunk: Trunk, losses: tuple[Loss, ...]) -> float:
     return _saved(Model(trunk, losses, VOCAB, seed=0), tensors(collate.unpadded(rows)))
 
 
-def _kept_by(stage: Model, given: Given) -> float:
+def _kept_by(stage: Model, given: StageInputs) -> float:
     """The same of a stage."""
     rows = random_rows([LENGTH] * ROWS, VOCAB)
     return _saved(stage, tensors(collate.unpadded(rows)), given)
 
 
-def _saved(model: Model, batch: Any, *given: Given) -> float:
+def _saved(model: Model, batch: Any, *given: StageInputs) -> float:
     own, seen = {weight.untyped_storage().data_ptr() for weight in model.parameters()}, dict[int, torch.Tensor]()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -100,7 +108,7 @@ def test_what_a_block_keeps_is_what_torch_keeps(name: str) -> None:
     """Of two more layers, so that tables and heads do not count; to a twentieth."""
     trunk, losses = NETS[name]
     deep = replace(trunk, num_hidden_layers=4)
-    work = Work(
+    work = BatchWork(
         tokens=ROWS * LENGTH,
         squares=ROWS * LENGTH**2,
         targets=ROWS * LENGTH // 3,
@@ -108,16 +116,16 @@ def test_what_a_block_keeps_is_what_torch_keeps(name: str) -> None:
         source_squares=ROWS * LENGTH**2 if trunk.reads_source else 0,
         crossed=ROWS * LENGTH**2 if trunk.reads_source else 0,
     )
-    layout = Layout(precision="fp32")
+    layout = ParallelLayout(precision="fp32")
     stated = sum(2 * kept_by_block(stack, layout, cuda=False) for stack in trunk.blocks(work))
     assert _kept(deep, losses) - _kept(trunk, losses) == pytest.approx(stated, rel=0.05)
 
 
-def _demand(trunk: Trunk, losses: tuple[Loss, ...]) -> Demand:
+def _demand(trunk: Architecture, losses: tuple[Loss, ...]) -> Workload:
     recipe = load("bert_base")
     recipe = replace(recipe, model=trunk, losses=losses, optimizer=AdamW(learning_rate=1e-3, warmup_steps=1))
     heads = (Weights(others=loss.weights(trunk, VOCAB)) for loss in losses)
-    return Demand(recipe, VOCAB, reduce(Weights.__add__, heads, trunk.weights(VOCAB)))
+    return Workload(recipe, VOCAB, reduce(Weights.__add__, heads, trunk.weights(VOCAB)))
 
 
 @pytest.mark.parametrize(
@@ -132,12 +140,12 @@ def test_states_are_those_that_were_measured_on_two_workers(
     stage: int, precision: str, bytes_per_weight: float
 ) -> None:
     demand = _demand(*NETS["bert"])
-    layout = Layout(data=2, zero=stage, precision=precision, persistent=0)
+    layout = ParallelLayout(data=2, zero=stage, precision=precision, persistent=0)
     found = planning.memory(demand, layout, LENGTH, cuda=False)
     assert found.states == pytest.approx(bytes_per_weight * demand.parameters)
 
 
-OPTIMS: tuple[Optim, ...] = (
+OPTIMS: tuple[Optimizer, ...] = (
     AdamW(learning_rate=1e-3),
     Lamb(learning_rate=1e-3),
     Lion(learning_rate=1e-3),
@@ -149,11 +157,11 @@ OPTIMS: tuple[Optim, ...] = (
 @pytest.mark.parametrize("optim", OPTIMS, ids=lambda optim: optim.kind)
 @pytest.mark.parametrize("net", ["bert", "gpt", "albert", "t5", "electra"])
 @pytest.mark.parametrize("width", [64, 128])  # a matrix is factored from 128 on
-def test_moments_are_as_many_as_the_optimiser_keeps(optim: Optim, net: str, width: int) -> None:
+def test_moments_are_as_many_as_the_optimiser_keeps(optim: Optimizer, net: str, width: int) -> None:
     trunk, losses = NETS[net]
     trunk = replace(trunk, hidden_size=width)
     model = Model(trunk, losses, VOCAB, seed=0)
-    engine = LocalEngine(model, optim, Machine())
+    engine = LocalEngine(model, optim, EngineSettings())
     for weight in model.parameters():
         weight.grad = torch.ones_like(weight)
     engine.optimizer.step()
@@ -161,7 +169,7 @@ def test_moments_are_as_many_as_the_optimiser_keeps(optim: Optim, net: str, widt
     demand = _demand(trunk, losses)
     objective = load("t5_base" if net == "t5" else "bert_base").objective
     demand = replace(demand, recipe=replace(demand.recipe, objective=objective, optimizer=optim))
-    counted = moments(demand, Layout(precision="fp32"), LENGTH)
+    counted = moments(demand, ParallelLayout(precision="fp32"), LENGTH)
     found = sum(each.numel() for each in state if isinstance(each, torch.Tensor) and each.ndim)
     others = sum(weight.numel() for name, weight in model.named_parameters() if _is_odd(name, weight))
     assert found <= counted <= found + (others if optim.kind in ("muon", "adafactor") else 0)
@@ -175,11 +183,11 @@ def _is_odd(name: str, weight: torch.Tensor) -> bool:
 @pytest.mark.parametrize(("name", "stages"), [("bert", 2), ("gpt", 2), ("bert", 3)])
 def test_an_end_of_a_pipeline_has_the_weights_that_are_planned(name: str, stages: int) -> None:
     trunk, losses = NETS[name]
-    trunk, layout = replace(trunk, num_hidden_layers=5), Layout(pipeline=stages, zero=1, precision="fp32")
+    trunk, layout = replace(trunk, num_hidden_layers=5), ParallelLayout(pipeline=stages, zero=1, precision="fp32")
     ends: tuple[tuple[End, int], ...] = (("first", 0), ("last", stages - 1))
     for end, number in ends:
         with torch.device("meta"):
-            mine = Model(trunk, losses, VOCAB, 0, stage=Stage(number, stages))
+            mine = Model(trunk, losses, VOCAB, 0, stage=PipelineStage(number, stages))
         moved = (
             2 * trunk.hidden_size * (trunk.norm_position == "pre")
         )  # the norm behind the last layer is planned at the first stage
@@ -194,14 +202,14 @@ def test_a_stage_keeps_of_a_micro_batch_what_is_planned(name: str) -> None:
     """Of two stages of four layers the first, which keeps two micro-batches; to a twentieth."""
     trunk, losses = NETS[name]
     trunk = replace(trunk, num_hidden_layers=4)
-    model = Model(trunk, losses, VOCAB, seed=0, stage=Stage(0, 2))
-    demand, layout = _demand(trunk, losses), Layout(pipeline=2, rows=ROWS, precision="fp32")
+    model = Model(trunk, losses, VOCAB, seed=0, stage=PipelineStage(0, 2))
+    demand, layout = _demand(trunk, losses), ParallelLayout(pipeline=2, rows=ROWS, precision="fp32")
     kept, _ = activations(demand, layout, LENGTH, "first", cuda=False)
-    assert 2 * _kept_by(model, Given(None, None)) == pytest.approx(kept, rel=0.05)
+    assert 2 * _kept_by(model, StageInputs(None, None)) == pytest.approx(kept, rel=0.05)
 
 
-def _layout(**keys: Any) -> Layout:
-    return layout_of(Machine(**keys), 2, LENGTH, 2 * ROWS)
+def _layout(**keys: Any) -> ParallelLayout:
+    return layout_of(EngineSettings(**keys), 2, LENGTH, 2 * ROWS)
 
 
 def test_buckets_of_a_cluster_file_are_counted() -> None:
@@ -299,7 +307,7 @@ def test_published_figures_are_those_of_their_authors() -> None:
 
 
 @pytest.mark.parametrize("one", planning.retold(), ids=lambda one: one.run.name)
-def test_own_steps_on_a_gpu_are_planned_within_a_quarter(one: planning.Retold) -> None:
+def test_own_steps_on_a_gpu_are_planned_within_a_quarter(one: planning.TimedPrediction) -> None:
     """It promised 1.9 to 3.9 times the speed that a H200 gave: .85 s for 3.33 of GPT-2, .172 for .319 of BERT."""
     assert 0.75 < one.ratio < 1.25
     assert one.memory_ratio == 0 or 0.9 < one.memory_ratio < 1.15
@@ -308,7 +316,7 @@ def test_own_steps_on_a_gpu_are_planned_within_a_quarter(one: planning.Retold) -
 def test_small_micro_batches_are_not_free() -> None:
     """Those of two rows were at the top of the plan: launches and small kernels cost each of them anew."""
     demand, device = demand_of(load("bert_base")), DEVICES["h200"]
-    took = [seconds(demand, Layout(rows=rows), device, 512, 256).total for rows in (2, 8, 32, 128)]
+    took = [seconds(demand, ParallelLayout(rows=rows), device, 512, 256).total for rows in (2, 8, 32, 128)]
     assert took == sorted(took, reverse=True)
     assert took[0] > 5 * took[-1]
     found = planning.plan(load("bert_base"), load_cluster("one_gpu", ["gpu_type=h200"]))
@@ -365,7 +373,7 @@ def test_a_recipe_that_does_not_fit_is_refused_with_a_layout_that_does() -> None
 
 
 def test_a_gpu_that_is_not_there_is_said_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestration.planning.costed.gpus_here", list)
+    monkeypatch.setattr("orchestration.planning.run_estimate.gpus_here", list)
     with pytest.raises(ResourceError, match="1 workers need 1 GPUs, this machine has none"):
         planning.refuse_missing_gpus(load_cluster("one_gpu"), 1)
     planning.refuse_missing_gpus(load_cluster("local"), 2)

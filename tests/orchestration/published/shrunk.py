@@ -15,14 +15,14 @@ from tests import family
 from tests.orchestration.published.plain import Array, names_of
 from training.losses import Loss
 from training.model import Model
-from training.specs import Trunk
+from training.specs import Architecture
 
 LAYERS, WIDTH, HEADS, INNER, VOCAB, POSITIONS = 2, 128, 2, 192, 200, 130
 TOKENS = ("input_ids", "source_input_ids", "targets")  # columns of a batch that are cut to the vocabulary
 CUTOFFS = (60, 110, 160)
 
 
-def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Trunk:
+def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Architecture:
     """The trunk of a recipe with fewer, narrower layers, and without dropout; nothing else of it changes.
 
     The positions of its rows, where these have a memory, are those of the tiny recipe.
@@ -50,13 +50,15 @@ def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Trunk:
 
 
 @cache
-def model(trunk: Trunk, losses: tuple[Loss, ...]) -> Model:
+def model(trunk: Architecture, losses: tuple[Loss, ...]) -> Model:
     """The net in float64, as it begins. Copy it before it is changed."""
     return Model(trunk, losses, VOCAB, seed=0).double()
 
 
 @cache
-def gradients(trunk: Trunk, losses: tuple[Loss, ...], name: str, count: int = 3) -> tuple[dict[str, Tensor], ...]:
+def gradients(
+    trunk: Architecture, losses: tuple[Loss, ...], name: str, count: int = 3
+) -> tuple[dict[str, Tensor], ...]:
     """Gradients of the net on batches of the rows of a recipe, by our names; without those that nothing reads."""
     net = deepcopy(model(trunk, losses))
     found = []

@@ -29,7 +29,7 @@ from tests.training.corpora import gpt, mini_corpus, mini_run, two_sided
 from training.data import open_loader
 from training.formats import build_model
 from training.run import Run
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -64,7 +64,7 @@ def run_of(name: str, corpus: Path, folder: Path) -> Run:
     recipe, (trunk, losses) = family.recipe(name), stepping(name)
     run = mini_run(corpus, folder)
     run = {"decoder": gpt, "encoder_decoder": two_sided}.get(trunk.kind, lambda same: same)(run)
-    machine = Machine(
+    machine = EngineSettings(
         zero_stage=RUNS[name][0], micro_batch_tokens=96, param_persistence_threshold=0
     )  # a step is several micro-batches
     phases = (Phase(seq_length=48, global_batch_size=9, steps=recipe.num_steps),)

@@ -23,8 +23,8 @@ from tests.orchestration.published.table import PUBLISHED, Published
 from training.engines.local import LocalEngine
 from training.losses import Loss
 from training.model import Model
-from training.optim import Optim, rate_at
-from training.specs import Machine, Phase, Trunk
+from training.optimizers import Optimizer, rate_at
+from training.specs import Architecture, EngineSettings, Phase
 
 STEPS = 20
 TIGHT = 1e-5  # of the longest way that an element of a tensor has gone: nets are in float64, so that this sees all
@@ -84,7 +84,7 @@ def test_the_rates_are_those_of_the_paper(name: str) -> None:
 
 
 @cache
-def perturbed(trunk: Trunk, losses: tuple[Loss, ...]) -> dict[str, torch.Tensor]:
+def perturbed(trunk: Architecture, losses: tuple[Loss, ...]) -> dict[str, torch.Tensor]:
     """First weights in float64; with biases, of which zeros would not show whether they decay."""
     state, generator = {}, torch.Generator().manual_seed(1)
     for name, weight in shrunk.model(trunk, losses).named_parameters():
@@ -107,8 +107,8 @@ def off(engine: LocalEngine, papers: Plain, start: dict[str, Array], names: set[
 
 @cache
 def farthest(
-    optim: Optim,
-    trunk: Trunk,
+    optim: Optimizer,
+    trunk: Architecture,
     losses: tuple[Loss, ...],
     paper: Published,
     rows: str,
@@ -121,7 +121,7 @@ def farthest(
     """
     model = deepcopy(shrunk.model(trunk, losses))
     model.load_state_dict(perturbed(trunk, losses), strict=False)
-    engine, start = LocalEngine(model, optim, Machine()), shrunk.apart(perturbed(trunk, losses))
+    engine, start = LocalEngine(model, optim, EngineSettings()), shrunk.apart(perturbed(trunk, losses))
     papers, batches, worst = Plain(paper, dict(start)), shrunk.gradients(trunk, losses, rows), 0.0
     ours = dict(model.named_parameters())
     for number, step in enumerate(steps):
@@ -135,26 +135,28 @@ def farthest(
 
 
 @cache
-def shrunk_of(name: str) -> tuple[Trunk, tuple[Loss, ...]]:
+def shrunk_of(name: str) -> tuple[Architecture, tuple[Loss, ...]]:
     """The net of a recipe, of two layers."""
     recipe = family.recipe(name)
     return shrunk.trunk_of(recipe, family.recipe(name, "tiny")), recipe.losses
 
 
 @cache
-def stepping(name: str) -> tuple[Trunk, tuple[Loss, ...]]:
+def stepping(name: str) -> tuple[Architecture, tuple[Loss, ...]]:
     """The net of a recipe that takes steps: of one layer, which has all tensors, but where layers share them."""
     trunk, losses = shrunk_of(name)
     return (trunk if getattr(trunk, "sharing", "none") != "none" else replace(trunk, num_hidden_layers=1)), losses
 
 
 @cache
-def rows_for() -> dict[tuple[Trunk, tuple[Loss, ...]], str]:
+def rows_for() -> dict[tuple[Architecture, tuple[Loss, ...]], str]:
     """For each net the first recipe that has it, whose rows are read."""
     return {stepping(name): name for name in reversed(family.RECIPES)}
 
 
-def distance(name: str, steps: tuple[int, ...], paper: Published | None = None, optim: Optim | None = None) -> float:
+def distance(
+    name: str, steps: tuple[int, ...], paper: Published | None = None, optim: Optimizer | None = None
+) -> float:
     """`farthest` of a recipe, or of another paper or optimiser with its net."""
     net, recipe = stepping(name), family.recipe(name)
     paper, optim = replace(paper or published(name), source=""), optim or recipe.optimizer
@@ -303,7 +305,7 @@ def test_the_net_drops_out_as_the_paper_says(name: str) -> None:
 
 
 @cache
-def shares(trunk: Trunk, losses: tuple[Loss, ...]) -> tuple[set[float], set[float], set[float]]:
+def shares(trunk: Architecture, losses: tuple[Loss, ...]) -> tuple[set[float], set[float], set[float]]:
     """What a net drops out of states, inside of its feed-forward layers, and of attention weights."""
     with torch.device("meta"):
         modules = dict(Model(trunk, losses, shrunk.VOCAB, 0).named_modules())

@@ -16,9 +16,9 @@ from training import loop
 from training.engines import StepResult
 from training.engines import deepspeed as zero
 from training.formats import build_model
-from training.optim import Optim, rate_at
+from training.optimizers import Optimizer, rate_at
 from training.run import Run
-from training.specs import Machine, Phase
+from training.specs import EngineSettings, Phase
 
 STEPS = 20
 
@@ -36,7 +36,7 @@ def train(run: Run, at: int) -> None:
         safetensors.torch.save_file(engine.full_state(), folder / f"step-{done}.safetensors")
         return result
 
-    def shifted(optim: Optim, phases: Sequence[Phase], step: int) -> float:
+    def shifted(optim: Optimizer, phases: Sequence[Phase], step: int) -> float:
         return rate_at(optim, phases, step + at)
 
     engine.step = step  # type: ignore[method-assign]
@@ -47,7 +47,7 @@ def train(run: Run, at: int) -> None:
 def main(port: str, jobs_file: str) -> None:
     where = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= where
-    zero.connect(Machine())
+    zero.connect(EngineSettings())
     jobs: list[dict[str, Any]] = json.loads(Path(jobs_file).read_text(encoding="utf-8"))
     for job in jobs:
         train(Run.from_json(job["run"]), job["at"])

@@ -14,40 +14,40 @@ from scipy.stats import ttest_rel
 
 from orchestration import cli, figures
 from orchestration.config import Recipe, flat, load
-from orchestration.jobs import Flags
+from orchestration.jobs import JobFlags
 from orchestration.jobs import ablation as table
 from orchestration.launch import group as launch
 from orchestration.progress import ignore
-from orchestration.reports.ablations import Row, Table
+from orchestration.reports.ablations import Ablation, AblationRow
 from orchestration.reports.ablations import page as table_page
-from orchestration.reports.ablations import text as table_text
-from orchestration.reports.ablations.table import Alike, Apart, Below, Measure
+from orchestration.reports.ablations import synthetic_language as table_text
+from orchestration.reports.ablations.ablation import DifferentClaim, EqualClaim, LowerClaim, Measure
 from orchestration.reports.ablations.tables import TABLES, named
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
 from tests import family
 from training import meter
-from training.optim import schedule
-from training.specs import Work
+from training.optimizers import schedule
+from training.specs import BatchWork
 
-SMALL = Table(
+SMALL = Ablation(
     name="small",
     title="Two nets",
     paper="A paper, 2019",
     stub="loss",
     rows={
-        "none": Row(
+        "none": AblationRow(
             recipe="albert_base",
             overrides=("data.packing.negatives=none", "losses=[{kind: masked_tokens}]"),
             paper={"SOP": 53.3},
         ),
-        "SOP": Row(recipe="albert_base", paper={"SOP": 86.5}),
+        "SOP": AblationRow(recipe="albert_base", paper={"SOP": 86.5}),
     },
     columns={
         "MLM": Measure(kind="masked", of="none", means="hidden tokens"),
         "SOP": Measure(kind="pairs", of="SOP", means="order"),
     },
-    claims=(Below("SOP", ("none",), ("SOP",)), Alike("MLM", 0.1)),
+    claims=(LowerClaim("SOP", ("none",), ("SOP",)), EqualClaim("MLM", 0.1)),
     varies=("data.packing.negatives", "losses"),
     vocab="data.tokenizer={kind: wordpiece, vocab_size: 300}",
     budget={"tiny": ("phases=[{seq_length: 48, global_batch_size: 8, steps: 6}]", "optimizer.warmup_steps=2")},
@@ -69,9 +69,9 @@ def few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_text, "NUM_DOCUMENTS", 120)
 
 
-def planned(one: Table, out: Path, *overrides: str, seeds: int = 1, **flags) -> table.Plan:
+def planned(one: Ablation, out: Path, *overrides: str, seeds: int = 1, **flags) -> table.AblationPlan:
     return table.plan(
-        one, Flags(recipe=one.name, overrides=overrides, output_dir=out, **{"scale": "tiny"} | flags), seeds
+        one, JobFlags(recipe=one.name, overrides=overrides, output_dir=out, **{"scale": "tiny"} | flags), seeds
     )
 
 
@@ -79,16 +79,16 @@ def planned(one: Table, out: Path, *overrides: str, seeds: int = 1, **flags) -> 
 
 
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
-def test_measures_and_claims_speak_of_rows_and_columns_that_are_there(one: Table) -> None:
+def test_measures_and_claims_speak_of_rows_and_columns_that_are_there(one: Ablation) -> None:
     for claim in one.claims:
         assert claim.column in one.columns
-        assert set(claim.lower + claim.higher if isinstance(claim, Below) else claim.rows) <= set(one.rows)
+        assert set(claim.lower + claim.higher if isinstance(claim, LowerClaim) else claim.rows) <= set(one.rows)
     assert all(measure.of in one.rows for measure in one.columns.values() if measure.kind not in ("task", "rise"))
 
 
-def recipes(one: Table, out: Path, *overrides: str, scale: str = "tiny") -> dict[str, Recipe]:
+def recipes(one: Ablation, out: Path, *overrides: str, scale: str = "tiny") -> dict[str, Recipe]:
     """The recipe of each row."""
-    flags = Flags(recipe=one.name, overrides=overrides, output_dir=out, scale=scale)
+    flags = JobFlags(recipe=one.name, overrides=overrides, output_dir=out, scale=scale)
     return {label: table.job_of(one, row, flags).recipe for label, row in one.rows.items()}
 
 
@@ -105,7 +105,7 @@ def differing(*rows: Recipe) -> set[str]:
 
 @pytest.mark.parametrize("scale", ["tiny", "small"])
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
-def test_rows_differ_in_what_the_paper_varies_and_in_nothing_else(one: Table, scale: str, tmp_path: Path) -> None:
+def test_rows_differ_in_what_the_paper_varies_and_in_nothing_else(one: Ablation, scale: str, tmp_path: Path) -> None:
     found = recipes(one, tmp_path, scale=scale)
     keys = differing(*found.values())
     assert all(any(f"{key}.".startswith(f"{varied}.") for key in keys) for varied in one.varies)
@@ -124,13 +124,13 @@ def test_cells_are_the_rows_from_each_seed_on_one_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["size-ladder", "adam-eps"])
 def test_real_text_is_the_installed_documentation(name: str, tmp_path: Path) -> None:
     one = TABLES[name]
-    job = table.job_of(one, next(iter(one.rows.values())), Flags(recipe=name, output_dir=tmp_path, scale="tiny"))
+    job = table.job_of(one, next(iter(one.rows.values())), JobFlags(recipe=name, output_dir=tmp_path, scale="tiny"))
     assert job.corpus.name == "demo"
     assert job.recipe.data.tokenizer == load(job.recipe.name.removesuffix("_tiny"), scale="tiny").data.tokenizer
 
 
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
-def test_the_papers_figures_and_their_source_stand_in_the_table(one: Table) -> None:
+def test_the_papers_figures_and_their_source_stand_in_the_table(one: Ablation) -> None:
     assert re.search(r"arXiv:\d{4}\.\d{5}[,;] (tables?|section|README)", one.paper)
     assert one.name == "adam-eps" or all(row.paper for row in one.rows.values() if row.compute in (0, 1))
     assert all(0 < figure < 100 for row in one.rows.values() for figure in row.paper.values())
@@ -138,7 +138,7 @@ def test_the_papers_figures_and_their_source_stand_in_the_table(one: Table) -> N
 
 
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
-def test_rows_and_columns_can_be_names_in_mlflow(one: Table) -> None:
+def test_rows_and_columns_can_be_names_in_mlflow(one: Ablation) -> None:
     assert [name for name in (*one.rows, *one.columns) if not re.fullmatch(r"[\w\-. :/]+", name, re.ASCII)] == []
 
 
@@ -272,7 +272,7 @@ def test_equal_compute_wants_one_phase(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
-def test_each_fact_that_a_table_shows_is_known_of_its_rows(one: Table, tmp_path: Path) -> None:
+def test_each_fact_that_a_table_shows_is_known_of_its_rows(one: Ablation, tmp_path: Path) -> None:
     recipe = recipes(one, tmp_path)[next(iter(one.rows))]
     assert all(table.FACTS[fact](recipe) > 0 for fact in one.facts)
     assert not one.axis or one.axis in one.facts
@@ -287,7 +287,7 @@ def test_operations_are_those_that_the_loop_counts(method: str, tmp_path: Path) 
     targets = sum(loss.count(batch) for batch in batches for loss in losses if loss.names_tokens)
     tokens = sum(int(batch["lengths"].sum()) for batch in batches)
     of_step = table.flops(recipe) / recipe.num_steps
-    work = Work(tokens=32 * 64, squares=32 * 64**2, targets=0)
+    work = BatchWork(tokens=32 * 64, squares=32 * 64**2, targets=0)
     projected = (of_step - meter.flops(recipe.model, 800, work)) / (6 * 800 * recipe.model.table_width)
     assert projected / work.tokens == pytest.approx(targets / tokens, rel=0.05)
 
@@ -333,7 +333,7 @@ def test_without_a_name_the_tables_are_listed(capsys: pytest.CaptureFixture[str]
 def test_a_table_that_cannot_be_made_is_refused_before_its_corpus(
     dry_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestration.planning.costed.gpus_here", list)
+    monkeypatch.setattr("orchestration.planning.run_estimate.gpus_here", list)
     assert (
         cli.main(["ablation", "albert-sp", "--cluster", "8xh100", "--output-dir", str(tmp_path / "out"), *dry_run]) == 4
     )
@@ -383,7 +383,7 @@ def test_equal_scores_are_no_order() -> None:
 
 
 def test_every_row_must_be_below_every_other_one() -> None:
-    three = replace(SMALL, claims=(Below("SOP", ("none", "NSP"), ("SOP",)),))
+    three = replace(SMALL, claims=(LowerClaim("SOP", ("none", "NSP"), ("SOP",)),))
     scores = {row: {"SOP": [value]} for row, value in {"none": 0.5, "NSP": 0.8, "SOP": 0.7}.items()}
     assert not table_page.verdicts(three, scores)[0].holds
     scores["NSP"]["SOP"] = [0.6]
@@ -392,14 +392,14 @@ def test_every_row_must_be_below_every_other_one() -> None:
 
 def test_some_rows_may_be_alike_and_others_not() -> None:
     scores = {row: {"SOP": [value]} for row, value in {"none": 0.5, "NSP": 0.51, "SOP": 0.7}.items()}
-    some, every = (replace(SMALL, claims=(Alike("SOP", 0.02, rows),)) for rows in (("none", "NSP"), ()))
+    some, every = (replace(SMALL, claims=(EqualClaim("SOP", 0.02, rows),)) for rows in (("none", "NSP"), ()))
     assert str(table_page.verdicts(some, scores)[0]).startswith("SOP: none, NSP within 0.02: yes (they differ by 0.010")
     assert not table_page.verdicts(every, scores)[0].holds
 
 
 def test_rows_may_be_claimed_to_differ() -> None:
     scores = {row: {"loss": [value]} for row, value in {"1e-8": 4.0, "1e-6": 3.9, "1e-2": 5.0}.items()}
-    one = replace(SMALL, claims=(Apart("loss", 0.5), Apart("loss", 0.5, ("1e-8", "1e-6"))))
+    one = replace(SMALL, claims=(DifferentClaim("loss", 0.5), DifferentClaim("loss", 0.5, ("1e-8", "1e-6"))))
     every, two = table_page.verdicts(one, scores)
     assert str(every) == "loss: all more than 0.5 apart: yes (they differ by 1.100; in 1 of 1 seeds; not tested)"
     assert str(two) == "loss: 1e-8, 1e-6 more than 0.5 apart: no (they differ by 0.100; in 0 of 1 seeds; not tested)"
@@ -433,7 +433,10 @@ def test_a_claim_has_a_test_over_seeds_and_questions() -> None:
 def test_several_pairs_are_as_sure_as_the_least_sure_one() -> None:
     rows = {"none": [0.50, 0.51, 0.52], "NSP": [0.6, 0.75, 0.68], "SOP": [0.70, 0.72, 0.71]}
     scores = {row: {"SOP": values} for row, values in rows.items()}
-    three = replace(SMALL, claims=(Below("SOP", ("none", "NSP"), ("SOP",)), Apart("SOP", 0.05), Alike("SOP", 0.05)))
+    three = replace(
+        SMALL,
+        claims=(LowerClaim("SOP", ("none", "NSP"), ("SOP",)), DifferentClaim("SOP", 0.05), EqualClaim("SOP", 0.05)),
+    )
     below, apart, alike = table_page.verdicts(three, scores)
     least = ttest_rel(rows["SOP"], rows["NSP"], alternative="greater").pvalue
     assert below.p == pytest.approx(least)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from orchestration.reports.ablations import corpus
-from orchestration.reports.ablations import text as table_text
-from orchestration.reports.ablations.text import AT, spelled, world, write
+from orchestration.reports.ablations import synthetic_language as table_text
+from orchestration.reports.ablations.synthetic_language import AT, spelled, world, write
 
 
 @pytest.fixture(autouse=True)

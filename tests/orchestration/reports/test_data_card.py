@@ -18,12 +18,12 @@ from orchestration.reports.data_card import card
 from orchestration.reports.data_card import facts as card_facts
 from orchestration.reports.data_card import page as card_page
 from orchestration.reports.data_card.examples import Token
-from orchestration.reports.data_card.facts import Facts
-from pipeline.readers import Books, Jsonl
+from orchestration.reports.data_card.facts import DataCardFacts
+from pipeline.readers import GutenbergReader, JsonlReader
 from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
-from preprocessing.shards import Shard, Store, shard_name, write_shard
+from preprocessing.shards import Shard, TokenStore, shard_name, write_shard
 from preprocessing.text import sentences
 from tests.training.corpora import mini_corpus
 
@@ -41,7 +41,7 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def known(mini: Path, bert: Recipe) -> Facts:
+def known(mini: Path, bert: Recipe) -> DataCardFacts:
     return card.facts_of(mini, bert)
 
 
@@ -50,7 +50,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus whose documents and sources are full of markup, in a vocabulary that gives any text back as it was."""
     folder = tmp_path_factory.mktemp("hostile")
     texts = [f"{HOSTILE} This is document {number}. It ends." for number in range(12)]
-    words = vocab.train(vocab.ByteBPE(vocab_size=400, special_tokens="roberta"), texts)
+    words = tokenization.train(tokenization.ByteLevelBPE(vocab_size=400, special_tokens="roberta"), texts)
     words.save(folder / "vocab")
     encoded = words.encode_documents([sentences(text) for text in texts])
     ids, sentence_starts, word_starts = ([document[column] for document in encoded] for column in range(3))
@@ -67,7 +67,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def save_manifest(folder: Path, words: vocab.Vocab, shard: ShardInfo) -> None:
+def save_manifest(folder: Path, words: tokenization.Vocab, shard: ShardInfo) -> None:
     about = {"kind": words.kind, "size": words.size, "hash": words.hash, "specials": words.specials}
     ledger = Ledger()
     ledger.see(20, bytes=2_000)
@@ -81,22 +81,22 @@ def save_manifest(folder: Path, words: vocab.Vocab, shard: ShardInfo) -> None:
 
 
 @pytest.fixture(scope="module")
-def escaped(hostile: Path) -> Facts:
+def escaped(hostile: Path) -> DataCardFacts:
     return card.facts_of(hostile, load("roberta_base", scale="tiny"))
 
 
 @pytest.fixture(scope="module")
-def page(escaped: Facts) -> str:
+def page(escaped: DataCardFacts) -> str:
     return card.html(escaped, card.pictures(escaped))
 
 
 # Facts
 
 
-def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: Facts) -> None:
+def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: DataCardFacts) -> None:
     counted: Counter[int] = Counter()
     for split in ("train", "validation"):
-        for shard in Store.open(mini, split).shards:
+        for shard in TokenStore.open(mini, split).shards:
             for number in range(len(shard)):
                 starts = shard.document(number)["word_starts"].tolist()
                 pieces = 0
@@ -110,10 +110,10 @@ def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: Facts
     assert known.pieces.words == counted.total()
 
 
-def test_pieces_are_counted_and_ranked(mini: Path, known: Facts) -> None:
-    shards = [shard for split in ("train", "validation") for shard in Store.open(mini, split).shards]
+def test_pieces_are_counted_and_ranked(mini: Path, known: DataCardFacts) -> None:
+    shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini, split).shards]
     counted = Counter(np.concatenate([shard.ids_T for shard in shards]).tolist())
-    words = vocab.Vocab.load(mini / "vocab")
+    words = tokenization.Vocab.load(mini / "vocab")
     (piece, count), *_ = known.pieces.top
     assert count == max(counted.values())
     assert words.piece(max(counted, key=lambda id: (counted[id], -id))) == piece
@@ -122,8 +122,8 @@ def test_pieces_are_counted_and_ranked(mini: Path, known: Facts) -> None:
     assert dict(known.pieces.covered)[10] == sum(count for _, count in counted.most_common(10))
 
 
-def test_documents_and_sentences_are_measured(mini: Path, known: Facts) -> None:
-    shards = [shard for split in ("train", "validation") for shard in Store.open(mini, split).shards]
+def test_documents_and_sentences_are_measured(mini: Path, known: DataCardFacts) -> None:
+    shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini, split).shards]
     lengths = sorted(length for shard in shards for length in shard.num_tokens_N.tolist())
     assert known.documents.count == len(lengths) == 48
     assert known.documents.quantiles["shortest"] == lengths[0]
@@ -144,10 +144,10 @@ def test_a_histogram_has_a_bin_for_every_length(lengths: list[int]) -> None:
 
 
 def test_facts_do_not_depend_on_how_much_is_counted_at_once(
-    mini: Path, bert: Recipe, known: Facts, monkeypatch: pytest.MonkeyPatch
+    mini: Path, bert: Recipe, known: DataCardFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(card_facts, "_AT_ONCE", 150)
-    shard = Store.open(mini, "train").shards[0]
+    shard = TokenStore.open(mini, "train").shards[0]
     stretches = list(card_facts._stretches(shard.offset_N1))
     assert len(stretches) > 10
     assert [start for start, _ in stretches[1:]] == [stop for _, stop in stretches[:-1]]
@@ -162,18 +162,18 @@ def test_a_sample_is_spread_over_all_shards(mini: Path) -> None:
     assert len(list(card_facts._spread(shards, 1_000))) == 48
 
 
-def test_drops_are_told_in_the_order_in_which_a_document_meets_them(escaped: Facts) -> None:
+def test_drops_are_told_in_the_order_in_which_a_document_meets_them(escaped: DataCardFacts) -> None:
     assert list(escaped.dropped) == ["not_text", "gopher_ratio", "trimmed", "duplicate", "near_duplicate"]
 
 
-def test_what_is_left_ends_with_what_is_kept(escaped: Facts) -> None:
+def test_what_is_left_ends_with_what_is_kept(escaped: DataCardFacts) -> None:
     rows = card._funnel(escaped).parts[0].rows
     left = [(row[3], row[6]) for row in rows]
     assert left[0] == ("20", "2,000")
     assert left[-2] == left[-1] == ("12", "1,000")
 
 
-def test_the_funnel_shows_what_each_reason_takes(escaped: Facts) -> None:
+def test_the_funnel_shows_what_each_reason_takes(escaped: DataCardFacts) -> None:
     documents, sizes = card.pictures(escaped)["funnel"].axes
     names = [label.get_text() for label in documents.get_yticklabels()]
     assert names == ["seen", "not text", "gopher ratio", "trimmed", "duplicate", "near duplicate", "kept"]
@@ -184,7 +184,11 @@ def test_the_funnel_shows_what_each_reason_takes(escaped: Facts) -> None:
 def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, tmp_path: Path) -> None:
     spec = Corpus(
         name="mine",
-        sources=(Books(path="/home/me/a"), Books(path="/home/me/b"), Jsonl(path="/home/me/c", text_key="body")),
+        sources=(
+            GutenbergReader(path="/home/me/a"),
+            GutenbergReader(path="/home/me/b"),
+            JsonlReader(path="/home/me/c", text_key="body"),
+        ),
         clean=Clean(languages=("en", "de")),
         dedup=Dedup(reference_corpora=("/home/me/old",)),
         decontaminate=Decontaminate(paths=("/home/me/evals.jsonl",)),
@@ -201,7 +205,7 @@ def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, t
 # Training samples
 
 
-def test_each_objective_that_fits_the_vocabulary_is_shown_once(known: Facts, escaped: Facts) -> None:
+def test_each_objective_that_fits_the_vocabulary_is_shown_once(known: DataCardFacts, escaped: DataCardFacts) -> None:
     assert known.examples[0].recipe == "bert_base_tiny"
     assert "bert_base" not in [each.recipe for each in known.examples]
     names = [each.recipe for each in escaped.examples]
@@ -210,7 +214,7 @@ def test_each_objective_that_fits_the_vocabulary_is_shown_once(known: Facts, esc
     assert not {"bert_base", "roberta_base"} & set(names)
 
 
-def test_a_sample_has_its_labels_behind_what_is_masked(known: Facts, escaped: Facts) -> None:
+def test_a_sample_has_its_labels_behind_what_is_masked(known: DataCardFacts, escaped: DataCardFacts) -> None:
     masked = [token for token in known.examples[0].tokens if token.label]
     assert 3 <= len(masked) <= 0.3 * len(known.examples[0].tokens)
     assert any(token.text.strip() == "[MASK]" for token in masked)
@@ -277,19 +281,19 @@ def test_every_link_of_the_page_has_its_section(page: str) -> None:
     assert len(set(targets)) == len(targets) == 12
 
 
-def test_a_page_without_pictures_tells_the_histograms_in_lines(known: Facts) -> None:
+def test_a_page_without_pictures_tells_the_histograms_in_lines(known: DataCardFacts) -> None:
     page = card.html(known, {})
     assert "<img" not in page
     assert "####" in page
 
 
-def test_markdown_keeps_a_document_inside_its_fence(escaped: Facts) -> None:
+def test_markdown_keeps_a_document_inside_its_fence(escaped: DataCardFacts) -> None:
     text = card.markdown(escaped)
     assert f"`````text\n{HOSTILE}" in text  # one more than the longest run of the document
     assert r"\<b\>\|source\_\*1\*\|\</b\> second line" in text
 
 
-def test_markdown_tables_have_as_many_cells_in_each_row(escaped: Facts) -> None:
+def test_markdown_tables_have_as_many_cells_in_each_row(escaped: DataCardFacts) -> None:
     tables = re.findall(r"(?:^\|.*\n)+", card.markdown(escaped), re.MULTILINE)
     assert len(tables) >= 8
     for table in tables:
@@ -298,7 +302,7 @@ def test_markdown_tables_have_as_many_cells_in_each_row(escaped: Facts) -> None:
 
 def test_what_is_asked_is_marked_in_both() -> None:
     tokens = (Token(" [CLS]", "", True), Token(" <a", "b&c", False), Token("##d", "", False))
-    sections = [card_page.Section("S", "", (card_page.Sample("head", "said", tokens),))]
+    sections = [card_page.Section("S", "", (card_page.CardSample("head", "said", tokens),))]
     assert "[CLS] {<a = b&c}##d" in card_page.markdown("t", sections)
     assert "<i>[CLS]</i> <mark>&lt;a</mark><b>(b&amp;c)</b>##d" in card_page.html("t", sections, {})
 
@@ -336,7 +340,7 @@ def test_another_process_gives_the_same_bytes(mini: Path, tmp_path: Path) -> Non
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
 
-def test_a_ledger_without_drops_is_drawn(known: Facts) -> None:
+def test_a_ledger_without_drops_is_drawn(known: DataCardFacts) -> None:
     empty = replace(known, seen=Count(), kept=Count(), dropped={})
     assert set(card.pictures(empty)) == {"funnel", "document_lengths", "sentence_lengths", "zipf"}
     assert "0 documents with 0 tokens" in card.markdown(empty)

@@ -10,10 +10,10 @@ import pytest
 
 from orchestration.config import load
 from orchestration.reports import abstract, family, net, training_flops
-from preprocessing.choose import Spans, Words
-from preprocessing.rewrite import Cloze, Noise, Sentinel
-from preprocessing.segment import Packed, Pair
-from preprocessing.vocab import Unigram, WordPiece
+from preprocessing.masking import SpanMasking, WholeWordMasking
+from preprocessing.objectives import Denoising, MaskedLM, SpanCorruption
+from preprocessing.packing import Contiguous, SegmentPair
+from preprocessing.tokenization import Unigram, WordPiece
 from tests.family import RECIPES, recipe
 
 README = Path(__file__).parents[3] / "README.md"
@@ -232,14 +232,14 @@ def test_no_change_goes_unsaid(name, override):
 
 
 def test_parts_are_said_in_words():
-    assert Pair(negatives="swapped").describe() == "pairs of segments, 50% swapped (SOP)"
-    assert Packed(unit="sentence", cross_documents=False).describe() == "full sentences packed inside documents"
-    assert Words().describe() == "15% of the tokens, in whole words"
-    assert Spans(max_span_length=5).describe() == "15% of the tokens, in spans of up to 5 words"
-    assert Cloze(replace_unit="span").describe() == "80% masked, 10% swapped, 10% kept, drawn per span"
-    assert Sentinel().describe() == "each masked span is one sentinel, predicted behind it"
+    assert SegmentPair(negatives="swapped").describe() == "pairs of segments, 50% swapped (SOP)"
+    assert Contiguous(unit="sentence", cross_documents=False).describe() == "full sentences packed inside documents"
+    assert WholeWordMasking().describe() == "15% of the tokens, in whole words"
+    assert SpanMasking(max_span_length=5).describe() == "15% of the tokens, in spans of up to 5 words"
+    assert MaskedLM(replace_unit="span").describe() == "80% masked, 10% swapped, 10% kept, drawn per span"
+    assert SpanCorruption().describe() == "each masked span is one sentinel, predicted behind it"
     assert (
-        Noise(noise_types=("token_deletion",)).describe()
+        Denoising(noise_types=("token_deletion",)).describe()
         == "text with 30% of the tokens deleted is read, the text is predicted"
     )
     assert Unigram().describe() == "32,000 unigram pieces"

@@ -16,7 +16,7 @@ from orchestration.reports.model_card import card, model_card
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.test_pretrain import SPANBERT, finished
 from tests.training.corpora import mini_corpus
-from training.tasks import Chosen, TaskScore
+from training.tasks import SelectedTrials, TaskScore
 
 SCORE = TaskScore(
     "next_sentence",
@@ -24,12 +24,12 @@ SCORE = TaskScore(
     "test",
     "",
     {
-        start: Chosen({}, {"test": {"accuracy": values}})
+        start: SelectedTrials({}, {"test": {"accuracy": values}})
         for start, values in {"pretrained": (0.75, 0.85), "random": (0.5, 0.6)}.items()
     },
     chance=0.5,
 )
-POOR = replace(SCORE, starts={"pretrained": Chosen({}, {"test": {"accuracy": (0.1, 0.1)}})})
+POOR = replace(SCORE, starts={"pretrained": SelectedTrials({}, {"test": {"accuracy": (0.1, 0.1)}})})
 
 
 def keep(run: Path, name: str, score: TaskScore = SCORE, **causes: Any) -> Path:

@@ -9,13 +9,15 @@ from pathlib import Path
 from orchestration.reports import SCORE_FILE, kept, score_csv, score_page, score_rows, score_values
 from orchestration.reports.score_table import scaled
 from tests.orchestration.config.test_task_files import METRICS
-from training.metrics import Paired
-from training.tasks import Chosen, TaskScore
+from training.metrics import PairedDifference
+from training.tasks import SelectedTrials, TaskScore
 
 
 def score(task: str, **more: object) -> TaskScore:
     splits = {"dev": {"f1": (0.81, 0.82, 0.80), "exact": (0.7, 0.7, 0.7)}}
-    starts = {"pretrained": Chosen({"learning_rate": 3e-4, "batch_size": 32, "epochs": 4.0, "max_steps": 0}, splits)}
+    starts = {
+        "pretrained": SelectedTrials({"learning_rate": 3e-4, "batch_size": 32, "epochs": 4.0, "max_steps": 0}, splits)
+    }
     values = {"metric": "f1", "split": "dev", "chosen_on": "dev", "starts": starts, **more}
     return TaskScore(task, **values)  # type: ignore[arg-type]
 
@@ -27,17 +29,17 @@ def test_shares_are_percent_and_columns_without_anything_are_left_out() -> None:
 
 def test_the_gain_over_random_weights_is_beside() -> None:
     one = score("squad")
-    random = Chosen({}, {"dev": {"f1": (0.5, 0.5, 0.5), "exact": (0.3, 0.3, 0.3)}})
+    random = SelectedTrials({}, {"dev": {"f1": (0.5, 0.5, 0.5), "exact": (0.3, 0.3, 0.3)}})
     both = score("squad", starts={**one.starts, "random": random}, chance=0.25, labels=200)
     (row,) = score_rows([both])
     assert (row["random"], row["gain"], row["p"], row["majority"]) == ("50.0 +- 0.0", "+31.0", "not tested", "25.0")
-    tested = replace(both, gain=Paired(0.31, 0.204, 0.416, 0.0123, 3, 71))
+    tested = replace(both, gain=PairedDifference(0.31, 0.204, 0.416, 0.0123, 3, 71))
     assert [score_rows([tested])[0][name] for name in ("gain", "p")] == ["+31.0 [+20.4, +41.6]", "0.012"]
     (values,) = score_values([tested])
     assert (values["p"], values["wins"], values["margin"]) == (0.0123, True, 0.31)
-    single = {start: Chosen({}, {"dev": {"f1": (0.5,)}}) for start in ("pretrained", "random")}
+    single = {start: SelectedTrials({}, {"dev": {"f1": (0.5,)}}) for start in ("pretrained", "random")}
     assert score_rows([score("squad", starts=single)])[0]["p"] == "one seed"
-    single = {start: Chosen({}, {"dev": {"f1": (0.5,), "rows": (1.0,)}}) for start in ("pretrained", "random")}
+    single = {start: SelectedTrials({}, {"dev": {"f1": (0.5,), "rows": (1.0,)}}) for start in ("pretrained", "random")}
     assert score_rows([score("lambada", starts=single)])[0]["p"] == "one question"
 
 
@@ -45,7 +47,7 @@ def test_intervals_and_a_constant_answer_stand_beside_the_score() -> None:
     one = score("mrpc", intervals={"pretrained": (0.752, 0.861)}, constant={"pretrained": "one constant answer: 'yes'"})
     assert score_rows([one])[0]["pretrained"] == "81.0 +- 1.0 [75.2, 86.1], constant answer"
     assert "95 % confidence interval" in score_page("bert", [one])
-    perplexity = Chosen({}, {"dev": {"word_perplexity": (35.13,)}})
+    perplexity = SelectedTrials({}, {"dev": {"word_perplexity": (35.13,)}})
     read = score(
         "wiki", metric="word_perplexity", starts={"pretrained": perplexity}, intervals={"pretrained": (30, 41)}
     )
@@ -64,7 +66,9 @@ def test_a_note_is_said_once_with_the_scores_that_it_is_of() -> None:
 
 
 def test_what_is_kept_of_a_score_is_read_back(tmp_path: Path) -> None:
-    one = score("rte", gain=Paired(0.1, 0.0, 0.2, 0.05, 3, 71), intervals={"pretrained": (0.5, 0.6)}, notes=("a",))
+    one = score(
+        "rte", gain=PairedDifference(0.1, 0.0, 0.2, 0.05, 3, 71), intervals={"pretrained": (0.5, 0.6)}, notes=("a",)
+    )
     (tmp_path / SCORE_FILE).write_text(json.dumps([asdict(one)]))
     assert kept(tmp_path) == one
     before = {name: value for name, value in asdict(one).items() if name not in ("gain", "intervals", "constant")}
@@ -76,7 +80,7 @@ def test_majority_and_chance_are_two_words_for_two_things() -> None:
     """The share of the most frequent answer was called chance."""
 
     def row(**counted: tuple[float, ...]) -> dict[str, str]:
-        starts = {"pretrained": Chosen({}, {"test": {"accuracy": (0.6,)} | counted})}
+        starts = {"pretrained": SelectedTrials({}, {"test": {"accuracy": (0.6,)} | counted})}
         one = score("x", metric="accuracy", split="test", starts=starts, chance=0.5)
         (found,), (values,) = score_rows([one]), score_values([one])
         assert [values[name] for name in ("majority", "chance")] == [
@@ -90,10 +94,10 @@ def test_majority_and_chance_are_two_words_for_two_things() -> None:
 
 
 def test_what_is_no_share_has_its_unit_and_rows_are_counted() -> None:
-    one = score("wiki", metric="word_perplexity", split="test", starts={"pretrained": Chosen({}, {"test": {
+    one = score("wiki", metric="word_perplexity", split="test", starts={"pretrained": SelectedTrials({}, {"test": {
         "word_perplexity": (884745.0,)}})})  # fmt: skip
     both = score_rows(
-        [one, score("squad", starts={"pretrained": Chosen({}, {"dev": {"f1": (0.5,), "rows": (30.0,)}})})]
+        [one, score("squad", starts={"pretrained": SelectedTrials({}, {"dev": {"f1": (0.5,), "rows": (30.0,)}})})]
     )
     assert [(row["unit"], row["rows"]) for row in both] == [("perplexity", ""), ("", "30")]
     assert [(values["rows"], values["train_rows"]) for values in score_values([one])] == [(None, None)]
@@ -117,17 +121,17 @@ def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:
 
 def test_steps_stand_in_the_place_of_epochs() -> None:
     how = {"learning_rate": 3e-4, "batch_size": 32, "epochs": 3.0, "max_steps": 200}
-    one = score("squad", starts={"pretrained": Chosen(how, {"dev": {"f1": (0.5,)}})})
+    one = score("squad", starts={"pretrained": SelectedTrials(how, {"dev": {"f1": (0.5,)}})})
     assert "learning_rate 0.0003, batch_size 32, max_steps 200 (best on dev): " in score_page("bert_base", [one])
 
 
 def test_counts_and_logits_are_no_percent() -> None:
     """What stands beside perplexities and SQuAD 2.0's F1 in the scores of a split."""
     read = {"token_perplexity": (9.5,), "tokens": (5000.0,), "window": (256.0,), "memory": (0.0,), "cut": (12.0,)}
-    one = score("wiki", metric="token_perplexity", starts={"pretrained": Chosen({}, {"dev": read})})
+    one = score("wiki", metric="token_perplexity", starts={"pretrained": SelectedTrials({}, {"dev": read})})
     page = score_page("gpt2", [one])
     assert "dev token_perplexity 9.5; dev tokens 5,000; dev window 256; dev memory 0; dev cut 12" in page
-    logits = Chosen({}, {"dev": {"f1": (0.5, 0.7), "best_f1": (0.75, 0.75), "best_f1_thresh": (3.45, 2.55)}})
+    logits = SelectedTrials({}, {"dev": {"f1": (0.5, 0.7), "best_f1": (0.75, 0.75), "best_f1_thresh": (3.45, 2.55)}})
     page = score_page("bert", [score("squad2", starts={"pretrained": logits})])
     assert "dev f1 60.0 +- 14.1; dev best_f1 75.0 +- 0.0; dev best_f1_thresh 3.0 +- 0.6" in page
 

@@ -7,7 +7,7 @@ import pytest
 
 from orchestration.terminal import doctor
 from preprocessing.errors import ResourceError
-from preprocessing.limits import Cores, Memory
+from preprocessing.limits import Cores, MemoryLimit
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_what_is_fatal_has_a_remedy(tmp_path: Path):
 def test_a_missing_library_is_fatal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor, "LIBRARIES", ("no-such-library",))
     assert list(doctor.versions())[1:] == [
-        doctor.Finding("no-such-library", "not installed", "run `make setup`", fatal=True)
+        doctor.HealthCheck("no-such-library", "not installed", "run `make setup`", fatal=True)
     ]
 
 
@@ -66,7 +66,7 @@ def test_ray_is_asked_at_its_address():
     assert doctor.ray_address("", ask).remedy == ""
     assert doctor.ray_address("10.0.0.1:6379", ask).found == "10.0.0.1:6379 answers"
     assert doctor.ray_address("auto", ask).found == "auto: 10.0.0.1:6379 answers"
-    dead = doctor.Finding("ray", "address dead:1: no Ray answers there", "check host and port", fatal=True)
+    dead = doctor.HealthCheck("ray", "address dead:1: no Ray answers there", "check host and port", fatal=True)
     assert doctor.ray_address("dead:1", ask) == dead
 
 
@@ -111,7 +111,7 @@ def test_absent_shared_memory_has_a_remedy(tmp_path: Path):
 def test_limits_of_a_control_group_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under 2 GB and half a core it said "2 cores, 24.3 GB of memory free"."""
     monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(0.5, "/sys/fs/cgroup/cpu/job"))
-    monkeypatch.setattr(doctor.limits, "memory", lambda: Memory(2e9, 1.5e9, "/sys/fs/cgroup/memory/job"))
+    monkeypatch.setattr(doctor.limits, "memory", lambda: MemoryLimit(2e9, 1.5e9, "/sys/fs/cgroup/memory/job"))
     found = doctor.cores_and_memory()
     assert found.found == (
         "0.5 cores by the quota of /sys/fs/cgroup/cpu/job, 1.5 GB of memory free of 2.0 GB, the limit of "
@@ -119,5 +119,5 @@ def test_limits_of_a_control_group_are_told(monkeypatch: pytest.MonkeyPatch) -> 
     )
     assert found.remedy == "a worker of a tiny recipe takes 1 GB: raise the limit, or set cluster.num_workers=1"
     monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(1.0))
-    monkeypatch.setattr(doctor.limits, "memory", lambda: Memory(32e9, 20e9))
+    monkeypatch.setattr(doctor.limits, "memory", lambda: MemoryLimit(32e9, 20e9))
     assert doctor.cores_and_memory().found == "1 core, 20.0 GB of memory free"

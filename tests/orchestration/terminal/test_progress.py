@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestration.progress import Pace, Rates, ignore, together
+from orchestration.progress import CorpusRates, Pace, ignore, together
 from orchestration.terminal import progress, stage
 
 
@@ -125,7 +125,7 @@ def test_the_end_of_a_bar_stays_on_stderr(capsys: pytest.CaptureFixture[str]) ->
 def test_no_bar_is_left_when_its_stage_is_over(clock: Clock) -> None:
     console = Console(record=True, width=80, force_terminal=True, file=io.StringIO())
     drawn = progress._bars(console)
-    bars = progress.Bars(drawn)
+    bars = progress.BarProgress(drawn)
     for name in ("importing Ray", "starting Ray", "starting workers"):
         bars({"stage": name})
         clock.now_s += 3
@@ -164,20 +164,20 @@ def grown(done: int, **more: int) -> dict[str, object]:
 
 def test_rates_are_those_of_this_process_and_not_of_the_parts_it_found() -> None:
     pace = Pace()
-    assert pace(grown(6, tokens=6_000), 50.0) == Rates()
-    assert pace(grown(7, tokens=8_000), 54.0) == Rates(1_000_000.0, 500.0, left_s=12.0)
+    assert pace(grown(6, tokens=6_000), 50.0) == CorpusRates()
+    assert pace(grown(7, tokens=8_000), 54.0) == CorpusRates(1_000_000.0, 500.0, left_s=12.0)
 
 
 def test_rates_stand_still_and_the_time_left_runs_while_a_part_is_at_work() -> None:
     pace = Pace()
     pace(grown(0), 0.0)
-    assert pace(grown(2), 8.0) == Rates(1_000_000.0, 0.0, left_s=32.0)
-    assert pace(grown(2), 11.0) == Rates(1_000_000.0, 0.0, left_s=29.0)
+    assert pace(grown(2), 8.0) == CorpusRates(1_000_000.0, 0.0, left_s=32.0)
+    assert pace(grown(2), 11.0) == CorpusRates(1_000_000.0, 0.0, left_s=29.0)
     assert pace(grown(2), 500.0).left_s == 0.0
 
 
 def test_the_line_of_a_corpus_has_documents_sizes_rates_and_the_time_left(clock: Clock) -> None:
-    shown = stage.Stage("corpus")
+    shown = stage.StageProgress("corpus")
     shown(grown(0, tokens=0))
     assert shown.running(80) == "corpus: 0/10  0 documents  0.0 MB"
     clock.now_s += 20.0
@@ -189,7 +189,7 @@ def test_the_line_of_a_corpus_has_documents_sizes_rates_and_the_time_left(clock:
 
 
 def test_a_stage_without_tokens_shows_no_rate_of_them(clock: Clock) -> None:
-    shown = stage.Stage("text")
+    shown = stage.StageProgress("text")
     shown(grown(0, tokens=0) | {"stage": "text"})
     clock.now_s += 10.0
     shown(grown(10, tokens=0) | {"stage": "text"})
@@ -198,7 +198,7 @@ def test_a_stage_without_tokens_shows_no_rate_of_them(clock: Clock) -> None:
 
 def test_a_bar_of_a_corpus_shows_its_rates_and_its_own_time_left(clock: Clock) -> None:
     console = Console(record=True, width=80, force_terminal=True, file=io.StringIO())
-    report = progress.Bars(progress._bars(console))
+    report = progress.BarProgress(progress._bars(console))
     report(grown(0, tokens=0))
     clock.now_s += 45.0  # longer than what rich remembers
     report(grown(1, tokens=9_000))

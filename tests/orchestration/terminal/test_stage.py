@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from orchestration.terminal import progress
-from orchestration.terminal.stage import Stage, fitted
+from orchestration.terminal.stage import StageProgress, fitted
 
 TYPICAL: dict[str, Any] = {"stage": "pretrain", "done": 600, "total": 4_000, "left_s": 754.0, "tokens_per_s": 11_834.0}
 TYPICAL |= {"mfu": 0.431, "loss": 4.21537, "held_out": 4.4123}
@@ -20,8 +20,8 @@ FINETUNE |= {"steps_per_s": 1_234.5, "ended": "119/120 cells"}
 EVERY = [TYPICAL, WORST, CORPUS, FINETUNE]
 
 
-def stage(event: dict[str, Any]) -> Stage:
-    made = Stage(event["stage"])
+def stage(event: dict[str, Any]) -> StageProgress:
+    made = StageProgress(event["stage"])
     made(event)
     return made
 
@@ -29,7 +29,7 @@ def stage(event: dict[str, Any]) -> Stage:
 def drawn(event: dict[str, Any]) -> list[str]:
     """What a terminal of 80 columns shows while a stage runs."""
     console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
-    bars = progress.Bars(progress._bars(console))
+    bars = progress.BarProgress(progress._bars(console))
     bars(event)
     console.print(bars.drawn.get_renderable())
     return console.export_text().rstrip("\n").split("\n")

@@ -12,7 +12,7 @@ from orchestration.config import names, tasks_of
 from orchestration.reports import tasks_at_hand
 from orchestration.terminal import views
 from tests.orchestration.jobs.runs import own
-from training.tasks import AtHand
+from training.tasks import SplitAvailability
 
 
 @pytest.fixture
@@ -149,5 +149,11 @@ def test_files_beside_a_task_file_are_shown_and_the_command_that_is_named_next_e
 
 def test_no_rows_are_not_marked_as_rows_without_labels() -> None:
     (task,) = tasks_of("rte")
-    found = {task.name: {"train": AtHand(), "dev": AtHand(rows=3), "test": AtHand(rows=2, labelled=2)}}
+    found = {
+        task.name: {
+            "train": SplitAvailability(),
+            "dev": SplitAvailability(rows=3),
+            "test": SplitAvailability(rows=2, labelled=2),
+        }
+    }
     assert shown(views.tasks([task], found))[1].split()[-3:] == ["0", "3*", "2"]

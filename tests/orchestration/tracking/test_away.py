@@ -20,10 +20,10 @@ from mlflow.exceptions import MlflowException
 from orchestration.jobs.pretrain import catch_up
 from orchestration.launch import group
 from orchestration.progress import ignore
-from orchestration.tracking import MetricLog, patience
+from orchestration.tracking import MetricLog, store_timeout
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import told
-from orchestration.tracking.patience import behind, forget, note_behind, note_told, while_there, why_away
+from orchestration.tracking.store_timeout import behind, forget, note_behind, note_told, while_there, why_away
 from preprocessing.errors import ResourceError
 from tests.orchestration.tracking.servers import Health
 from tests.training.corpora import mini_corpus
@@ -32,7 +32,7 @@ METADATA = track.Metadata("mini", {"peak": 1e-3}, {"recipe_hash": "abc"}, "* a n
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
     return track.place(tmp_path_factory.mktemp("out"))
 
 
@@ -44,21 +44,21 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a server that takes connections and never answers, which is waited for for a second."""
-    monkeypatch.setattr(patience, "ANSWER_S", 1.0)
+    monkeypatch.setattr(store_timeout, "ANSWER_S", 1.0)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def begun(place: track.Place, folder: Path) -> track.Tracked:
+def begun(place: track.TrackingStore, folder: Path) -> track.TrackedRun:
     """A run of `folder` that the store knows, and knows no more of."""
     tracked = track.created(track.client_of(place.uri), place, "mini")
     (folder / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
     return tracked
 
 
-def look(tracked: track.Tracked) -> Any:
+def look(tracked: track.TrackedRun) -> Any:
     return track.client_of(tracked.uri).get_run(tracked.run_id)
 
 
@@ -71,7 +71,7 @@ def fail(*args: object, **more: object) -> None:
 
 @pytest.mark.slow
 def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens_it(
-    place: track.Place, tmp_path: Path
+    place: track.TrackingStore, tmp_path: Path
 ) -> None:
     """In a process of its own: MLflow keeps a store that it has opened, and then needs no database to make a client."""
     begun(place, tmp_path)
@@ -104,14 +104,18 @@ def test_a_new_run_does_not_wait_for_a_server_that_never_answers(mute: str, tmp_
         pytest.raises(
             ResourceError, match=r"^MLflow at .* does not answer \(.*timed out.*\); see MLFLOW_TRACKING_URI$"
         ),
-        track.run(track.Place(mute), tmp_path, None, METADATA),
+        track.run(track.TrackingStore(mute), tmp_path, None, METADATA),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_says(
-    place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(track, "tell_kept", fail)
@@ -130,7 +134,7 @@ def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_s
 
 
 def test_a_store_that_fails_otherwise_makes_no_second_run(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(place, tmp_path)
 
@@ -142,7 +146,7 @@ def test_a_store_that_fails_otherwise_makes_no_second_run(
         track._resumed(Failing(), place, tmp_path)
 
 
-def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.Place, tmp_path: Path) -> None:
+def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.TrackingStore, tmp_path: Path) -> None:
     (tmp_path / ".mlflow-x1" / "model").mkdir(parents=True)
     with track.run(place, tmp_path, None, METADATA):
         assert not list(tmp_path.glob(".mlflow-*"))
@@ -151,7 +155,7 @@ def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.Place, 
 def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A worker that outlived its killed command for seconds made a new folder where the old one had been."""
     gone = tmp_path / "gone" / "mlflow.db"
-    log = MetricLog(tmp_path, track.Tracked(f"sqlite:///{gone}", "0" * 32), system=False)
+    log = MetricLog(tmp_path, track.TrackedRun(f"sqlite:///{gone}", "0" * 32), system=False)
     log(1, {"train/loss": 3.0})
     log.close()
     assert not gone.parent.exists()
@@ -162,10 +166,10 @@ def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_tags_that_a_store_does_not_take_are_told_later(
-    place: track.Place, mute: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore, mute: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracked = begun(place, tmp_path)
-    track.tell(track.Tracked(mute, tracked.run_id), tmp_path, skip_steps=[3, 4])
+    track.tell(track.TrackedRun(mute, tracked.run_id), tmp_path, skip_steps=[3, 4])
     assert behind(tmp_path) == {"tags": {"skip_steps": "[3, 4]"}}
     assert "MLflow does not take skip_steps of the run: no answer within 1 s" in caplog.text
     track.tell(tracked, tmp_path, restarts=2)
@@ -174,9 +178,9 @@ def test_tags_that_a_store_does_not_take_are_told_later(
     assert behind(tmp_path) == {}
 
 
-def test_what_a_worker_runs_on_is_told_later(place: track.Place, tmp_path: Path) -> None:
+def test_what_a_worker_runs_on_is_told_later(place: track.TrackingStore, tmp_path: Path) -> None:
     tracked = begun(place, tmp_path)
-    away = track.Tracked("sqlite:////proc/no/such/folder.db", tracked.run_id)
+    away = track.TrackedRun("sqlite:////proc/no/such/folder.db", tracked.run_id)
     MetricLog(tmp_path, away, system=False, tags={"hardware.gpus": "8 x H100"}).close()
     assert behind(tmp_path) == {"tags": {"hardware.gpus": "8 x H100"}}
     catch_up(tmp_path, place, ignore)
@@ -188,7 +192,7 @@ def test_a_value_that_is_noted_while_an_older_one_is_told_stays(tmp_path: Path) 
     note_told(tmp_path, {"tags": {"restarts": "1", "num_workers": "2"}})
     sent = {"tags": dict(behind(tmp_path)["tags"])}
     note_told(tmp_path, {"tags": {"restarts": "2"}})
-    patience.forget_told(tmp_path, sent)
+    store_timeout.forget_told(tmp_path, sent)
     assert behind(tmp_path) == {"tags": {"restarts": "2"}}
     forget(tmp_path, "tags")
     assert not list(tmp_path.iterdir())
@@ -211,7 +215,7 @@ def test_a_new_record_takes_nothing_of_the_old_one(tmp_path: Path) -> None:
 
 
 def test_figures_and_model_that_fail_are_noted_and_told_later(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracked = begun(place, tmp_path)
     log = MetricLog(tmp_path, tracked, system=False)
@@ -232,11 +236,11 @@ def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It spoke of the run before, beside what the next command said."""
-    monkeypatch.setattr(patience, "ANSWER_S", 0.5)
+    monkeypatch.setattr(store_timeout, "ANSWER_S", 0.5)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        log = MetricLog(tmp_path, track.Tracked(uri, "0" * 32), system=False)
+        log = MetricLog(tmp_path, track.TrackedRun(uri, "0" * 32), system=False)
         log(1, {"train/loss": 3.0})
         log.close()
     log._mirror.join()
@@ -245,12 +249,12 @@ def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
 
 def test_figures_are_not_waited_for_where_a_server_never_answers(mute: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 1.0, "metrics": {"train/loss": 3.0}}\n')
-    group.log_results(tmp_path, track.Tracked(mute, "0" * 32), True)
+    group.log_results(tmp_path, track.TrackedRun(mute, "0" * 32), True)
     assert behind(tmp_path) == {"points": 1, "results": True}
 
 
 def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As over a wide network: a store that is no server and no file of sqlite."""
     tracked, once = begun(place, tmp_path), threading.Event()
@@ -286,7 +290,7 @@ class Late:
 
 
 def test_a_heartbeat_on_its_way_when_a_run_ends_is_waited_for(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It called the run RUNNING, after it had been FINISHED."""
     tracked, asked, go_on, client_of = begun(place, tmp_path), threading.Event(), threading.Event(), track.client_of
@@ -299,7 +303,7 @@ def test_a_heartbeat_on_its_way_when_a_run_ends_is_waited_for(
 
 
 def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the_store(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracked = begun(place, tmp_path)
     note_behind(tmp_path, status="KILLED", detail="stopped")
@@ -311,7 +315,7 @@ def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the
 
 
 def test_a_run_keeps_room_on_its_disk_to_note_how_it_ended(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a disk without a byte left neither the store nor the run's folder took that it had failed."""
     tracked, noted = begun(place, tmp_path), []
@@ -323,7 +327,7 @@ def test_a_run_keeps_room_on_its_disk_to_note_how_it_ended(
 
 
 def test_a_file_that_is_gone_holds_up_no_other(
-    place: track.Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracked = begun(place, tmp_path)
     (tmp_path / "there.txt").write_text("text")
@@ -370,13 +374,13 @@ def test_a_database_is_there_where_it_takes_connections(mute: str) -> None:
 
 
 def test_a_password_is_neither_kept_nor_said_and_the_same_command_goes_on(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    secret = track.Place("http://ann:secret@127.0.0.1:9")
+    secret = track.TrackingStore("http://ann:secret@127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", secret.uri)
     with pytest.raises(ResourceError) as refused, track.run(secret, tmp_path, None, METADATA):
         pass
-    tracked = track.Tracked(secret.uri, "0" * 32)
+    tracked = track.TrackedRun(secret.uri, "0" * 32)
     with monkeypatch.context() as patch:
         patch.setattr(track, "opened", lambda *args: tracked)
         assert track._taken(secret, tmp_path, "mini") == (tracked, True)

@@ -22,20 +22,20 @@ from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run,
 from orchestration.tracking import corpus_runs as track_corpus
 from orchestration.tracking import runs as track
 from orchestration.tracking.corpus_runs import CorpusRun
-from pipeline.readers import Text
+from pipeline.readers import TextReader
 from pipeline.spec import Clean, Corpus
 from preprocessing.errors import Preempted
 from preprocessing.manifest import Count, Ledger, Manifest
-from preprocessing.vocab import WordPiece
+from preprocessing.tokenization import WordPiece
 from tests.orchestration.tracking.test_stores import ODD
 from tests.training.corpora import mini_corpus
 
-SPEC = Corpus(name="mine", sources=(Text(path="/texts"),), clean=Clean(languages=("en",)))
+SPEC = Corpus(name="mine", sources=(TextReader(path="/texts"),), clean=Clean(languages=("en",)))
 METADATA = corpus_metadata(SPEC, WordPiece(vocab_size=4_096), "sesame corpus mine")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
     return track.place(tmp_path_factory.mktemp("out"))
 
 
@@ -70,14 +70,14 @@ def points(run: CorpusRun, key: str) -> list[float]:
     return [point.value for point in sorted(history, key=lambda point: point.timestamp)]
 
 
-def runs(place: track.Place) -> set[str]:
+def runs(place: track.TrackingStore) -> set[str]:
     client = track.client_of(place.uri)
     among = client.get_experiment_by_name(track_corpus.EXPERIMENT)
     return {found.info.run_id for found in client.search_runs([among.experiment_id])} if among else set()
 
 
 def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
-    place: track.Place, finished: Path, folder: Path
+    place: track.TrackingStore, finished: Path, folder: Path
 ) -> None:
     with corpus_run(place, folder, METADATA) as run:
         assert look(run).info.status == "RUNNING"
@@ -108,7 +108,7 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
     ("error", "status"), [(ValueError("a bug"), "FAILED"), (Preempted("stop"), "KILLED"), (None, "FINISHED")]
 )
 def test_what_leaves_the_block_decides_how_it_ends(
-    error: BaseException | None, status: str, place: track.Place, finished: Path, folder: Path
+    error: BaseException | None, status: str, place: track.TrackingStore, finished: Path, folder: Path
 ) -> None:
     with pytest.raises(type(error)) if error else nullcontext(), corpus_run(place, folder, METADATA) as run:
         make(folder, finished)
@@ -117,13 +117,13 @@ def test_what_leaves_the_block_decides_how_it_ends(
     assert look(run).info.status == status
 
 
-def test_a_run_that_left_no_corpus_has_failed(place: track.Place, folder: Path) -> None:
+def test_a_run_that_left_no_corpus_has_failed(place: track.TrackingStore, folder: Path) -> None:
     with pytest.raises(Exception, match="no finished corpus"), corpus_run(place, folder, METADATA) as run:
         pass
     assert look(run).info.status == "FAILED"
 
 
-def test_repeating_the_command_adds_nothing(place: track.Place, finished: Path, folder: Path) -> None:
+def test_repeating_the_command_adds_nothing(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with corpus_run(place, folder, METADATA) as first:
         make(folder, finished)
     before, known = look(first), runs(place)
@@ -137,7 +137,9 @@ def test_repeating_the_command_adds_nothing(place: track.Place, finished: Path, 
     assert (after.info.status, after.info.end_time) == ("FINISHED", before.info.end_time)
 
 
-def test_a_corpus_that_was_moved_is_known_by_its_digest(place: track.Place, finished: Path, folder: Path) -> None:
+def test_a_corpus_that_was_moved_is_known_by_its_digest(
+    place: track.TrackingStore, finished: Path, folder: Path
+) -> None:
     with corpus_run(place, folder, METADATA) as first:
         make(folder, finished)
     shutil.move(folder, folder.with_name("moved"))
@@ -146,7 +148,7 @@ def test_a_corpus_that_was_moved_is_known_by_its_digest(place: track.Place, fini
         assert second.tracked == first.tracked
 
 
-def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.Place, finished: Path, folder: Path) -> None:
+def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with pytest.raises(Preempted), corpus_run(place, folder, METADATA) as first:
         raise Preempted("stop")
     with corpus_run(place, folder, METADATA) as second:
@@ -157,7 +159,7 @@ def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.Place, finish
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ODD)
-def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.Place, tmp_path: Path) -> None:
+def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.TrackingStore, tmp_path: Path) -> None:
     """Its folder is part of what the store is asked for."""
     with pytest.raises(Preempted), corpus_run(place, tmp_path / name, METADATA) as first:
         raise Preempted("stopped")
@@ -168,7 +170,7 @@ def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.Pl
     assert first == second != other
 
 
-def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finished: Path, folder: Path) -> None:
+def test_another_corpus_in_the_folder_is_another_run(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with corpus_run(place, folder, METADATA) as first:
         make(folder, finished)
     (folder / "manifest.json").unlink()
@@ -178,7 +180,7 @@ def test_another_corpus_in_the_folder_is_another_run(place: track.Place, finishe
 
 
 def test_a_corpus_whose_owner_seems_to_live_is_made_by_who_holds_its_lock(
-    place: track.Place, finished: Path, folder: Path
+    place: track.TrackingStore, finished: Path, folder: Path
 ) -> None:
     parent = psutil.Process(os.getppid())
     other = track.Owner(platform.node(), parent.pid, parent.create_time(), time.time())
@@ -199,7 +201,7 @@ def event(done: int, stage: str = "text") -> dict[str, object]:
 
 
 def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
-    place: track.Place, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000.0
     with corpus_run(place, folder, METADATA) as run:
@@ -220,7 +222,7 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
 
 
 def test_progress_is_over_the_seconds_since_the_run_began(
-    place: track.Place, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with corpus_run(place, folder, METADATA) as run:
         later = time.time() + 90
@@ -233,7 +235,7 @@ def test_progress_is_over_the_seconds_since_the_run_began(
 
 
 def test_a_store_that_fails_costs_one_warning(
-    place: track.Place, finished: Path, folder: Path, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore, finished: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), corpus_run(place, folder, METADATA) as run:
         report = corpus_progress(run)
@@ -253,7 +255,7 @@ def test_a_store_that_fails_costs_one_warning(
 # The card
 
 
-def test_a_card_is_kept_once(place: track.Place, finished: Path, folder: Path) -> None:
+def test_a_card_is_kept_once(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with corpus_run(place, folder, METADATA) as run:
         make(folder, finished)
     page = folder.parent / "data_card.html"
@@ -274,7 +276,7 @@ def test_the_progress_of_a_corpus_does_not_wait_for_a_server_that_never_answers(
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen(8)
-        away = track.Tracked(f"http://127.0.0.1:{mute.getsockname()[1]}", "0" * 32)
+        away = track.TrackedRun(f"http://127.0.0.1:{mute.getsockname()[1]}", "0" * 32)
         track.load_mlflow(away.uri)
         report = corpus_progress(CorpusRun(away, is_known=False))
         for done in (1, 2):

@@ -15,39 +15,39 @@ import pytest
 from orchestration.config import load
 from orchestration.tracking import models
 from orchestration.tracking import runs as track
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from training.formats import to_transformers
-from training.losses import MaskedTokens, NextToken, PairLabel
+from training.losses import MaskedTokens, NextToken, SentencePair
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned
+from training.specs import Decoder, Encoder, LearnedPositions
 
 TEXT = ["The people of the town came to the old house, and the house was full of people."] * 4
 SMALL: Mapping[str, Any] = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2}
 BERT = ModelSpec(
-    model=Encoder(position_embedding=Learned(max_position_embeddings=48), **SMALL),
-    losses=(MaskedTokens(), PairLabel()),
+    model=Encoder(position_embedding=LearnedPositions(max_position_embeddings=48), **SMALL),
+    losses=(MaskedTokens(), SentencePair()),
     vocab_size=320,
 )
 GPT = ModelSpec(
-    model=Decoder(position_embedding=Learned(max_position_embeddings=48), **SMALL),
+    model=Decoder(position_embedding=LearnedPositions(max_position_embeddings=48), **SMALL),
     losses=(NextToken(),),
     vocab_size=320,
 )
 RUSSIAN = ("один", "два", "три", "четыре", "пять", "шесть", "семь", "восемь")
-VOCABS = {"bert": vocab.WordPiece(vocab_size=100), "gpt": vocab.ByteBPE(vocab_size=300)}
+VOCABS = {"bert": tokenization.WordPiece(vocab_size=100), "gpt": tokenization.ByteLevelBPE(vocab_size=300)}
 SPECS = {"bert": BERT, "gpt": GPT}
 
 LOADS = pytest.mark.filterwarnings("ignore")  # of the libraries that load; what we write is written without warnings
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
     return track.place(tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture
-def store(place: track.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def store(place: track.TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """MLflow's functions ask the store, and nothing else can be asked for anything."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", place.uri)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
@@ -60,14 +60,14 @@ def store(place: track.Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def exported(kind: str, folder: Path) -> Path:
     """A run folder with an export in it, as the first worker leaves it."""
-    vocab.train(VOCABS[kind], TEXT).save(folder / "vocab")
+    tokenization.train(VOCABS[kind], TEXT).save(folder / "vocab")
     spec = SPECS[kind]
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, folder / "vocab", folder / "export")
     return folder
 
 
-def logged(kind: str, place: track.Place, folder: Path) -> track.Tracked:
+def logged(kind: str, place: track.TrackingStore, folder: Path) -> track.TrackedRun:
     """The run of a folder, whose model is in the store."""
     about = track.Metadata(kind, {"seed": 0}, note="A small net.")
     with track.run(place, exported(kind, folder), None, about) as tracked:
@@ -76,7 +76,7 @@ def logged(kind: str, place: track.Place, folder: Path) -> track.Tracked:
     return tracked
 
 
-def mlmodel(place: track.Place, tracked: track.Tracked) -> tuple[Any, Path]:
+def mlmodel(place: track.TrackingStore, tracked: track.TrackedRun) -> tuple[Any, Path]:
     """What MLmodel says, and the folder that it is in."""
     from mlflow.models import Model as Described
 
@@ -90,7 +90,9 @@ def test_a_vocabulary_of_no_words_has_an_example_too(tmp_path: Path) -> None:
     for pieces in (["w5", "w6"], ["##", "--"]):
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
         (tmp_path / "pieces.txt").write_text("".join(f"{word}\n" for word in words))
-        vocab.train(vocab.WordPiece(vocab_size=len(words), path=str(tmp_path / "pieces.txt")), ()).save(tmp_path)
+        tokenization.train(tokenization.WordPiece(vocab_size=len(words), path=str(tmp_path / "pieces.txt")), ()).save(
+            tmp_path
+        )
         (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[MASK]"}')
         assert "[MASK]" in models.example_of(tmp_path, "fill-mask").split()
 
@@ -98,7 +100,7 @@ def test_a_vocabulary_of_no_words_has_an_example_too(tmp_path: Path) -> None:
 @LOADS
 @pytest.mark.parametrize(("kind", "net"), [("bert", "BertForMaskedLM"), ("gpt", "GPT2LMHeadModel")])
 def test_a_model_is_loaded_found_and_registered_as_any_of_mlflow(
-    kind: str, net: str, place: track.Place, store: None, tmp_path: Path
+    kind: str, net: str, place: track.TrackingStore, store: None, tmp_path: Path
 ) -> None:
     import mlflow
 
@@ -121,7 +123,7 @@ def test_a_model_is_loaded_found_and_registered_as_any_of_mlflow(
 
 @LOADS
 def test_a_discriminator_gives_vectors_of_the_tokens(
-    place: track.Place, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
 
@@ -138,14 +140,14 @@ def test_a_discriminator_gives_vectors_of_the_tokens(
     )
 
 
-def known(folder: Path) -> track.Tracked:
+def known(folder: Path) -> track.TrackedRun:
     tracked = track.known(folder)
     assert tracked
     return tracked
 
 
 @LOADS
-def test_a_caller_says_how_much_is_generated(place: track.Place, store: None, tmp_path: Path) -> None:
+def test_a_caller_says_how_much_is_generated(place: track.TrackingStore, store: None, tmp_path: Path) -> None:
     import mlflow
 
     loaded = mlflow.pyfunc.load_model(f"runs:/{logged('gpt', place, tmp_path).run_id}/model")
@@ -156,7 +158,7 @@ def test_a_caller_says_how_much_is_generated(place: track.Place, store: None, tm
 @LOADS
 @pytest.mark.parametrize("kind", list(SPECS))
 def test_mlmodel_says_what_mlflow_itself_would_write(
-    kind: str, place: track.Place, store: None, tmp_path: Path
+    kind: str, place: track.TrackingStore, store: None, tmp_path: Path
 ) -> None:
     import mlflow
     import transformers
@@ -186,7 +188,7 @@ def test_mlmodel_says_what_mlflow_itself_would_write(
     }
 
 
-def test_weights_are_not_copied_and_nothing_is_pickled(place: track.Place, tmp_path: Path) -> None:
+def test_weights_are_not_copied_and_nothing_is_pickled(place: track.TrackingStore, tmp_path: Path) -> None:
     _, folder = mlmodel(place, logged("bert", place, tmp_path))
     assert os.path.samefile(folder / "model" / "model.safetensors", tmp_path / "export" / "model.safetensors")
     suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
@@ -195,7 +197,7 @@ def test_weights_are_not_copied_and_nothing_is_pickled(place: track.Place, tmp_p
 
 
 def test_weights_are_copied_to_another_disk(
-    place: track.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cross(source: object, target: object) -> None:
         raise OSError(18, "Invalid cross-device link")
@@ -207,7 +209,7 @@ def test_weights_are_copied_to_another_disk(
     assert not os.path.samefile(theirs, ours)
 
 
-def test_the_card_says_what_the_model_is_and_how_it_is_loaded(place: track.Place, tmp_path: Path) -> None:
+def test_the_card_says_what_the_model_is_and_how_it_is_loaded(place: track.TrackingStore, tmp_path: Path) -> None:
     tracked = logged("bert", place, tmp_path)
     _, folder = mlmodel(place, tracked)
     card = (folder / "model_card.md").read_text()
@@ -218,7 +220,9 @@ def test_the_card_says_what_the_model_is_and_how_it_is_loaded(place: track.Place
     assert tags["sesame.model_status"] == "fill-mask by BertForMaskedLM"
 
 
-def test_a_run_that_goes_on_after_its_model_was_logged_has_one_model(place: track.Place, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_after_its_model_was_logged_has_one_model(
+    place: track.TrackingStore, tmp_path: Path
+) -> None:
     tracked = logged("bert", place, tmp_path)
     first = mlmodel(place, tracked)[0].model_id
     assert models.log_model(tracked, tmp_path / "export") == first
@@ -227,7 +231,7 @@ def test_a_run_that_goes_on_after_its_model_was_logged_has_one_model(place: trac
 
 @LOADS
 def test_a_model_is_logged_without_transformers_and_loads_where_it_is(
-    place: track.Place, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
 
@@ -250,7 +254,7 @@ def test_a_model_is_logged_without_transformers_and_loads_where_it_is(
 
 @LOADS
 def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
-    place: track.Place, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
 
@@ -270,7 +274,9 @@ def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
 def test_the_example_is_of_pieces_that_the_vocabulary_knows(tmp_path: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *RUSSIAN]
     (tmp_path / "pieces.txt").write_text("".join(f"{word}\n" for word in words))
-    vocab.train(vocab.WordPiece(vocab_size=len(words), path=str(tmp_path / "pieces.txt")), ()).save(tmp_path)
+    tokenization.train(tokenization.WordPiece(vocab_size=len(words), path=str(tmp_path / "pieces.txt")), ()).save(
+        tmp_path
+    )
     (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[MASK]"}')
     example = models.example_of(tmp_path, "fill-mask")
     assert set(example.split()) <= set(words)
@@ -283,7 +289,7 @@ def test_the_example_is_of_pieces_that_the_vocabulary_knows(tmp_path: Path) -> N
 
 @LOADS
 def test_a_model_is_registered_once_and_its_versions_are_counted(
-    place: track.Place, store: None, tmp_path: Path
+    place: track.TrackingStore, store: None, tmp_path: Path
 ) -> None:
     import mlflow
 
@@ -301,7 +307,7 @@ def test_a_model_is_registered_once_and_its_versions_are_counted(
     assert "A small net." in version.description
 
 
-def test_a_run_whose_model_was_not_logged_has_it_logged_then(place: track.Place, tmp_path: Path) -> None:
+def test_a_run_whose_model_was_not_logged_has_it_logged_then(place: track.TrackingStore, tmp_path: Path) -> None:
     with track.run(place, exported("bert", tmp_path), None, track.Metadata("bert")):
         pass
     assert models.register(tmp_path, tmp_path / "export", "later").number == "1"
@@ -315,7 +321,9 @@ def test_a_run_whose_model_was_not_logged_has_it_logged_then(place: track.Place,
         (lambda folder: forget(folder, run_id="0" * 32), "Run with id=0{32} not found"),
     ],
 )
-def test_a_run_that_cannot_be_asked_for_is_one_line(spoil: Any, said: str, place: track.Place, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_asked_for_is_one_line(
+    spoil: Any, said: str, place: track.TrackingStore, tmp_path: Path
+) -> None:
     logged("bert", place, tmp_path)
     spoil(tmp_path)
     with pytest.raises(BadInput, match=said) as refused:
@@ -329,13 +337,13 @@ def forget(folder: Path, **changes: str) -> None:
     (folder / track.RUN_FILE).write_text(json.dumps(known | changes))
 
 
-def test_a_name_that_mlflow_does_not_take_is_one_line(place: track.Place, tmp_path: Path) -> None:
+def test_a_name_that_mlflow_does_not_take_is_one_line(place: track.TrackingStore, tmp_path: Path) -> None:
     logged("bert", place, tmp_path)
     with pytest.raises(BadInput, match="invalid model name: got 'a/b'"):
         models.register(tmp_path, tmp_path / "export", "a/b")
 
 
-def test_a_run_without_a_model_says_why(place: track.Place, tmp_path: Path) -> None:
+def test_a_run_without_a_model_says_why(place: track.TrackingStore, tmp_path: Path) -> None:
     with track.run(place, tmp_path, None, track.Metadata("strange", tags={models.STATE: "none: no such class"})):
         pass
     with pytest.raises(BadInput, match=r"has no MLflow model to register \(none: no such class\)"):

@@ -25,7 +25,7 @@ from orchestration.jobs.paper_figures import paper_figures
 from orchestration.tracking import metadata, names
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
-from training.tasks import Chosen, TaskScore
+from training.tasks import SelectedTrials, TaskScore
 
 REFUSED = (
     "paper.glue.mrpc (test)",
@@ -61,7 +61,7 @@ FINE = ("train/loss", "eval/rte/pretrained_accuracy", "語/精度", "Accuracy", 
 
 
 @pytest.fixture(scope="module")
-def tracked(tmp_path_factory: pytest.TempPathFactory) -> track.Tracked:
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> track.TrackedRun:
     out = tmp_path_factory.mktemp("out")
     with tracking.run(tracking.place(out), out / "mini-12345678", None, tracking.Metadata("mini")) as run:
         return run
@@ -71,7 +71,7 @@ def stored(run_id: str, uri: str) -> Any:
     return track.client_of(uri).get_run(run_id)
 
 
-def child(tracked: track.Tracked) -> Any:
+def child(tracked: track.TrackedRun) -> Any:
     """The newest run below this one."""
     client = track.client_of(tracked.uri)
     experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
@@ -126,7 +126,7 @@ def test_an_artifact_keeps_its_ending() -> None:
     assert names.path("figures/scores_by_step_word perplexity.png") == "figures/scores_by_step_word perplexity.png"
 
 
-def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.Tracked, tmp_path: Path) -> None:
+def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.TrackedRun, tmp_path: Path) -> None:
     """Metrics, parameters, tags, texts, figures, a dataset and runs, with names that MLflow refuses."""
     record = tracking.TaskRecord(
         "Biology (AP), 9th / #1",
@@ -136,11 +136,11 @@ def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.Tracked,
         figures={"scores of C#": figures.curves({"a": [(1, 2.0)]}, "y")},
         files={"../table.md": "text"},
         dataset="d" * 64,
-        cells=[tracking.CellRecord("cell: (a), b/c", {"peak (max)": 1e-3}, {"dev f1 (%)": 0.5}, [2.0])],
+        cells=[tracking.TrialRecord("cell: (a), b/c", {"peak (max)": 1e-3}, {"dev f1 (%)": 0.5}, [2.0])],
     )
     tracking.log_task(tracked, record)
     whole, task = stored(tracked.run_id, tracked.uri).data, child(tracked)
-    cell = child(track.Tracked(tracked.uri, task.info.run_id))
+    cell = child(track.TrackedRun(tracked.uri, task.info.run_id))
     assert task.info.run_name.startswith("eval/Biology (AP), 9th / #1 of mini")
     assert {one.info.status for one in (task, cell)} == {"FINISHED"}
     headline = by_true_name(whole.metrics, whole.tags)
@@ -159,7 +159,7 @@ def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.Tracked,
     assert len(client.list_artifacts(task.info.run_id, "figures")) == 1
 
 
-def test_values_that_databases_refuse_are_taken_and_a_long_one_says_so(tracked: track.Tracked) -> None:
+def test_values_that_databases_refuse_are_taken_and_a_long_one_says_so(tracked: track.TrackedRun) -> None:
     """A batch of long values in a script of many bytes is more than a server takes at once."""
     client, run_id = track.client_of(tracked.uri), tracked.run_id
     sizes = list[int]()
@@ -186,7 +186,7 @@ def test_parameters_that_would_have_one_name_are_both_there() -> None:
 
 
 def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
-    tracked: track.Tracked, monkeypatch: pytest.MonkeyPatch
+    tracked: track.TrackedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The figures of 278 pairs of a recipe and a task, as the run of a task gives them to MLflow."""
     monkeypatch.setattr(evaluate, "_figures", lambda *_: {})
@@ -199,7 +199,7 @@ def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
         for task in tasks:
             if not (paper := paper_figures(task, expected)):
                 continue
-            starts = {"pretrained": Chosen({}, {"test": {task.metric: (0.5,)}})}
+            starts = {"pretrained": SelectedTrials({}, {"test": {task.metric: (0.5,)}})}
             score = TaskScore(task.name, task.metric, "test", "", starts, paper=paper)
             record = evaluate._record(plan, [], score)
             flat = metadata.flattened(record.params)
@@ -232,9 +232,9 @@ def test_the_name_of_an_experiment_is_kept_or_refused(
 
 
 def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
-    tracked: track.Tracked, monkeypatch: pytest.MonkeyPatch
+    tracked: track.TrackedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = [tracking.CellRecord(name, {}, {"f1": 0.5}) for name in ("seed 0", "seed 1")]
+    cells = [tracking.TrialRecord(name, {}, {"f1": 0.5}) for name in ("seed 0", "seed 1")]
     record = tracking.TaskRecord("broken", {}, {"f1": [0.5]}, {"f1": 0.5}, files={"table.md": "text"}, cells=cells)
     client = track.client_of(tracked.uri)
 

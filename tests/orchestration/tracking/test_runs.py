@@ -30,10 +30,10 @@ from orchestration import figures
 from orchestration.jobs.pretrain import catch_up
 from orchestration.launch import worker
 from orchestration.progress import ignore
-from orchestration.tracking import CellRecord, MetricLog, TaskRecord, log_task, metrics, patience, server
+from orchestration.tracking import MetricLog, TaskRecord, TrialRecord, log_task, metrics, server, store_timeout
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
-from orchestration.tracking.patience import behind, note_behind, while_there
+from orchestration.tracking.store_timeout import behind, note_behind, while_there
 from preprocessing import limits, lock
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.lock import held
@@ -49,7 +49,7 @@ METADATA = track.Metadata("mini", PARAMS, {"recipe_hash": "abc"}, "* a small net
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> track.Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
     return track.place(tmp_path_factory.mktemp("out"))
 
 
@@ -59,17 +59,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def experiment(place: track.Place, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def experiment(place: track.TrackingStore, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The number of the experiment in which our runs are."""
     with track.run(place, tmp_path_factory.mktemp("first"), corpus, METADATA) as tracked:
         return str(look(tracked).info.experiment_id)
 
 
-def look(tracked: track.Tracked) -> Any:
+def look(tracked: track.TrackedRun) -> Any:
     return track.client_of(tracked.uri).get_run(tracked.run_id)
 
 
-def points(tracked: track.Tracked, key: str) -> list[tuple[int, float]]:
+def points(tracked: track.TrackedRun, key: str) -> list[tuple[int, float]]:
     found = track.client_of(tracked.uri).get_metric_history(tracked.run_id, key)
     return sorted((point.step, point.value) for point in found)
 
@@ -88,7 +88,7 @@ def points(tracked: track.Tracked, key: str) -> list[tuple[int, float]]:
     ],
 )
 def test_what_leaves_the_block_decides_how_a_run_ends(
-    error: BaseException | None, status: str, place: track.Place, corpus: Path, tmp_path: Path
+    error: BaseException | None, status: str, place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     with (
         pytest.raises(type(error)) if error else nullcontext(),
@@ -101,7 +101,7 @@ def test_what_leaves_the_block_decides_how_a_run_ends(
     assert look(tracked).data.tags["sesame.exit_reason"].startswith(type(error).__name__ if error else "")
 
 
-def test_a_folder_keeps_its_run(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+def test_a_folder_keeps_its_run(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(Preempted), track.run(place, tmp_path, corpus, METADATA) as first:
         raise Preempted("stopped")
     with track.run(place, tmp_path, corpus, METADATA) as second:
@@ -109,7 +109,7 @@ def test_a_folder_keeps_its_run(place: track.Place, corpus: Path, tmp_path: Path
     assert look(second).info.status == "FINISHED"
 
 
-def test_a_run_that_the_store_has_lost_is_made_anew(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+def test_a_run_that_the_store_has_lost_is_made_anew(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": place.uri, "run_id": "0" * 32}))
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         assert look(tracked).info.status == "RUNNING"
@@ -133,7 +133,7 @@ def owner(silent_s: float = 0.0, **changes: Any) -> track.Owner:
     ],
 )
 def test_the_runs_of_owners_that_are_gone_are_closed(
-    of: dict[str, Any], dead: bool, place: track.Place, experiment: str
+    of: dict[str, Any], dead: bool, place: track.TrackingStore, experiment: str
 ) -> None:
     client = track.client_of(place.uri)
     run_id = client.create_run(experiment, tags={track.OWNER: json.dumps(asdict(owner(**of)))}).info.run_id
@@ -142,7 +142,7 @@ def test_the_runs_of_owners_that_are_gone_are_closed(
     client.set_terminated(run_id)
 
 
-def test_runs_of_other_programs_are_left_alone(place: track.Place, experiment: str) -> None:
+def test_runs_of_other_programs_are_left_alone(place: track.TrackingStore, experiment: str) -> None:
     client = track.client_of(place.uri)
     run_id = client.create_run(experiment).info.run_id
     assert run_id not in track.reap(place)
@@ -176,7 +176,7 @@ def other(zombie: bool = False, **changes: Any) -> Iterator[track.Owner]:
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_run_is_his_who_holds_the_lock_whoever_its_tags_name(
-    kind: str, place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kind: str, place: track.TrackingStore, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A driver that was killed and not waited for blocked its run: "process 18928 on vm is at work in it"."""
     with held(tmp_path), other(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
@@ -191,7 +191,7 @@ def test_a_run_is_his_who_holds_the_lock_whoever_its_tags_name(
 def test_where_a_disk_has_no_locks_an_owner_that_lives_is_a_warning(
     kind: str,
     warns: bool,
-    place: track.Place,
+    place: track.TrackingStore,
     corpus: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -211,7 +211,7 @@ def test_where_a_disk_has_no_locks_an_owner_that_lives_is_a_warning(
 @pytest.mark.parametrize("kind", OTHERS)
 @pytest.mark.parametrize("is_locked", [False, True])
 def test_a_run_is_closed_where_nobody_holds_the_lock_of_its_folder(
-    kind: str, is_locked: bool, place: track.Place, corpus: Path, tmp_path: Path
+    kind: str, is_locked: bool, place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     """Also where its owner was on another host, which nobody can look at, or clocks say otherwise."""
     client = track.client_of(place.uri)
@@ -226,7 +226,7 @@ def test_a_run_is_closed_where_nobody_holds_the_lock_of_its_folder(
 
 @pytest.mark.parametrize("closed", ["folder", "record"])
 def test_runs_of_another_user_whose_folder_is_closed_are_no_fault_of_the_store(
-    closed: str, place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    closed: str, place: track.TrackingStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that several users share: "MLflow does not answer (Permission denied)", for each of them."""
     client = track.client_of(place.uri)
@@ -261,7 +261,7 @@ ODD_OWNERS = [
 
 @pytest.mark.parametrize("tag", [*ODD_OWNERS, '{"host": "h", "pid": 5, "started": 0, "beat": 0, "later": 1}'])
 def test_an_owner_of_another_version_is_no_traceback(
-    tag: str, place: track.Place, corpus: Path, tmp_path: Path
+    tag: str, place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     client = track.client_of(place.uri)
     with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
@@ -274,7 +274,7 @@ def test_an_owner_of_another_version_is_no_traceback(
 
 
 def test_evaluations_that_hold_no_lock_are_looked_up_by_their_process(
-    place: track.Place, corpus: Path, tmp_path: Path
+    place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     client = track.client_of(place.uri)
     with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
@@ -291,13 +291,13 @@ def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) 
     (tmp_path / "mlflow.db").write_text("no database")
     with (
         pytest.raises(ResourceError, match=r"MLflow at sqlite:.* does not answer .*MLFLOW_TRACKING_URI"),
-        track.run(track.Place(f"sqlite:///{tmp_path / 'mlflow.db'}"), tmp_path, corpus, METADATA),
+        track.run(track.TrackingStore(f"sqlite:///{tmp_path / 'mlflow.db'}"), tmp_path, corpus, METADATA),
     ):
         pass
 
 
 def test_a_store_that_fails_at_the_end_does_not_hide_how_the_run_ended(
-    place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lose_the_run() -> None:
         with track.run(place, tmp_path, corpus, METADATA) as tracked:
@@ -332,7 +332,7 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
 
 
 def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
-    place: track.Place, corpus: Path, tmp_path: Path
+    place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
@@ -351,7 +351,7 @@ def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
 
 
 def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
-    place: track.Place, corpus: Path, tmp_path: Path
+    place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mini-10a7c2f4"
     with track.run(place, folder, corpus, METADATA) as tracked:
@@ -368,14 +368,16 @@ def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
     assert tags["hardware.processor"]
 
 
-def test_a_worker_says_what_it_runs_on(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+def test_a_worker_says_what_it_runs_on(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         MetricLog(tmp_path, tracked, system=False, tags={"host": "node-7", "hardware.gpus": "8 x H100"}).close()
     tags = look(tracked).data.tags
     assert (tags["host"], tags["hardware.gpus"]) == ("node-7", "8 x H100")
 
 
-def test_a_run_that_goes_on_tells_the_values_of_the_new_start(place: track.Place, corpus: Path, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_tells_the_values_of_the_new_start(
+    place: track.TrackingStore, corpus: Path, tmp_path: Path
+) -> None:
     for zero in (1, 3):
         with track.run(place, tmp_path, corpus, replace(METADATA, tags={"cluster.engine.zero_stage": zero})) as tracked:
             pass
@@ -383,12 +385,12 @@ def test_a_run_that_goes_on_tells_the_values_of_the_new_start(place: track.Place
     assert (told.data.tags["cluster.engine.zero_stage"], told.data.params["optimizer.learning_rate"]) == ("3", "0.001")
 
 
-def test_the_ui_takes_our_experiments_for_those_of_model_training(place: track.Place, experiment: str) -> None:
+def test_the_ui_takes_our_experiments_for_those_of_model_training(place: track.TrackingStore, experiment: str) -> None:
     kind = track.client_of(place.uri).get_experiment(experiment).tags["mlflow.experimentKind"]
     assert kind == "custom_model_development"
 
 
-def test_an_experiment_of_another_day_or_kind_keeps_what_it_says(place: track.Place) -> None:
+def test_an_experiment_of_another_day_or_kind_keeps_what_it_says(place: track.TrackingStore) -> None:
     client = track.client_of(place.uri)
     older = client.create_experiment("older")
     genai = client.create_experiment("agents", tags={"mlflow.experimentKind": "genai_development"})
@@ -398,7 +400,7 @@ def test_an_experiment_of_another_day_or_kind_keeps_what_it_says(place: track.Pl
 
 
 def test_an_experiment_that_another_command_makes_at_the_same_time_is_taken(
-    place: track.Place, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both find none, one is first: the other one's error is no "MLflow does not answer"."""
     client = track.client_of(place.uri)
@@ -424,11 +426,11 @@ def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
 
 def test_a_tracking_server_that_is_named_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5001")
-    assert track.place(tmp_path) == track.Place("http://127.0.0.1:5001")
+    assert track.place(tmp_path) == track.TrackingStore("http://127.0.0.1:5001")
 
 
 def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
-    place: track.Place, corpus: Path, tmp_path: Path
+    place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
@@ -442,7 +444,7 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
         files={"table.md": "a table"},
         labels=200,
         dataset="d" * 64,
-        cells=[CellRecord("sst2, seed 1", {"peak": 3e-4}, {"dev_accuracy": 0.75}, [0.7, 0.6, 0.5])],
+        cells=[TrialRecord("sst2, seed 1", {"peak": 3e-4}, {"dev_accuracy": 0.75}, [0.7, 0.6, 0.5])],
     )
     log_task(tracked, record)
     client = track.client_of(place.uri)
@@ -457,13 +459,13 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
     assert task.info.run_name == f"eval/sst2 with 200 labels of {look(tracked).info.run_name}"
     assert task.data.tags["sesame.run_dir"] == tmp_path.as_uri()
     assert task.data.params == {"labels": "200", "chosen.pretrained.peak": "0.0003"}
-    assert points(track.Tracked(place.uri, task.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
+    assert points(track.TrackedRun(place.uri, task.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
     assert {each.path for each in client.list_artifacts(task.info.run_id)} == {"figures", "table.md"}
     (dataset,) = client.get_run(task.info.run_id).inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.dataset.digest) == ("sst2", "d" * 36)
     cell = below(task.info.run_id)
     assert (cell.info.run_name, cell.data.metrics["dev_accuracy"]) == ("sst2, seed 1", 0.75)
-    assert points(track.Tracked(place.uri, cell.info.run_id), "loss") == [(1, 0.7), (2, 0.6), (3, 0.5)]
+    assert points(track.TrackedRun(place.uri, cell.info.run_id), "loss") == [(1, 0.7), (2, 0.6), (3, 0.5)]
     assert look(tracked).data.metrics["eval/sst2/pretrained_accuracy"] == 0.625
     assert points(tracked, "eval/sst2/by_labels/pretrained_accuracy") == [(200, 0.625)]
 
@@ -472,12 +474,12 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
 
 
 @pytest.fixture
-def tracked(place: track.Place, corpus: Path, tmp_path: Path) -> track.Tracked:
+def tracked(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> track.TrackedRun:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         return tracked
 
 
-def test_every_point_arrives_in_order(tracked: track.Tracked, tmp_path: Path) -> None:
+def test_every_point_arrives_in_order(tracked: track.TrackedRun, tmp_path: Path) -> None:
     log = MetricLog(tmp_path, tracked, system=False)
     for step in range(2500):
         log(step, {"train/loss": step / 4})
@@ -487,7 +489,9 @@ def test_every_point_arrives_in_order(tracked: track.Tracked, tmp_path: Path) ->
     assert metrics.history(tmp_path)["train/loss"] == wanted
 
 
-def test_a_restarted_worker_records_no_step_twice_and_leaves_none_out(tracked: track.Tracked, tmp_path: Path) -> None:
+def test_a_restarted_worker_records_no_step_twice_and_leaves_none_out(
+    tracked: track.TrackedRun, tmp_path: Path
+) -> None:
     killed = MetricLog(tmp_path, None)  # killed before its first flush: nothing of it is in MLflow
     for step in range(1, 8):
         killed(step, {"train/loss": float(step)})
@@ -570,7 +574,7 @@ def test_a_damaged_line_is_named_and_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_file_of_mlflow_is_garbled_goes_on_as_another_one(
-    place: track.Place, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: track.TrackingStore, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as first:
         pass
@@ -586,7 +590,7 @@ def test_a_run_whose_file_of_mlflow_is_garbled_goes_on_as_another_one(
     assert f"{tmp_path / track.RUN_FILE}: damaged, so a new run in MLflow takes its place" in caplog.text
 
 
-def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.Tracked, tmp_path: Path) -> None:
+def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.TrackedRun, tmp_path: Path) -> None:
     log = MetricLog(tmp_path, tracked, system=False)
     log(1, {"train/grad_norm": float("inf")})
     log.close()
@@ -595,10 +599,10 @@ def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.Tracked, 
 
 
 def test_a_store_that_refuses_costs_a_warning_and_no_point(
-    tracked: track.Tracked, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tracked: track.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        away = MetricLog(tmp_path, track.Tracked("sqlite:////proc/no/such/folder.db", tracked.run_id), system=False)
+        away = MetricLog(tmp_path, track.TrackedRun("sqlite:////proc/no/such/folder.db", tracked.run_id), system=False)
         away(1, {"train/loss": 4.0})
         away.close()
     assert "MLflow does not take metrics" in caplog.text
@@ -610,7 +614,7 @@ def test_a_store_that_refuses_costs_a_warning_and_no_point(
 @pytest.fixture
 def mute(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The address of a server that takes connections and never answers, which is waited for for a second."""
-    monkeypatch.setattr(patience, "ANSWER_S", 1.0)
+    monkeypatch.setattr(store_timeout, "ANSWER_S", 1.0)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -618,7 +622,7 @@ def mute(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_an_error_of_the_database_is_one_line(
-    place: track.Place,
+    place: track.TrackingStore,
     corpus: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -640,7 +644,7 @@ def test_an_error_of_the_database_is_one_line(
 
 
 def test_importing_mlflow_is_not_counted_against_the_store(
-    tracked: track.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tracked: track.TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On a busy machine it took 18 seconds: a store that was there "did not answer", however often it was asked."""
     loaded_in = list[str]()
@@ -662,10 +666,14 @@ def test_importing_mlflow_is_not_counted_against_the_store(
 
 
 def test_a_server_that_never_answers_is_waited_for_for_a_second_and_gets_all_later(
-    mute: str, tracked: track.Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mute: str,
+    tracked: track.TrackedRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(metrics, "FLUSH_S", 0.1)
-    log = MetricLog(tmp_path, track.Tracked(mute, tracked.run_id), system=False)
+    log = MetricLog(tmp_path, track.TrackedRun(mute, tracked.run_id), system=False)
     (tmp_path / "sample.txt").write_text("a sample")
     log.mirror(tmp_path / "sample.txt", "samples")
     for step in range(20):
@@ -682,7 +690,7 @@ def test_a_server_that_never_answers_is_waited_for_for_a_second_and_gets_all_lat
 
 
 @contextmanager
-def locked(place: track.Place) -> Iterator[None]:
+def locked(place: track.TrackingStore) -> Iterator[None]:
     """Another process writes to the store inside the block, and goes on and on."""
     other = sqlite3.connect(place.uri.removeprefix("sqlite:///"), isolation_level=None, timeout=60)
     other.execute("BEGIN EXCLUSIVE")
@@ -704,7 +712,7 @@ def test_a_call_that_is_not_answered_is_given_up_and_one_that_fails_fails(mute: 
 
 
 def test_a_run_that_the_store_knows_goes_on_without_it_and_is_told_later(
-    place: track.Place,
+    place: track.TrackingStore,
     corpus: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -735,7 +743,10 @@ def test_a_run_that_the_store_knows_goes_on_without_it_and_is_told_later(
 def test_a_new_run_is_refused_where_no_store_is(mute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(ResourceError, match="does not answer"), track.run(track.Place(mute), tmp_path, None, METADATA):
+    with (
+        pytest.raises(ResourceError, match="does not answer"),
+        track.run(track.TrackingStore(mute), tmp_path, None, METADATA),
+    ):
         pass
 
 
@@ -747,7 +758,7 @@ def test_a_store_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pyte
 
 
 def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
-    place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next start called a run FAILED that was FINISHED."""
     with sqlite3.connect(place.uri.removeprefix("sqlite:///"), isolation_level=None, timeout=60) as other:
@@ -768,7 +779,9 @@ def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
     assert behind(tmp_path) == {}
 
 
-def test_a_run_is_closed_as_it_ended_where_its_store_has_another_address(place: track.Place, tmp_path: Path) -> None:
+def test_a_run_is_closed_as_it_ended_where_its_store_has_another_address(
+    place: track.TrackingStore, tmp_path: Path
+) -> None:
     """`sesame ui`, which knows the file behind a server that was away, called a run FAILED that was FINISHED."""
     client = track.client_of(place.uri)
     tracked = track.created(client, place, "by a server")
@@ -782,7 +795,9 @@ def test_a_run_is_closed_as_it_ended_where_its_store_has_another_address(place: 
     assert behind(tmp_path) == {}
 
 
-def test_how_a_run_ended_is_told_to_a_store_that_says_something_else(place: track.Place, tmp_path: Path) -> None:
+def test_how_a_run_ended_is_told_to_a_store_that_says_something_else(
+    place: track.TrackingStore, tmp_path: Path
+) -> None:
     """Each repetition of the command said that it mirrors, and left it FAILED."""
     tracked = track.created(track.client_of(place.uri), place, "called failed")
     track.client_of(place.uri).set_terminated(tracked.run_id, "FAILED")
@@ -794,7 +809,7 @@ def test_how_a_run_ended_is_told_to_a_store_that_says_something_else(place: trac
 
 
 def test_system_metrics_are_kept(
-    place: track.Place, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: track.TrackingStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     monkeypatch.setattr(metrics, "FLUSH_S", 0.1)
@@ -809,7 +824,9 @@ def test_system_metrics_are_kept(
     )
 
 
-def test_nothing_of_mlflow_is_printed_between_our_answers(monkeypatch: pytest.MonkeyPatch, place: track.Place) -> None:
+def test_nothing_of_mlflow_is_printed_between_our_answers(
+    monkeypatch: pytest.MonkeyPatch, place: track.TrackingStore
+) -> None:
     from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as SILENT
 
     monkeypatch.delenv(SILENT.name, raising=False)
@@ -915,7 +932,7 @@ def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_p
         track.opened(track.place(tmp_path / folder), lambda client: None)
 
 
-def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: track.Tracked, tmp_path: Path) -> None:
+def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: track.TrackedRun, tmp_path: Path) -> None:
     log, file = MetricLog(tmp_path, tracked, system=False), tmp_path / "samples" / "step-4.txt"
     file.parent.mkdir()
     for text in ("first", "again"):
@@ -929,7 +946,7 @@ def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: tra
 
 
 def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
-    tracked: track.Tracked, corpus: Path, tmp_path: Path
+    tracked: track.TrackedRun, corpus: Path, tmp_path: Path
 ) -> None:
     run = replace(gpt(mini_run(corpus, tmp_path)), sample_prompts=("w7 w9", ""), eval_every=2)
     run = replace(run, phases=(replace(run.phases[0], steps=4),))

@@ -22,9 +22,9 @@ from orchestration.launch import group
 from orchestration.progress import ignore
 from orchestration.terminal import doctor
 from orchestration.tracking import (
-    CellRecord,
     MetricLog,
     TaskRecord,
+    TrialRecord,
     corpus_progress,
     corpus_run,
     examined,
@@ -34,11 +34,11 @@ from orchestration.tracking import (
     log_task,
     mirror,
     owed,
-    patience,
     register,
+    store_timeout,
 )
 from orchestration.tracking import runs as track
-from orchestration.tracking.patience import Answering, Waiting, behind, in_a_line, while_there
+from orchestration.tracking.store_timeout import CallTimeout, MonitoredClient, behind, in_a_line, while_there
 from preprocessing.errors import BadInput, ResourceError
 from tests.orchestration.tracking.servers import Proxy, mlflow_server, proxy
 from tests.orchestration.tracking.test_models import exported
@@ -67,7 +67,7 @@ def prompt(server: str) -> Iterator[Proxy]:
 @pytest.fixture(params=[0.1, *(pytest.param(delay_s, marks=pytest.mark.slow) for delay_s in (0.5, 2.0))])
 def slow(request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A proxy that lets every answer wait."""
-    monkeypatch.setattr(patience, "PROBE_S", SHARE * patience.PROBE_S)
+    monkeypatch.setattr(store_timeout, "PROBE_S", SHARE * store_timeout.PROBE_S)
     with proxy(server, SHARE * request.param) as asked:
         yield asked
 
@@ -78,7 +78,7 @@ def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
 
 
-def direct(server: Proxy, tracked: track.Tracked) -> tuple[Any, Any]:
+def direct(server: Proxy, tracked: track.TrackedRun) -> tuple[Any, Any]:
     """A client that nothing delays, and the run."""
     client = track.client_of(f"http://127.0.0.1:{server.target.port}")
     return client, client.get_run(tracked.run_id)
@@ -89,7 +89,7 @@ def recorded(log: MetricLog, steps: int) -> None:
         log(step, {key: float(step) for key in KEYS})
 
 
-def is_complete(server: Proxy, tracked: track.Tracked, steps: int) -> bool:
+def is_complete(server: Proxy, tracked: track.TrackedRun, steps: int) -> bool:
     client, _ = direct(server, tracked)
     histories = (client.get_metric_history(tracked.run_id, key) for key in KEYS)
     return all([point.step for point in points] == list(range(1, steps + 1)) for points in histories)
@@ -102,7 +102,7 @@ def test_a_short_run_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     """Runs of 30 steps ended FINISHED with none of their points."""
     mini_corpus(tmp_path / "corpus", num_train=3, num_validation=1)
     folder = exported("bert", tmp_path / "run")
-    with track.run(track.Place(slow.uri), folder, tmp_path / "corpus", METADATA) as tracked:
+    with track.run(track.TrackingStore(slow.uri), folder, tmp_path / "corpus", METADATA) as tracked:
         begun = slow.requests
         log = MetricLog(folder, tracked, system=False, tags={"hardware.gpus": "8 x H100"})
         (folder / "sample.txt").write_text("a sample")
@@ -127,7 +127,7 @@ def test_a_short_run_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
 
 def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
-    with corpus_run(track.Place(slow.uri), folder, METADATA) as run:
+    with corpus_run(track.TrackingStore(slow.uri), folder, METADATA) as run:
         report = corpus_progress(run)
         for done in range(1, 5):
             report({"stage": "text", "done": done, "total": 4, "documents": done, "bytes": done, "tokens": done})
@@ -144,10 +144,10 @@ def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
 
 
 def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with track.run(track.Place(slow.uri), tmp_path, None, METADATA):
+    with track.run(track.TrackingStore(slow.uri), tmp_path, None, METADATA):
         pass
     begun = slow.requests
-    cells = tuple(CellRecord(f"cell {number}", {"rate": 1e-4}, {"accuracy": 0.5}, (1.0, 0.5)) for number in range(3))
+    cells = tuple(TrialRecord(f"cell {number}", {"rate": 1e-4}, {"accuracy": 0.5}, (1.0, 0.5)) for number in range(3))
     record = TaskRecord("mine", {"grid": "bert"}, {"accuracy": (0.5, 0.6)}, {"accuracy": 0.55}, cells=cells)
     page = tmp_path / "table.md"
     page.write_text("a table")
@@ -170,7 +170,7 @@ def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_is_registered(slow: Proxy, tmp_path: Path) -> None:
     folder = exported("bert", tmp_path / "run")
-    with track.run(track.Place(slow.uri), folder, None, METADATA):
+    with track.run(track.TrackingStore(slow.uri), folder, None, METADATA):
         pass
     version = register(folder, folder / "export", f"mine-{slow.delay_s}")
     assert version.is_new
@@ -196,7 +196,7 @@ def test_what_answers_otherwise_than_mlflow_is_not_said_to_be_silent(
     prompt.status, prompt.body = status, body
     with (
         pytest.raises(ResourceError, match=f"^MLflow at {prompt.uri} {re.escape(said)}; see MLFLOW_TRACKING_URI$"),
-        track.run(track.Place(prompt.uri), tmp_path / "run", None, METADATA),
+        track.run(track.TrackingStore(prompt.uri), tmp_path / "run", None, METADATA),
     ):
         pass
     if body != b"{}":
@@ -219,7 +219,7 @@ def test_a_run_whose_points_are_not_there_says_so_until_they_are(
     def refuse(*args: object, **more: object) -> None:
         raise OSError("too many points")
 
-    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as tracked:
+    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as tracked:
         log = MetricLog(tmp_path, tracked, system=False)
         recorded(log, 4)
         with monkeypatch.context() as patch:
@@ -230,7 +230,7 @@ def test_a_run_whose_points_are_not_there_says_so_until_they_are(
     assert run.info.status == "FINISHED"
     assert run.data.tags["sesame.exit_reason"] == f"MLflow lacks 76 points of it, which are kept in {tmp_path}"
     assert "it lacks 76 points" in caplog.text
-    catch_up(tmp_path, track.Place(prompt.uri), ignore)
+    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore)
     _, run = direct(prompt, tracked)
     assert is_complete(prompt, tracked, 4)
     assert run.data.tags["sesame.exit_reason"] == ""
@@ -239,7 +239,7 @@ def test_a_run_whose_points_are_not_there_says_so_until_they_are(
 
 def test_points_that_the_first_worker_has_not_sent_are_sent_at_the_end(prompt: Proxy, tmp_path: Path) -> None:
     """It was killed just after its last step: nothing had noted that they are lacking."""
-    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as tracked:
+    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as tracked:
         recorded(MetricLog(tmp_path, None), 4)
         group.log_results(tmp_path, tracked, True)
     assert is_complete(prompt, tracked, 4)
@@ -247,11 +247,11 @@ def test_points_that_the_first_worker_has_not_sent_are_sent_at_the_end(prompt: P
 
 def test_the_same_command_mirrors_for_real_where_the_server_is_slow(slow: Proxy, tmp_path: Path) -> None:
     """It said once more that the server does not answer, each time."""
-    tracked = track.created(track.client_of(slow.uri), track.Place(slow.uri), "mini")
+    tracked = track.created(track.client_of(slow.uri), track.TrackingStore(slow.uri), "mini")
     (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
     recorded(MetricLog(tmp_path, None), 30)
-    patience.note_behind(tmp_path, points=570, status="FINISHED", detail="")
-    catch_up(tmp_path, track.Place(slow.uri), ignore)
+    store_timeout.note_behind(tmp_path, points=570, status="FINISHED", detail="")
+    catch_up(tmp_path, track.TrackingStore(slow.uri), ignore)
     _, run = direct(slow, tracked)
     assert is_complete(slow, tracked, 30)
     assert run.info.status == "FINISHED"
@@ -265,12 +265,14 @@ def test_a_new_run_without_credentials_is_told_which_variables_to_set(prompt: Pr
     prompt.status = 401
     with (
         pytest.raises(BadInput, match=rf"^MLflow at {prompt.uri}: wants a user and a password \(401\); {WANTED}$"),
-        track.run(track.Place(prompt.uri), tmp_path / "run", None, METADATA),
+        track.run(track.TrackingStore(prompt.uri), tmp_path / "run", None, METADATA),
     ):
         pass
     assert not (tmp_path / "run").exists()
     finding = doctor.tracking(prompt.uri, tmp_path, examined)
-    assert finding == doctor.Finding("mlflow", f"{prompt.uri}: wants a user and a password (401)", WANTED, fatal=True)
+    assert finding == doctor.HealthCheck(
+        "mlflow", f"{prompt.uri}: wants a user and a password (401)", WANTED, fatal=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_credentials_that_are_refused_are_said_and_not_shown(
     for name, value in given.items():
         monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
     prompt.status = status
-    with pytest.raises(BadInput) as refused, track.run(track.Place(prompt.uri), tmp_path, None, METADATA):
+    with pytest.raises(BadInput) as refused, track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA):
         pass
     assert said in str(refused.value)
     assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" in str(refused.value)
@@ -298,10 +300,10 @@ def test_credentials_that_are_refused_are_said_and_not_shown(
 def test_a_known_run_goes_on_where_its_credentials_have_expired(
     prompt: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as first:
+    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as first:
         pass
     prompt.status = 401
-    with track.run(track.Place(prompt.uri), tmp_path, None, METADATA) as tracked:
+    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as tracked:
         recorded(log := MetricLog(tmp_path, tracked, system=False), 1)
         log.close()
         mirror(tmp_path, "mine", "the scores of mine", lambda run: log_scores(run, {"average": 0.5}))
@@ -309,10 +311,10 @@ def test_a_known_run_goes_on_where_its_credentials_have_expired(
     assert f"{WANTED}: the run goes on, and is told to it later" in caplog.text
     for what in ("metrics", "the scores of mine; the same command again logs them", "that the run is FINISHED"):
         assert any(f"MLflow does not take {what}" in one and WANTED in one for one in caplog.messages)
-    catch_up(tmp_path, track.Place(prompt.uri), ignore)
+    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore)
     assert f"does not answer (wants a user and a password (401); {WANTED})" in caplog.text
     prompt.status = 0
-    catch_up(tmp_path, track.Place(prompt.uri), ignore)
+    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore)
     _, run = direct(prompt, tracked)
     assert (run.info.status, run.data.metrics[KEYS[0]]) == ("FINISHED", 1.0)
 
@@ -320,7 +322,7 @@ def test_a_known_run_goes_on_where_its_credentials_have_expired(
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_is_not_registered_without_credentials(prompt: Proxy, tmp_path: Path) -> None:
     folder = exported("bert", tmp_path / "run")
-    with track.run(track.Place(prompt.uri), folder, None, METADATA):
+    with track.run(track.TrackingStore(prompt.uri), folder, None, METADATA):
         pass
     prompt.status = 401
     with pytest.raises(BadInput) as refused:
@@ -339,9 +341,9 @@ def test_a_server_whose_certificate_python_does_not_trust_is_there(monkeypatch: 
         monkeypatch.setattr("urllib.request.urlopen", urlopen)
 
     refuse(ssl.SSLCertVerificationError("self-signed certificate"))
-    assert patience.why_away("https://host") == ""
+    assert store_timeout.why_away("https://host") == ""
     refuse(ConnectionRefusedError("refused"))
-    assert patience.why_away("https://host") != ""
+    assert store_timeout.why_away("https://host") != ""
 
 
 def test_artifacts_that_are_refused_name_the_variables_too() -> None:
@@ -357,14 +359,14 @@ def test_artifacts_that_are_refused_name_the_variables_too() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """`now_s` is the time of the store's waiting room, `answers` what a probe finds, `asked` how many there were."""
     found = SimpleNamespace(now_s=0.0, answers=True, asked=0)
-    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: found.now_s))
-    monkeypatch.setattr(patience, "_silent", set())
+    monkeypatch.setattr(store_timeout, "time", SimpleNamespace(monotonic=lambda: found.now_s))
+    monkeypatch.setattr(store_timeout, "_silent", set())
     return found
 
 
 @pytest.fixture
-def waiting(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Waiting:
-    found = Waiting("http://store")
+def waiting(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> CallTimeout:
+    found = CallTimeout("http://store")
 
     def asked() -> None:
         clock.asked += 1
@@ -392,11 +394,11 @@ def waited_s(waiting: Any, clock: SimpleNamespace, probed_each_s: float, heard_e
     ("answers", "probed_each_s", "heard_each_s", "expected_s"),
     [
         (True, 0, 2.0, 600.0),  # each of its requests is answered: to the end
-        (True, 2.0, 0, patience.MOST_S),  # a request that is not, though the store is there
-        (True, 9.0, 0, patience.MOST_S),  # however slow it says that
+        (True, 2.0, 0, store_timeout.MOST_S),  # a request that is not, though the store is there
+        (True, 9.0, 0, store_timeout.MOST_S),  # however slow it says that
         (True, 0, 9.0, 600.0),
-        (True, 0, 0, patience.ANSWER_S + 0.5),  # nothing is heard of it
-        (False, 0.5, 0, patience.FAILED_S),  # it is refused
+        (True, 0, 0, store_timeout.ANSWER_S + 0.5),  # nothing is heard of it
+        (False, 0.5, 0, store_timeout.FAILED_S),  # it is refused
         (False, 0.5, 0.5, 600.0),  # its /health fails, and nothing else
     ],
 )
@@ -409,20 +411,20 @@ def test_a_call_is_waited_for_as_long_as_answers_come(
 
 
 def test_a_store_that_was_given_up_is_not_waited_for_as_long_again(waiting: Any, clock: SimpleNamespace) -> None:
-    assert waited_s(waiting, clock, 0, 0, 600.0) > patience.ANSWER_S
-    began_s, again = clock.now_s, Waiting("http://store")
+    assert waited_s(waiting, clock, 0, 0, 600.0) > store_timeout.ANSWER_S
+    began_s, again = clock.now_s, CallTimeout("http://store")
     again._ask = lambda: None  # type: ignore[method-assign]
-    assert waited_s(again, clock, 0, 0, 600.0) - began_s == pytest.approx(patience.SLOW_S + 0.5, abs=0.5)
+    assert waited_s(again, clock, 0, 0, 600.0) - began_s == pytest.approx(store_timeout.SLOW_S + 0.5, abs=0.5)
     again.hear()
-    assert "http://store" not in patience._silent
+    assert "http://store" not in store_timeout._silent
 
 
 def test_every_answer_of_a_client_is_heard_by_who_waits_for_the_call() -> None:
     heard = list[str]()
-    client: Any = Answering(SimpleNamespace(get_run=lambda run_id: run_id, name="a client"))
+    client: Any = MonitoredClient(SimpleNamespace(get_run=lambda run_id: run_id, name="a client"))
     assert (client.get_run("a"), client.name) == ("a", "a client")  # nobody waits
 
-    class Listening(Waiting):
+    class Listening(CallTimeout):
         def hear(self) -> None:
             heard.append("answer")
 

@@ -18,7 +18,7 @@ import pytest
 from orchestration.cli import shared
 from orchestration.tracking import examined, register, stores
 from orchestration.tracking import runs as track
-from orchestration.tracking.patience import database_file, database_uri, folder_of, in_a_line, package_wanted
+from orchestration.tracking.store_timeout import database_file, database_uri, folder_of, in_a_line, package_wanted
 from preprocessing.errors import BadInput
 from tests.orchestration.conftest import MADE_BY_MLFLOW
 from tests.orchestration.tracking.test_models import exported
@@ -432,7 +432,7 @@ def test_artifacts_in_no_known_place_are_one_line() -> None:
 
 
 def test_a_new_run_is_refused_where_its_artifacts_could_not_be_kept(fill: list[str], tmp_path: Path) -> None:
-    place = track.Place(track.place(tmp_path).uri, "s3://bucket/x")
+    place = track.TrackingStore(track.place(tmp_path).uri, "s3://bucket/x")
     with (
         pytest.raises(BadInput, match="needs the module boto3, which is not installed; install it: pip install boto3"),
         track.run(place, tmp_path / "run", None, METADATA),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Csv, Text, csv_table, recognise, sniff
+from pipeline.readers import CsvReader, TextReader, csv_table, recognise, sniff
 from preprocessing.errors import BadInput
 from preprocessing.text import decode
 from tests.pipeline.readers.reading import counted, read, texts, write
@@ -27,7 +27,7 @@ DOCS = [f'Document {number}, with "words" in it.\nAnd a second line; of it.\n\nA
 def test_a_row_is_a_document_whatever_its_cell_has(tmp_path: Path) -> None:
     content = _written([["id", "text", "label"], *([str(n), text, "x"] for n, text in enumerate(DOCS))])
     path = write(tmp_path, content, "docs.csv")
-    assert recognise(path) == [Csv(path=path)]
+    assert recognise(path) == [CsvReader(path=path)]
     assert counted(sniff(path), len(content)) == DOCS
 
 
@@ -36,7 +36,7 @@ def test_a_row_is_a_document_whatever_its_cell_has(tmp_path: Path) -> None:
 def test_a_table_is_known_by_its_name_or_by_its_header(tmp_path: Path, separator: str, name: str) -> None:
     rows = [["id", "text"], *([str(number), f"A text {number}, and more."] for number in range(9))]
     path = write(tmp_path, _written(rows, delimiter=separator), name)
-    assert sniff(path) == Csv(path=path)
+    assert sniff(path) == CsvReader(path=path)
     assert texts(sniff(path)) == [row[1] for row in rows[1:]]
 
 
@@ -53,12 +53,12 @@ def test_a_table_is_known_by_its_name_or_by_its_header(tmp_path: Path, separator
     ],
 )
 def test_prose_with_commas_is_no_table(tmp_path: Path, prose: str) -> None:
-    assert isinstance(sniff(write(tmp_path, prose, "a.txt")), Text | Csv)
+    assert isinstance(sniff(write(tmp_path, prose, "a.txt")), TextReader | CsvReader)
 
 
 def test_commas_alone_make_no_table(tmp_path: Path) -> None:
     poem = "Roses, red\nViolets, blue\nSugar, sweet\nYou, too\n" * 20
-    assert isinstance(sniff(write(tmp_path, poem, "a.txt")), Text)
+    assert isinstance(sniff(write(tmp_path, poem, "a.txt")), TextReader)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -70,7 +70,7 @@ def test_line_ends_blank_rows_and_a_byte_order_mark_are_no_documents(tmp_path: P
 
 def test_rows_of_another_width_are_rejects(tmp_path: Path) -> None:
     content = "id,text\n1,One.\n2\n3,Three.,more\n4,Four.\n"
-    assert counted(Csv(path=write(tmp_path, content, "a.csv")), len(content)) == [
+    assert counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content)) == [
         "One.",
         "<ragged_row>",
         "<ragged_row>",
@@ -80,7 +80,7 @@ def test_rows_of_another_width_are_rejects(tmp_path: Path) -> None:
 
 def test_a_quotation_mark_that_is_never_closed_costs_one_row(tmp_path: Path) -> None:
     content = 'id,text\n1,"One.\n2,"Two."\n3,"Three."\n4,Four.\n'
-    assert counted(Csv(path=write(tmp_path, content, "a.csv")), len(content)) == [
+    assert counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content)) == [
         "<bad_csv>",
         "Two.",
         "Three.",
@@ -90,14 +90,14 @@ def test_a_quotation_mark_that_is_never_closed_costs_one_row(tmp_path: Path) -> 
 
 def test_of_a_row_without_end_only_so_much_is_in_memory(tmp_path: Path) -> None:
     content = 'id,text\n1,"' + "word, and word\n" * 20_000
-    found = counted(Csv(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
+    found = counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
     assert found[0] == "<too_long>"
     assert set(found[1:]) <= {"word, and word", "and word", "<ragged_row>", "<bad_csv>", "<too_long>"}
 
 
 def test_an_endless_line_is_one_reject(tmp_path: Path) -> None:
     content = "id,text\n1," + "x" * 300_000 + "\n2,Two.\n"
-    found = counted(Csv(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
+    found = counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
     assert found == ["<too_long>", "Two."]
 
 
@@ -124,7 +124,7 @@ class TestTabs:
 class TestFields:
     def test_a_column_is_named(self, tmp_path: Path) -> None:
         path = write(tmp_path, "id,body\n1,One.\n", "a.csv")
-        assert sniff(f"{path}#body") == Csv(path=path, text_key="body")
+        assert sniff(f"{path}#body") == CsvReader(path=path, text_key="body")
         assert texts(sniff(f"csv:{path}#body")) == ["One."]
 
     def test_without_a_header_what_all_rows_have_is_between_cells(self, tmp_path: Path) -> None:
@@ -179,19 +179,19 @@ class TestEncodings:
     def test_wide_characters_are_rows(self, tmp_path: Path, encoding: str) -> None:
         content = _written([["id", "text"], *([str(n), text] for n, text in enumerate(RUSSIAN))]).encode(encoding)
         source = sniff(write(tmp_path, content, "a.csv"))
-        assert isinstance(source, Csv)
+        assert isinstance(source, CsvReader)
         assert texts(source) == RUSSIAN
 
     def test_an_encoding_that_is_said_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, "text,n\nпривет,1\n".encode("koi8-r"), "a.csv")
-        assert texts(Csv(path=path, encoding="koi8-r")) == ["привет"]
+        assert texts(CsvReader(path=path, encoding="koi8-r")) == ["привет"]
         with pytest.raises(ValueError, match=r"^csv\.encoding is 'no such', allowed is an encoding[^\n]+$"):
-            Csv(path=path, encoding="no such")
+            CsvReader(path=path, encoding="no such")
 
 
 def test_bytes_that_are_no_text_are_one_reject(tmp_path: Path) -> None:
     content = bytes(range(256)) * 40
-    assert counted(Csv(path=write(tmp_path, content, "a.csv")), len(content)) == ["<not_text>"]
+    assert counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content)) == ["<not_text>"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_bytes_that_are_no_text_are_one_reject(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_tables_lose_no_byte_and_raise_nothing_but_a_line(tmp_path: Path, content: bytes) -> None:
-    source = Csv(path=write(tmp_path, content, "a.csv"), text_key="1")
+    source = CsvReader(path=write(tmp_path, content, "a.csv"), text_key="1")
     counted(source, len(content))
     with suppress(BadInput):
         counted(replace(source, text_key="text"), len(content))
@@ -230,7 +230,7 @@ def test_a_quotation_mark_that_is_never_closed_costs_no_row_but_its_own(tmp_path
     rows = [f"Row {number}." for number in range(1000)]
     content = "text,n\n" + "".join(f"{row},1\n" for row in rows[:500])
     content += '"Never closed,1\n' + "".join(f"{row},1\n" for row in rows[500:])
-    found = counted(Csv(path=write(tmp_path, content, "a.csv")), len(content))
+    found = counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content))
     assert found == [*rows[:500], "<bad_csv>", *rows[500:]]
 
 
@@ -240,5 +240,5 @@ def test_quotation_marks_that_open_cells_again_and_again_take_no_quadratic_time(
     calls = list[bytes]()
     monkeypatch.setattr(csv_table, "decode", lambda line: calls.append(line) or decode(line))
     content = "text,n\n" + 'x",""" \n' * 2_000  # from each line on, a cell is never closed
-    assert set(counted(Csv(path=write(tmp_path, content, "a.csv")), len(content))) == {"<bad_csv>"}
+    assert set(counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content))) == {"<bad_csv>"}
     assert len(calls) < 20 * 2_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import EXPECTED, Parallel, Source, Text, plan_splits, recognise, records
+from pipeline.readers import EXPECTED, ParallelReader, Source, TextReader, plan_splits, recognise, records
 from pipeline.readers import splits as sources
 from preprocessing.encodings import of_content, of_lines, wide
 from preprocessing.text import decode
@@ -65,7 +65,7 @@ def _read(path: Path, **keys: str) -> tuple[str, str]:
     """The text of a file, read as lines, and the encoding that its records name."""
     found = [
         record
-        for split in plan_splits([Text(path=str(path), document_unit="line", **keys)])
+        for split in plan_splits([TextReader(path=str(path), document_unit="line", **keys)])
         for record in records(split, 10_000)
     ]
     assert sum(record.size for record in found) > 0
@@ -139,14 +139,14 @@ def test_however_a_file_is_cut_its_text_is_the_same(tmp_path: Path, monkeypatch:
     text = "A line of nothing but ASCII.\n" * 500 + _text("zh", 400) + "Again ASCII.\n" * 500
     (tmp_path / "a.txt").write_bytes(text.encode("gb18030"))
     monkeypatch.setattr(sources, "SPLIT_BYTES", 3000)
-    assert len(plan_splits([Text(path=str(tmp_path / "a.txt"), document_unit="line")])) > 5
+    assert len(plan_splits([TextReader(path=str(tmp_path / "a.txt"), document_unit="line")])) > 5
     assert _read(tmp_path / "a.txt")[0] == text
 
 
 def test_lines_that_no_sample_held_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.readers.recode._WHOLE", 1000)
-    monkeypatch.setattr("pipeline.readers.recode._BLOCK", 64)
-    monkeypatch.setattr("pipeline.readers.recode._BLOCKS", 2)
+    monkeypatch.setattr("pipeline.readers.transcode._WHOLE", 1000)
+    monkeypatch.setattr("pipeline.readers.transcode._BLOCK", 64)
+    monkeypatch.setattr("pipeline.readers.transcode._BLOCKS", 2)
     text = "ASCII and no more.\n" * 400 + _text("ru", 10) + "ASCII and no more.\n" * 400
     (tmp_path / "a.txt").write_bytes(text.encode("cp1251"))
     assert _read(tmp_path / "a.txt") == (text, "cp1251")
@@ -168,10 +168,10 @@ def test_a_superset_is_taken_for_the_name_of_the_smaller_one(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Text(path="a", encoding="utf-9"),
-        lambda: Parallel(paths=("a", "b"), encoding="x"),
+        lambda: TextReader(path="a", encoding="utf-9"),
+        lambda: ParallelReader(paths=("a", "b"), encoding="x"),
         *(
-            lambda name=name: Text(path="a", encoding=name)
+            lambda name=name: TextReader(path="a", encoding=name)
             for name in ("idna", "punycode", "undefined", "a\0b", "\udcff")
         ),
     ],
@@ -184,7 +184,7 @@ def test_an_encoding_that_is_none_is_refused(make: object) -> None:
 def test_sides_of_a_translation_may_be_in_different_encodings(tmp_path: Path) -> None:
     (tmp_path / "de").write_bytes(_text("de").encode("cp1252"))
     (tmp_path / "ru").write_bytes(_text("ru").encode("koi8-r"))
-    source: Source = Parallel(paths=(str(tmp_path / "de"), str(tmp_path / "ru")))
+    source: Source = ParallelReader(paths=(str(tmp_path / "de"), str(tmp_path / "ru")))
     found = [record for split in plan_splits([source]) for record in records(split, 10_000)]
     assert found[1].text == "\n\n".join(_text(language).splitlines()[1] for language in ("de", "ru"))
     assert found[1].encoding == "cp1252 and koi8-r"

@@ -11,16 +11,16 @@ from typing import ClassVar, Literal, Self, get_args
 import pytest
 
 from orchestration.config import load_corpus
-from orchestration.jobs import Flags, open_job
+from orchestration.jobs import JobFlags, open_job
 from orchestration.reports.data_card.facts import _made
 from pipeline import readers as door
 from pipeline.readers import (
     READERS,
-    Parallel,
+    ParallelReader,
     Reader,
     Record,
     Source,
-    Text,
+    TextReader,
     absolute,
     plan_splits,
     portable,
@@ -28,12 +28,12 @@ from pipeline.readers import (
     sniff,
 )
 from pipeline.readers import splits as sources
-from pipeline.readers.cut import Piece, pieces_at, text_cuts
+from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
 from pipeline.readers.files import Sides, find_single
 from pipeline.readers.files import absolute as absolute_path
-from pipeline.readers.lines import Line, dropped
+from pipeline.readers.lines import TextLine, dropped
 from pipeline.readers.plain import always, line_records
-from pipeline.readers.reader import Sample
+from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN
 from pipeline.spec import Corpus
 from pipeline.steps import read_text
@@ -133,13 +133,13 @@ def test_a_corpus_is_described_without_the_libraries_of_its_formats() -> None:
 
 
 def test_paths_are_no_portable_keys() -> None:
-    assert portable(Text(path="/home/me", document_unit="line")) == {
+    assert portable(TextReader(path="/home/me", document_unit="line")) == {
         "kind": "text",
         "document_unit": "line",
         "extensions": (),
         "encoding": "",
     }
-    assert portable(Parallel(paths=("a", "b"))) == {"kind": "parallel", "encoding": ""}
+    assert portable(ParallelReader(paths=("a", "b"))) == {"kind": "parallel", "encoding": ""}
 
 
 # A reader that is in no file of the pipeline.
@@ -167,7 +167,7 @@ class Tsv:
         return cls(path=place)
 
     @classmethod
-    def looks_like(cls, sample: Sample) -> Self | None:
+    def looks_like(cls, sample: FileProbe) -> Self | None:
         return cls(path=sample.path) if sample.start.startswith(b"text\t") else None
 
     def describe(self) -> str:
@@ -179,14 +179,14 @@ class Tsv:
     def files(self) -> list[Sides]:
         return find_single(self.path, self.usual)
 
-    def pieces(self, sides: Sides, step: int) -> Iterator[Piece]:
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], text_cuts(sides[0], step))
 
-    def records(self, piece: Piece, limit: int) -> Iterator[Record]:
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         return line_records(piece, always, row, limit)
 
 
-def row(label: str, line: Line) -> Record:
+def row(label: str, line: TextLine) -> Record:
     if not line.start:
         return dropped(label, line, BETWEEN)
     return Record(label, line.size, line.content.split(b"\t")[0].decode(), start=line.start)
@@ -233,7 +233,7 @@ class TestReaderOfOneFile:
         assert _texts(source) == TEXTS
 
     def test_a_command_says_how_it_reads_it(self, table: Path, tmp_path: Path) -> None:
-        job = open_job(Flags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), output_dir=tmp_path))
+        job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), output_dir=tmp_path))
         assert job.recognised[:-1] == [
             f"{table}: read as tsv",
             f"{table}: left out: README (text; --data text:FILE reads it)",

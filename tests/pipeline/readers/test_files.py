@@ -8,7 +8,7 @@ import fsspec
 import pytest
 import zstandard
 
-from pipeline.readers.files import File, fault, find, head, is_text, open_bytes
+from pipeline.readers.files import InputFile, fault, find, head, is_text, open_bytes
 from preprocessing.errors import BadInput
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.ZstdCompressor().compress}
@@ -164,4 +164,4 @@ def test_the_ending_of_a_compressed_name_is_the_one_before(tmp_path: Path) -> No
     for name in ("a.jsonl.bz2", "b.txt.gz", "c.jsonl"):
         (tmp_path / name).touch()
     assert [file.label for file in find(str(tmp_path), (".jsonl",))] == ["a.jsonl.bz2", "c.jsonl"]
-    assert File("", "a.jsonl.bz2", 0, 0).compression == "bz2"
+    assert InputFile("", "a.jsonl.bz2", 0, 0).compression == "bz2"

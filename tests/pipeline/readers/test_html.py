@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Html, Text, recognise, sniff
+from pipeline.readers import HtmlReader, TextReader, recognise, sniff
 from pipeline.readers.page import is_too_deep
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import counted, read, texts, write
@@ -25,7 +25,7 @@ def _page(body: str = "<p>One paragraph of the text, long enough to be read.</p>
 def test_a_page_is_its_main_text(tmp_path: Path) -> None:
     content = _page()
     path = write(tmp_path, content, "page.html")
-    assert recognise(path) == [Html(path=path)]
+    assert recognise(path) == [HtmlReader(path=path)]
     assert counted(sniff(path), len(content)) == ["One paragraph of the text, long enough to be read."]
 
 
@@ -40,19 +40,19 @@ def test_a_page_is_its_main_text(tmp_path: Path) -> None:
     ],
 )
 def test_a_page_is_known_by_its_first_element_or_its_name(tmp_path: Path, name: str, begin: str) -> None:
-    assert isinstance(sniff(write(tmp_path, begin + _page(), name)), Html)
-    assert isinstance(sniff(write(tmp_path, begin + "<HTML><BODY>One.</BODY></HTML>", name)), Html)
+    assert isinstance(sniff(write(tmp_path, begin + _page(), name)), HtmlReader)
+    assert isinstance(sniff(write(tmp_path, begin + "<HTML><BODY>One.</BODY></HTML>", name)), HtmlReader)
 
 
 def test_a_name_alone_is_enough_and_a_word_is_not(tmp_path: Path) -> None:
-    assert isinstance(sniff(write(tmp_path, "<p>A part of a page.</p>", "part.html")), Html)
-    assert isinstance(sniff(write(tmp_path, "<htmlish> is no element.\n", "a.txt")), Text)
+    assert isinstance(sniff(write(tmp_path, "<p>A part of a page.</p>", "part.html")), HtmlReader)
+    assert isinstance(sniff(write(tmp_path, "<htmlish> is no element.\n", "a.txt")), TextReader)
 
 
 def test_pages_of_a_folder_are_documents(tmp_path: Path) -> None:
     for name in ("a.html", "b.htm", "more/c.xhtml"):
         write(tmp_path, _page(f"<p>This is the page {name} with its text.</p>"), name)
-    assert [Html] == [type(source) for source in recognise(str(tmp_path))]
+    assert [HtmlReader] == [type(source) for source in recognise(str(tmp_path))]
     assert len(texts(sniff(str(tmp_path)))) == 3
 
 
@@ -105,9 +105,9 @@ class TestEncodings:
 
     def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, _page(f"<p>{WORDS}</p>", '<meta charset="koi8-r">').encode("cp1251"), "a.html")
-        assert texts(Html(path=path, encoding="cp1251")) == [WORDS.strip()]
+        assert texts(HtmlReader(path=path, encoding="cp1251")) == [WORDS.strip()]
         with pytest.raises(ValueError, match=r"^html\.encoding is 'no such', allowed is an encoding[^\n]+$"):
-            Html(path=path, encoding="no such")
+            HtmlReader(path=path, encoding="no such")
 
 
 class TestHostile:
@@ -126,7 +126,7 @@ class TestHostile:
         ],
     )
     def test_no_byte_is_lost_and_nothing_raised(self, tmp_path: Path, content: bytes) -> None:
-        counted(Html(path=write(tmp_path, content, "a.html")), len(content))
+        counted(HtmlReader(path=write(tmp_path, content, "a.html")), len(content))
 
     def test_a_field_is_no_part_of_a_page(self, tmp_path: Path) -> None:
         path = write(tmp_path, _page(), "a.html")
@@ -135,12 +135,12 @@ class TestHostile:
 
     def test_elements_without_end_are_a_reject_in_no_time(self, tmp_path: Path) -> None:
         content = b"<html><body>" + b"<div>" * 100_000
-        assert counted(Html(path=write(tmp_path, content, "a.html")), len(content)) == ["<timeout>"]
+        assert counted(HtmlReader(path=write(tmp_path, content, "a.html")), len(content)) == ["<timeout>"]
 
     def test_a_page_that_no_one_reads_is_a_reject(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("pipeline.readers.html.MOST_HTML", 1000)
         content = _page("<p>words</p>" * 1000)
-        assert counted(Html(path=write(tmp_path, content, "a.html")), len(content)) == ["<too_long>"]
+        assert counted(HtmlReader(path=write(tmp_path, content, "a.html")), len(content)) == ["<too_long>"]
 
     @pytest.mark.parametrize("begin", [b"<!-- a -->" * 3000 + b"text", b"<!---->" * 4000, b"<!--" * 9000])
     def test_comments_are_looked_through_in_linear_time(self, tmp_path: Path, begin: bytes) -> None:

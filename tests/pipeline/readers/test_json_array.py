@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import JsonArray, Jsonl, recognise, sniff
+from pipeline.readers import JsonArrayReader, JsonlReader, recognise, sniff
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import counted, read, texts, write
 
@@ -19,7 +19,7 @@ TEXTS = [f'Text {number} of them,\nwith [brackets], {{braces}}, "marks" and a \\
 def test_an_element_is_a_document(tmp_path: Path, indent: int | None, ascii_only: bool) -> None:
     content = json.dumps([{"id": 1, "text": text} for text in TEXTS], indent=indent, ensure_ascii=ascii_only) + "\n"
     path = write(tmp_path, content, "docs.json")
-    assert recognise(path) == [JsonArray(path=path)]
+    assert recognise(path) == [JsonArrayReader(path=path)]
     assert counted(sniff(path), len(content.encode())) == TEXTS
 
 
@@ -32,7 +32,7 @@ def test_an_array_of_strings_is_one_of_documents(tmp_path: Path) -> None:
 def test_an_array_is_known_by_how_it_begins(tmp_path: Path, name: str) -> None:
     content = b'\n [\n {"text": "One."}, {"text": "Two."}]'
     path = write(tmp_path, gzip.compress(content) if name.endswith(".gz") else content, name)
-    assert sniff(path) == JsonArray(path=path)
+    assert sniff(path) == JsonArrayReader(path=path)
     assert counted(sniff(path), len(content)) == ["One.", "Two."]
 
 
@@ -41,12 +41,12 @@ def test_elements_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkey
     values += [123456789, True, None, [], "words", 1.5e10]
     content = json.dumps(values, ensure_ascii=False, indent=1)
     path = write(tmp_path, content, "a.json")
-    expected = read(JsonArray(path=path))
+    expected = read(JsonArrayReader(path=path))
     assert len(expected) == 27
     for size in (1, 2, 3, 7, 64, 1000):
         monkeypatch.setattr("pipeline.readers.json_array._READ", size)
-        assert read(JsonArray(path=path)) == expected
-        assert counted(JsonArray(path=path), len(content.encode())) == [
+        assert read(JsonArrayReader(path=path)) == expected
+        assert counted(JsonArrayReader(path=path), len(content.encode())) == [
             *TEXTS[:20],
             *["<no_field>"] * 4,
             "words",
@@ -57,7 +57,7 @@ def test_elements_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkey
 class TestFields:
     def test_a_field_may_have_dots(self, tmp_path: Path) -> None:
         path = write(tmp_path, '[{"a": {"body": "One."}, "id": 1}, {"a.body": "Two."}, {"a": 1}]', "a.json")
-        assert sniff(f"{path}#a.body") == JsonArray(path=path, text_key="a.body")
+        assert sniff(f"{path}#a.body") == JsonArrayReader(path=path, text_key="a.body")
         assert counted(sniff(f"json:{path}#a.body"), Path(path).stat().st_size) == ["One.", "Two.", "<no_field>"]
 
     def test_an_array_without_the_field_is_told_with_those_that_it_has(self, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ class TestFields:
 
     def test_spans_are_read(self, tmp_path: Path) -> None:
         path = write(tmp_path, '[{"text": "one two", "names": [[0, 3]]}, {"text": "x", "names": [[0, 9]]}]', "a.json")
-        found = read(JsonArray(path=path, spans_key="names"))
+        found = read(JsonArrayReader(path=path, spans_key="names"))
         assert [(record.spans, record.fault) for record in found[:2]] == [(((0, 3),), ""), ((), "bad_spans")]
 
     @pytest.mark.parametrize("name", ["a.json", "a.txt", "a.ipynb"])
@@ -116,12 +116,14 @@ class TestDamage:
     )
     def test_what_is_damaged_is_a_reject_and_no_more(self, tmp_path: Path, content: str, expected: list[str]) -> None:
         path = write(tmp_path, content, "a.json")
-        assert counted(JsonArray(path=path), len(content.encode())) == expected
+        assert counted(JsonArrayReader(path=path), len(content.encode())) == expected
 
     def test_the_error_is_shown_where_it_is(self, tmp_path: Path) -> None:
         content = '[{"text": "a"}, {"text" "b"}, {"text": "c"}]'
         (bad,) = [
-            record for record in read(JsonArray(path=write(tmp_path, content, "a.json"))) if record.fault == "bad_json"
+            record
+            for record in read(JsonArrayReader(path=write(tmp_path, content, "a.json")))
+            if record.fault == "bad_json"
         ]
         assert content[bad.start :].startswith(', {"text" "b"}')
         assert bad.snippet.startswith(b'{"text" "b"}')
@@ -130,7 +132,7 @@ class TestDamage:
         elements = [json.dumps({"text": text}) for text in TEXTS * 20]
         elements[3000] = '{"text": broken}'
         content = f"[{', '.join(elements)}]"
-        found = counted(JsonArray(path=write(tmp_path, content, "a.json")), len(content))
+        found = counted(JsonArrayReader(path=write(tmp_path, content, "a.json")), len(content))
         assert (len(found), found.count("<bad_json>"), found[3000]) == (6000, 1, "<bad_json>")
 
     @pytest.mark.parametrize(
@@ -148,18 +150,21 @@ class TestDamage:
         monkeypatch.setattr("pipeline.readers.json_array._READ", size)
         content = f'["before", {long}, {{"text": "after"}}, "last"]'
         path = write(tmp_path, content, "a.json")
-        found = counted(JsonArray(path=path), len(content), max_chars=1000)
+        found = counted(JsonArrayReader(path=path), len(content), max_chars=1000)
         assert found == ["before", "<too_long>", "after", "last"]
 
     def test_brackets_without_end_are_a_reject(self, tmp_path: Path) -> None:
         content = "[" * 1_000_000
-        assert counted(JsonArray(path=write(tmp_path, content, "a.json")), len(content))[0] == "<too_long>"
+        assert counted(JsonArrayReader(path=write(tmp_path, content, "a.json")), len(content))[0] == "<too_long>"
         content = '[{"text": ' + "[" * 99_999 + "]" * 99_999 + '}, {"text": "after"}]'
-        assert counted(JsonArray(path=write(tmp_path, content, "a.json")), len(content)) == ["<bad_json>", "after"]
+        assert counted(JsonArrayReader(path=write(tmp_path, content, "a.json")), len(content)) == [
+            "<bad_json>",
+            "after",
+        ]
 
     def test_an_archive_that_breaks_off_is_said(self, tmp_path: Path) -> None:
         whole = gzip.compress(json.dumps([f"{n} {n * n} words" for n in range(5000)]).encode())
-        found = read(JsonArray(path=write(tmp_path, whole[: len(whole) // 2], "a.json.gz")))
+        found = read(JsonArrayReader(path=write(tmp_path, whole[: len(whole) // 2], "a.json.gz")))
         assert [record.fault for record in found[-2:]] == ["truncated", "truncated"]
         assert len(found) > 1000
 
@@ -174,7 +179,7 @@ class TestEncodings:
     def test_an_array_in_any_encoding_is_read(self, tmp_path: Path, encoding: str, indent: int | None) -> None:
         content = json.dumps([{"text": self.WORDS}] * 5, ensure_ascii=False, indent=indent).encode(encoding)
         source = sniff(write(tmp_path, content, "a.json"))
-        assert isinstance(source, JsonArray)
+        assert isinstance(source, JsonArrayReader)
         assert texts(source) == [self.WORDS] * 5
         said = {record.encoding for record in read(source)}
         assert said == {""} if encoding == "utf-8-sig" else all(name.startswith(encoding[:6]) for name in said)
@@ -182,18 +187,21 @@ class TestEncodings:
     def test_bytes_that_are_no_utf8_are_counted(self, tmp_path: Path) -> None:
         content = json.dumps([self.WORDS] * 9, ensure_ascii=False).encode()[:-1] + b',\n"caf\xe9"]'
         path = write(tmp_path, content, "a.json")
-        last = [record for record in read(JsonArray(path=path)) if not record.fault][-1]
+        last = [record for record in read(JsonArrayReader(path=path)) if not record.fault][-1]
         assert (last.text, last.repaired) == ("caf\ufffd", 1)
-        assert counted(JsonArray(path=path), len(content))[-1] == "caf\ufffd"
+        assert counted(JsonArrayReader(path=path), len(content))[-1] == "caf\ufffd"
 
     def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, '["да"]'.encode("cp866"), "a.json")
-        assert texts(JsonArray(path=path, encoding="cp866")) == ["да"]
+        assert texts(JsonArrayReader(path=path, encoding="cp866")) == ["да"]
 
 
 def test_arrays_and_json_lines_of_a_folder_are_read_once_each(tmp_path: Path) -> None:
     write(tmp_path, '[{"text": "One."}]', "a.json")
     write(tmp_path, '{"text": "Two."}\n', "b.jsonl")
     found = recognise(str(tmp_path))
-    assert {(type(source), source.extensions) for source in found} == {(JsonArray, (".json",)), (Jsonl, (".jsonl",))}  # type: ignore[union-attr]
+    assert {(type(source), source.extensions) for source in found} == {
+        (JsonArrayReader, (".json",)),
+        (JsonlReader, (".jsonl",)),
+    }  # type: ignore[union-attr]
     assert sorted(texts(*found)) == ["One.", "Two."]

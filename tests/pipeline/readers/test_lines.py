@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipeline.readers.lines import Line, blocks, lines, owned
+from pipeline.readers.lines import TextLine, blocks, lines, owned
 
 BIG = 1 << 30
 
@@ -16,18 +16,18 @@ def _whole_line(number: int) -> bytes:
     return b"line %d\n" % number
 
 
-def _line_starts(_: Line) -> bool:
+def _line_starts(_: TextLine) -> bool:
     return True
 
 
-def _doc_starts(line: Line) -> bool:
+def _doc_starts(line: TextLine) -> bool:
     return line.content.startswith(b"<doc")
 
 
 @pytest.mark.parametrize("begins", [_line_starts, _doc_starts])
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 50])
 def test_ranges_that_touch_share_no_line_and_miss_none(
-    tmp_path: Path, step: int, begins: Callable[[Line], bool]
+    tmp_path: Path, step: int, begins: Callable[[TextLine], bool]
 ) -> None:
     path = tmp_path / "file"
     content = b"before\n<doc 1>\na\n\nbb\n</doc>\n<doc 2>\r\nccc\n</doc>\n<doc 3>\nlast"
@@ -45,7 +45,11 @@ def test_a_line_longer_than_the_limit_comes_with_its_first_bytes_and_its_size(tm
     path = tmp_path / "file"
     path.write_bytes(b"short\n" + b"x" * 5_000_000 + b"\nend\n")
     found = list(lines(str(path), 0, None, limit=1000))
-    assert found == [Line(0, 6, b"short\n"), Line(6, 5_000_001, b"x" * 200, "too_long"), Line(5_000_007, 4, b"end\n")]
+    assert found == [
+        TextLine(0, 6, b"short\n"),
+        TextLine(6, 5_000_001, b"x" * 200, "too_long"),
+        TextLine(5_000_007, 4, b"end\n"),
+    ]
 
 
 def test_a_range_inside_of_a_long_line_is_left_without_reading_to_its_end(tmp_path: Path) -> None:
@@ -88,11 +92,11 @@ class TestCompressed:
 
 
 def test_a_block_shows_its_first_bytes_where_one_of_its_lines_has_a_fault() -> None:
-    found = [Line(0, 4, b"one\n"), Line(4, 900, b"x" * 200, "too_long"), Line(904, 4, b"two\n")]
-    assert list(blocks(iter(found), lambda line: False, BIG)) == [Line(0, 908, b"one\n" + b"x" * 196, "too_long")]
+    found = [TextLine(0, 4, b"one\n"), TextLine(4, 900, b"x" * 200, "too_long"), TextLine(904, 4, b"two\n")]
+    assert list(blocks(iter(found), lambda line: False, BIG)) == [TextLine(0, 908, b"one\n" + b"x" * 196, "too_long")]
 
 
 def test_a_block_over_the_limit_is_held_by_its_first_bytes_alone() -> None:
-    found = [Line(at * 100, 100, b"x" * 99 + b"\n") for at in range(20)]
+    found = [TextLine(at * 100, 100, b"x" * 99 + b"\n") for at in range(20)]
     (block,) = blocks(iter(found), lambda line: False, limit=1000)
     assert (block.size, len(block.content), block.fault) == (2000, 200, "too_long")

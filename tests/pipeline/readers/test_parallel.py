@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Parallel, Record, plan_splits, records
-from pipeline.readers.files import File
+from pipeline.readers import ParallelReader, Record, plan_splits, records
+from pipeline.readers.files import InputFile
 from pipeline.readers.parallel import aligned_cuts, find_sides, pairs
 from pipeline.readers.record import BETWEEN
 from preprocessing.errors import BadInput
@@ -15,7 +15,7 @@ def _read(folder: Path, *contents: bytes, limit: int = 1000) -> list[Record]:
     for number, content in enumerate(contents):
         path = folder / str(number)
         path.write_bytes(content)
-        sides.append((File(path.name, str(path), len(content), path.stat().st_mtime_ns), 0, None))
+        sides.append((InputFile(path.name, str(path), len(content), path.stat().st_mtime_ns), 0, None))
     return list(pairs("a", sides, limit))
 
 
@@ -43,7 +43,7 @@ def test_a_line_with_a_long_side_is_dropped(tmp_path: Path) -> None:
 def test_files_with_unequal_numbers_of_lines_are_refused_with_both(tmp_path: Path, ending: str) -> None:
     for name, content in (("a.en", b"One\nTwo\nThree"), ("a.fr", b"Un\nDeux\n")):
         (tmp_path / f"{name}{ending}").write_bytes(gzip.compress(content) if ending else content)
-    source = Parallel(paths=(f"{tmp_path}/a.en{ending}", f"{tmp_path}/a.fr{ending}"))
+    source = ParallelReader(paths=(f"{tmp_path}/a.en{ending}", f"{tmp_path}/a.fr{ending}"))
     with pytest.raises(BadInput, match=r"^[^\n]+a\.en[.gz]* has 3, [^\n]+a\.fr[.gz]* has 2 lines; [^\n]+$"):
         plan_splits([source])
 
@@ -73,6 +73,6 @@ def test_cuts_stand_at_the_same_line_of_each_side(tmp_path: Path, block: int, mo
 @pytest.mark.shared
 def test_multi30k_is_read_pair_by_pair(shared: Path) -> None:
     paths = tuple(str(shared / "text" / "parallel" / f"val.{language}.gz") for language in ("en", "de", "fr", "cs"))
-    found = [r for split in plan_splits([Parallel(paths=paths)]) for r in records(split, 10_000)]
+    found = [r for split in plan_splits([ParallelReader(paths=paths)]) for r in records(split, 10_000)]
     assert len(found) == 1014
     assert {len(record.spans) for record in found} == {4}

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.readers import (
-    Books,
-    Csv,
-    Html,
-    JsonArray,
-    Jsonl,
+    CsvReader,
+    GutenbergReader,
+    HtmlReader,
+    JsonArrayReader,
+    JsonlReader,
     Record,
     Source,
-    Table,
-    Text,
-    WikiExtractor,
-    Xml,
+    TableReader,
+    TextReader,
+    WikiExtractorReader,
+    XmlReader,
     left_out,
     plan_splits,
     recognise,
@@ -75,7 +75,7 @@ class TestSeveral:
         write(tmp_path, "A document, and prose.\n\nOf two paragraphs.", "b.txt")
         write(tmp_path, "Another one.", "c.md")
         found = recognise(path)
-        assert found == [Csv(path=path, extensions=(".csv",)), Text(path=path, extensions=(".md", ".txt"))]
+        assert found == [CsvReader(path=path, extensions=(".csv",)), TextReader(path=path, extensions=(".md", ".txt"))]
         assert texts(*found) == ["From CSV.", "A document, and prose.\n\nOf two paragraphs.", "Another one."]
 
     def test_prose_beside_formats_that_lead_is_left_out_and_said(self, tmp_path: Path) -> None:
@@ -98,14 +98,14 @@ class TestSeveral:
         write(tmp_path, FILES["c.html"], "B.HTM")
         write(tmp_path, FILES["g.jsonl"], "C.JSONL")
         found = recognise(str(tmp_path))
-        assert {type(source) for source in found} == {Csv, Html, Jsonl}
+        assert {type(source) for source in found} == {CsvReader, HtmlReader, JsonlReader}
         assert len(texts(*found)) == 3
-        assert texts(replace(Text(path=str(tmp_path)), extensions=(".Csv",))) == [FILES["a.csv"].strip()]
+        assert texts(replace(TextReader(path=str(tmp_path)), extensions=(".Csv",))) == [FILES["a.csv"].strip()]
 
     def test_json_lines_by_another_name_are_read(self, tmp_path: Path) -> None:
         write(tmp_path, FILES["g.jsonl"], "a.txt")
         write(tmp_path, FILES["g.jsonl"], "b.txt")
-        assert recognise(str(tmp_path)) == [Jsonl(path=str(tmp_path), extensions=(".txt",))]
+        assert recognise(str(tmp_path)) == [JsonlReader(path=str(tmp_path), extensions=(".txt",))]
         assert len(texts(*recognise(str(tmp_path)))) == 2
 
     def test_books_beside_other_formats_are_read_once_each(self, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ class TestSeveral:
         write(tmp_path, "What this folder is.", "README.md")
         write(tmp_path, FILES["a.csv"], "b.csv")
         found = recognise(str(tmp_path))
-        assert {type(source) for source in found} == {Books, Csv, Text}
+        assert {type(source) for source in found} == {GutenbergReader, CsvReader, TextReader}
         assert sorted(_files(found)) == ["README.md", "a.txt", "b.csv"]
 
     def test_a_table_by_another_name_is_told_which_name_it_needs(self, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ class TestSeveral:
         assert texts(sniff(str(tmp_path / "a.dat"))) == ["From a table."]
         _folder(tmp_path, "a.csv")
         found = recognise(str(tmp_path))
-        assert found == [Csv(path=str(tmp_path), extensions=(".csv",))]
+        assert found == [CsvReader(path=str(tmp_path), extensions=(".csv",))]
         (line,) = left_out(found)
         assert "a.dat (table; --data table:FILE reads it); b.txt (warc; --data warc:FILE reads it)" in line
 
@@ -136,7 +136,7 @@ class TestSeveral:
         path = _folder(tmp_path, "a.csv", "c.html")
         with pytest.raises(BadInput, match=r"^[^\n]+\*: matches csv and html; give each a pattern of its own[^\n]+$"):
             recognise(f"{path}/*")
-        assert recognise(f"{path}/*.csv") == [Csv(path=f"{path}/*.csv")]
+        assert recognise(f"{path}/*.csv") == [CsvReader(path=f"{path}/*.csv")]
         assert texts(*recognise(f"{path}/*.csv")) == ["From CSV."]
 
     def test_what_wants_one_format_says_which_there_are(self, tmp_path: Path) -> None:
@@ -166,19 +166,19 @@ class TestFields:
 
     def test_a_file_with_a_number_sign_in_its_name_is_a_file(self, tmp_path: Path) -> None:
         path = write(tmp_path, FILES["g.jsonl"], "a#1.jsonl")
-        assert recognise(path) == [Jsonl(path=path)]
-        assert recognise(f"{path}#text") == [Jsonl(path=path)]
-        assert recognise(f"jsonl:{path}") == [Jsonl(path=path)]
+        assert recognise(path) == [JsonlReader(path=path)]
+        assert recognise(f"{path}#text") == [JsonlReader(path=path)]
+        assert recognise(f"jsonl:{path}") == [JsonlReader(path=path)]
 
     @pytest.mark.parametrize(
         ("given", "expected"),
         [
-            ("jsonl:a.jsonl#body", Jsonl(path="a.jsonl", text_key="body")),
-            ("json:a.json#a.b", JsonArray(path="a.json", text_key="a.b")),
-            ("csv:docs.csv#2", Csv(path="docs.csv", text_key="2")),
-            ("tsv:docs.tsv#body", Csv(path="docs.tsv", text_key="body", delimiter="\t")),
-            ("table:a.parquet#body", Table(path="a.parquet", text_key="body")),
-            ("xml:a.xml#paragraph", Xml(path="a.xml", element="paragraph")),
+            ("jsonl:a.jsonl#body", JsonlReader(path="a.jsonl", text_key="body")),
+            ("json:a.json#a.b", JsonArrayReader(path="a.json", text_key="a.b")),
+            ("csv:docs.csv#2", CsvReader(path="docs.csv", text_key="2")),
+            ("tsv:docs.tsv#body", CsvReader(path="docs.tsv", text_key="body", delimiter="\t")),
+            ("table:a.parquet#body", TableReader(path="a.parquet", text_key="body")),
+            ("xml:a.xml#paragraph", XmlReader(path="a.xml", element="paragraph")),
         ],
     )
     def test_a_field_is_named_behind_a_path(self, given: str, expected: Source) -> None:
@@ -216,11 +216,11 @@ class TestDatasets:
     def test_the_training_split_is_read_and_the_others_are_said(self, tmp_path: Path) -> None:
         path = self._saved(tmp_path, test=["Held out."], train=["One.", "Two."], validation=["Held out, too."])
         found = recognise(path)
-        assert found == [Table(path=path)]
+        assert found == [TableReader(path=path)]
         assert texts(*found) == ["One.", "Two."]
         said = " ".join([found[0].describe(), *left_out(found)])
         assert "split 'train'; left out: test, validation (`split` of the source says it otherwise)" in said
-        assert texts(Table(path=path, split="test")) == ["Held out."]
+        assert texts(TableReader(path=path, split="test")) == ["Held out."]
 
     def test_without_a_training_split_those_that_there_are_are_named(self, tmp_path: Path) -> None:
         path = self._saved(tmp_path, test=["Held out."])
@@ -254,23 +254,23 @@ def test_an_empty_file_of_each_reader_is_an_empty_record(tmp_path: Path) -> None
 def test_json_lines_are_known_by_a_first_line_longer_than_what_is_looked_at(tmp_path: Path) -> None:
     text = "Words of a long document. " * 10_000
     path = write(tmp_path, json.dumps({"text": text}) + "\n" + json.dumps({"text": "Short."}) + "\n", "a.jsonl")
-    assert recognise(path) == [Jsonl(path=path)]
+    assert recognise(path) == [JsonlReader(path=path)]
     assert texts(*recognise(path), max_chars=1_000_000) == [text.strip(), "Short."]
     article = {"id": "1", "revid": "2", "url": "u", "title": "A title", "text": text}
     path = write(tmp_path, json.dumps(article) + "\n", "wiki_00")
-    assert recognise(path) == [WikiExtractor(path=path)]
+    assert recognise(path) == [WikiExtractorReader(path=path)]
 
 
 def test_files_of_one_ending_that_look_like_other_formats_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, "Words.", "a.txt")
-    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path), document_unit="line")]
+    assert recognise(str(tmp_path)) == [TextReader(path=str(tmp_path), document_unit="line")]
     write(tmp_path, "More words.", "b.txt")
-    assert recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
+    assert recognise(str(tmp_path)) == [TextReader(path=str(tmp_path))]
     assert not caplog.messages
     write(tmp_path, '{"text": "Words of JSON."}\n', "c.txt")
-    assert recognise(str(tmp_path)) == recognise(str(tmp_path)) == [Text(path=str(tmp_path))]
+    assert recognise(str(tmp_path)) == recognise(str(tmp_path)) == [TextReader(path=str(tmp_path))]
     (line,) = caplog.messages
     assert line.startswith(f"{tmp_path}: read as text")
     assert "of 3 looked at these seem to be something else: c.txt (jsonl); " in line
@@ -278,7 +278,7 @@ def test_files_of_one_ending_that_look_like_other_formats_are_named(
 
 def test_json_lines_are_known_by_a_first_line_that_is_damaged(tmp_path: Path) -> None:
     path = write(tmp_path, '{"text": "Words of it", "of": }\r\n{"text": "More words."}\n', "a.jsonl")
-    assert recognise(path) == [Jsonl(path=path)]
+    assert recognise(path) == [JsonlReader(path=path)]
     assert [record.fault or record.text for record in read(*recognise(path))] == ["bad_json", "More words."]
 
 

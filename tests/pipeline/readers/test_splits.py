@@ -6,16 +6,16 @@ import fsspec
 import pytest
 
 from pipeline.readers import (
-    Books,
-    Jsonl,
-    Parallel,
+    GutenbergReader,
+    JsonlReader,
+    ParallelReader,
     Record,
     Source,
-    Table,
-    Text,
-    Warc,
-    WikiDump,
-    WikiExtractor,
+    TableReader,
+    TextReader,
+    WarcReader,
+    WikiDumpReader,
+    WikiExtractorReader,
     left_out,
     plan_splits,
     records,
@@ -44,11 +44,11 @@ def _file(folder: Path, content: bytes, name: str = "file.txt") -> str:
 def test_text_by_document_is_one_for_each_file(tmp_path: Path) -> None:
     _file(tmp_path, b"One.\n\nStill one.\n", "a")
     _file(tmp_path, b"Two.", "b")
-    assert _texts(Text(path=str(tmp_path))) == ["One.\n\nStill one.\n", "Two."]
+    assert _texts(TextReader(path=str(tmp_path))) == ["One.\n\nStill one.\n", "Two."]
 
 
 def test_text_by_line_is_one_for_each_line_with_any_line_end(tmp_path: Path) -> None:
-    assert _texts(Text(path=_file(tmp_path, b"One.\r\nTwo.\nThree."), document_unit="line")) == [
+    assert _texts(TextReader(path=_file(tmp_path, b"One.\r\nTwo.\nThree."), document_unit="line")) == [
         "One.\r\n",
         "Two.\n",
         "Three.",
@@ -57,18 +57,18 @@ def test_text_by_line_is_one_for_each_line_with_any_line_end(tmp_path: Path) -> 
 
 def test_text_by_paragraphs_is_what_blank_lines_separate(tmp_path: Path) -> None:
     path = _file(tmp_path, b"\n\nOne.\nStill one.\n \r\n\n\nTwo.\n\n")
-    texts = [text.strip() for text in _texts(Text(path=path, document_unit="paragraphs"))]
+    texts = [text.strip() for text in _texts(TextReader(path=path, document_unit="paragraphs"))]
     assert texts == ["One.\nStill one.", "Two."]
 
 
 def test_wikiextractor_is_what_stands_inside_of_the_tags(tmp_path: Path) -> None:
     content = b'<doc id="1" title="One">\nOne\n\nFirst.\n\n</doc>\n\n<doc id="2">\nTwo\n</doc>\n'
-    texts = [text.strip() for text in _texts(WikiExtractor(path=_file(tmp_path, content)))]
+    texts = [text.strip() for text in _texts(WikiExtractorReader(path=_file(tmp_path, content)))]
     assert texts == ["One\n\nFirst.", "Two"]
 
 
 def test_wikiextractor_drops_what_no_tag_opens_with_a_reason(tmp_path: Path) -> None:
-    found = _read(WikiExtractor(path=_file(tmp_path, b'stray\n<doc id="1">\nOne\n</doc>\n')))
+    found = _read(WikiExtractorReader(path=_file(tmp_path, b'stray\n<doc id="1">\nOne\n</doc>\n')))
     assert [record.fault for record in found] == ["no_doc_tag", ""]
 
 
@@ -87,33 +87,33 @@ def test_wikiextractor_drops_what_no_tag_opens_with_a_reason(tmp_path: Path) -> 
 )
 def test_a_json_line_without_a_text_is_dropped_with_a_reason(tmp_path: Path, line: bytes, fault: str) -> None:
     path = _file(tmp_path, b'{"text": "before"}\n' + line + b'\n{"text": "after"}', "file.jsonl")
-    found = _read(Jsonl(path=path), max_chars=1_000_000)
+    found = _read(JsonlReader(path=path), max_chars=1_000_000)
     assert [(record.text, record.fault) for record in found] == [("before", ""), ("", fault), ("after", "")]
 
 
 def test_invalid_utf8_inside_of_json_is_repaired_and_counted(tmp_path: Path) -> None:
-    (found,) = _read(Jsonl(path=_file(tmp_path, b'{"text": "caf\xe9, na\xefve"}\n', "file.jsonl")))
+    (found,) = _read(JsonlReader(path=_file(tmp_path, b'{"text": "caf\xe9, na\xefve"}\n', "file.jsonl")))
     assert (found.text, found.repaired) == ("caf\ufffd, na\ufffdve", 2)
 
 
 def test_a_byte_order_mark_does_not_break_the_first_json_line(tmp_path: Path) -> None:
-    assert _texts(Jsonl(path=_file(tmp_path, b'\xef\xbb\xbf{"text": "one"}\n', "file.jsonl"))) == ["one"]
+    assert _texts(JsonlReader(path=_file(tmp_path, b'\xef\xbb\xbf{"text": "one"}\n', "file.jsonl"))) == ["one"]
 
 
 def test_a_binary_file_is_one_dropped_document(tmp_path: Path) -> None:
     path = _file(tmp_path, bytes(range(256)) * 100)
-    assert _read(Text(path=path, document_unit="line")) == [
+    assert _read(TextReader(path=path, document_unit="line")) == [
         Record("file.txt", 25_600, fault="not_text", snippet=bytes(range(200)))
     ]
 
 
 def test_an_empty_file_is_an_empty_document(tmp_path: Path) -> None:
-    assert _read(Text(path=_file(tmp_path, b""))) == [Record("file.txt", 0)]
+    assert _read(TextReader(path=_file(tmp_path, b""))) == [Record("file.txt", 0)]
 
 
 def test_a_line_of_50_mb_is_dropped_by_its_size_alone(tmp_path: Path) -> None:
     path = _file(tmp_path, b"before\n" + b"x" * 50_000_000 + b"\nafter\n")
-    found = _read(Text(path=path, document_unit="line"))
+    found = _read(TextReader(path=path, document_unit="line"))
     assert [(record.size, record.text, record.fault) for record in found] == [
         (7, "before\n", ""),
         (50_000_001, "", "too_long"),
@@ -128,38 +128,44 @@ def _texts_of(folder: Path, kind: str) -> tuple[Source, int]:
     others = [f"Autre {number}.\n" for number in range(sum(map(len, bodies)))]
     match kind:
         case "line":
-            return Text(path=_file(folder, content := "".join(bodies).encode()), document_unit="line"), len(content)
-        case "paragraphs":
-            return Text(path=_file(folder, content := "\n\n".join(bodies).encode()), document_unit="paragraphs"), len(
+            return TextReader(path=_file(folder, content := "".join(bodies).encode()), document_unit="line"), len(
                 content
             )
+        case "paragraphs":
+            return TextReader(
+                path=_file(folder, content := "\n\n".join(bodies).encode()), document_unit="paragraphs"
+            ), len(content)
         case "wikiextractor":
             tagged = (f'<doc id="{number}">\n{body}\n</doc>\n' for number, body in enumerate(bodies))
-            return WikiExtractor(path=_file(folder, content := "".join(tagged).encode())), len(content)
+            return WikiExtractorReader(path=_file(folder, content := "".join(tagged).encode())), len(content)
         case "wikiextractor json":
             lines = json_lines([{"id": "1", "url": "", "title": "", "text": body} for body in bodies])
-            return WikiExtractor(path=_file(folder, lines)), len(lines)
+            return WikiExtractorReader(path=_file(folder, lines)), len(lines)
         case "jsonl":
-            return Jsonl(path=_file(folder, content := json_lines([{"text": body} for body in bodies]))), len(content)
+            return JsonlReader(path=_file(folder, content := json_lines([{"text": body} for body in bodies]))), len(
+                content
+            )
         case "wiki_dump":
-            return WikiDump(path=_file(folder, pages)), len(pages)
+            return WikiDumpReader(path=_file(folder, pages)), len(pages)
         case "wiki_dump.bz2" | "WIKI_DUMP.BZ2":
-            return WikiDump(path=_file(folder, multistream(pages, pages=7), kind)), len(pages)
+            return WikiDumpReader(path=_file(folder, multistream(pages, pages=7), kind)), len(pages)
         case "warc" | "warc.gz":
             zipped = kind == "warc.gz"
             archive = web_archive(bodies, zipped)
-            return Warc(path=_file(folder, archive, f"a.{kind}")), len(gzip.decompress(archive) if zipped else archive)
+            return WarcReader(path=_file(folder, archive, f"a.{kind}")), len(
+                gzip.decompress(archive) if zipped else archive
+            )
         case "parquet":
             write_parquet(folder / "a.parquet", bodies, 7)
-            return Table(path=str(folder / "a.parquet")), len("".join(bodies))
+            return TableReader(path=str(folder / "a.parquet")), len("".join(bodies))
         case "arrow" | "arrows":
             write_arrow(folder / f"a.{kind}", bodies, 7, stream=kind == "arrows")
-            return Table(path=str(folder / f"a.{kind}")), len("".join(bodies))
+            return TableReader(path=str(folder / f"a.{kind}")), len("".join(bodies))
         case _:
             ours = "".join(bodies).splitlines(keepends=True)
             theirs = others[: len(ours)]
             paths = (_file(folder, "".join(ours).encode(), "a.en"), _file(folder, "".join(theirs).encode(), "a.fr"))
-            return Parallel(paths=paths), len("".join(ours + theirs))
+            return ParallelReader(paths=paths), len("".join(ours + theirs))
 
 
 @pytest.mark.parametrize(
@@ -196,12 +202,12 @@ def test_splits_of_a_large_input_are_larger_not_more(tmp_path: Path, monkeypatch
 
 
 def test_the_order_of_sources_does_not_change_the_splits(tmp_path: Path) -> None:
-    paths = [Text(path=_file(tmp_path, b"text", name)) for name in ("b", "a", "c")]
+    paths = [TextReader(path=_file(tmp_path, b"text", name)) for name in ("b", "a", "c")]
     assert plan_splits(paths) == plan_splits(paths[::-1])
 
 
 def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
-    source = Text(path=_file(tmp_path, b"text"))
+    source = TextReader(path=_file(tmp_path, b"text"))
     names = {plan_splits([source])[0].name, plan_splits([source])[0].name}
     _file(tmp_path, b"other text")
     assert len(names | {plan_splits([source])[0].name}) == 2
@@ -226,7 +232,7 @@ def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
 )
 def test_sniff_recognises_a_format_by_looking(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     source = sniff(_file(tmp_path, content, name))
-    assert (source.document_unit if isinstance(source, Text) else source.kind) == expected
+    assert (source.document_unit if isinstance(source, TextReader) else source.kind) == expected
 
 
 def test_sniff_takes_the_tables_of_a_folder_and_not_the_readme_beside_them(tmp_path: Path) -> None:
@@ -238,27 +244,27 @@ def test_sniff_takes_the_tables_of_a_folder_and_not_the_readme_beside_them(tmp_p
 def test_sniff_takes_each_of_several_text_files_as_a_document(tmp_path: Path) -> None:
     _file(tmp_path, b"One.\n\nMore.", "a.txt")
     _file(tmp_path, b"Two.", "b.txt")
-    assert sniff(str(tmp_path)) == Text(path=str(tmp_path), document_unit="document")
+    assert sniff(str(tmp_path)) == TextReader(path=str(tmp_path), document_unit="document")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
 def test_sniff_recognises_tables(tmp_path: Path, kind: str) -> None:
     source, _ = _texts_of(tmp_path, kind)
-    assert sniff(str(tmp_path)) == Table(path=str(tmp_path))
-    assert isinstance(source, Table)
+    assert sniff(str(tmp_path)) == TableReader(path=str(tmp_path))
+    assert isinstance(source, TableReader)
     assert sniff(source.path) == source
 
 
 @pytest.mark.parametrize(
     ("said", "source"),
     [
-        ("jsonl:no such file", Jsonl(path="no such file")),
-        ("jsonl:s3://bucket/a", Jsonl(path="s3://bucket/a")),
-        ("gutenberg:a", Books(path="a")),
-        ("table:a", Table(path="a")),
-        ("wiki_dump:a", WikiDump(path="a")),
-        ("warc:a", Warc(path="a")),
-        ("parallel:a.en,a.fr", Parallel(paths=("a.en", "a.fr"))),
+        ("jsonl:no such file", JsonlReader(path="no such file")),
+        ("jsonl:s3://bucket/a", JsonlReader(path="s3://bucket/a")),
+        ("gutenberg:a", GutenbergReader(path="a")),
+        ("table:a", TableReader(path="a")),
+        ("wiki_dump:a", WikiDumpReader(path="a")),
+        ("warc:a", WarcReader(path="a")),
+        ("parallel:a.en,a.fr", ParallelReader(paths=("a.en", "a.fr"))),
     ],
 )
 def test_sniff_takes_a_said_format_for_granted(said: str, source: Source) -> None:
@@ -267,7 +273,7 @@ def test_sniff_takes_a_said_format_for_granted(said: str, source: Source) -> Non
 
 def test_sniff_takes_no_protocol_for_a_format() -> None:
     fsspec.filesystem("memory").pipe("/sniffed/a.txt", b"One.\n\nTwo.\n")
-    assert sniff("memory://sniffed/a.txt") == Text(path="memory://sniffed/a.txt", document_unit="paragraphs")
+    assert sniff("memory://sniffed/a.txt") == TextReader(path="memory://sniffed/a.txt", document_unit="paragraphs")
     assert _texts(sniff("memory://sniffed/a.txt")) == ["One.\n", "\nTwo.\n"]
 
 
@@ -301,7 +307,7 @@ def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expec
             sniff(str(shared / path))
         return
     source = sniff(str(shared / path))
-    assert isinstance(source, Text)
+    assert isinstance(source, TextReader)
     assert source.document_unit == expected
     assert len([record for record in _read(source) if not record.fault]) == documents
 
@@ -310,8 +316,8 @@ def test_json_lines_beside_prose_are_not_read_as_prose_and_the_prose_is_said(tmp
     (tmp_path / "a note.txt").write_text("What this folder is.")
     (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
     source = sniff(str(tmp_path))
-    assert source == Jsonl(path=str(tmp_path), extensions=(".jsonl",))
+    assert source == JsonlReader(path=str(tmp_path), extensions=(".jsonl",))
     assert left_out([source]) == [f"{tmp_path}: left out: a note.txt (text; --data text:FILE reads it)"]
-    assert left_out([Jsonl(path=str(tmp_path / "text.jsonl"))]) == []
+    assert left_out([JsonlReader(path=str(tmp_path / "text.jsonl"))]) == []
     (tmp_path / "a note.txt").unlink()
     assert left_out([source]) == []

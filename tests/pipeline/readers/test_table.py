@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.readers import Record, Table, plan_splits, recognise, sniff
-from pipeline.readers.files import File, find
+from pipeline.readers import Record, TableReader, plan_splits, recognise, sniff
+from pipeline.readers.files import InputFile, find
 from pipeline.readers.table import documents, part_sizes
 from preprocessing.errors import BadInput
 from tests.pipeline.formats import write_arrow, write_parquet
@@ -16,7 +16,7 @@ TEXTS = [f"Text number {number}." for number in range(10)]
 
 
 def _read(path: Path | str, spans: str = "", limit: int = 1000) -> list[Record]:
-    files = [file for (file,) in Table(path=str(path)).files()]
+    files = [file for (file,) in TableReader(path=str(path)).files()]
     return [record for file in files for record in documents(file, 0, None, "text", spans, limit)]
 
 
@@ -76,11 +76,11 @@ def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: P
     prefix = "train/" if split else ""
     assert f"{prefix}data-00000-of-00001.arrow" in {record.source for record in _read(tmp_path)}
     if split:
-        files = Table(path=str(tmp_path), split="test").files()
+        files = TableReader(path=str(tmp_path), split="test").files()
         assert [file.label for (file,) in files] == ["test/data-00000-of-00001.arrow"]
         assert "split 'train'; left out: test (" in sniff(str(tmp_path)).describe()
         with pytest.raises(BadInput, match=r"^[^\n]+ has no split 'validation', but train, test; name one[^\n]+$"):
-            Table(path=str(tmp_path), split="validation").files()
+            TableReader(path=str(tmp_path), split="validation").files()
 
 
 def test_a_folder_of_datasets_is_recognised_by_what_it_lists_whatever_else_is_in_it(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_folder_of_datasets_is_recognised_by_what_it_lists_whatever_else_is_in
 
     datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path))
     pq.write_table(pa.table({"no_text": [1]}), tmp_path / "a.arrow")  # the first file, which is not listed
-    assert sniff(str(tmp_path)) == Table(path=str(tmp_path))
+    assert sniff(str(tmp_path)) == TableReader(path=str(tmp_path))
     (tmp_path / "state.json").write_text('{"_data_files": []}')
     with pytest.raises(BadInput, match=r"^[^\n]+: a data set without files[^\n]+$"):
         sniff(str(tmp_path))
@@ -136,9 +136,9 @@ def test_offsets_beyond_the_end_of_a_damaged_file_are_not_followed(tmp_path: Pat
     ends = content.rindex(len(TEXTS[0]).to_bytes(4, "little"), 0, at)  # the second of the offsets before the texts
     content[ends : ends + 4] = (1 << 30).to_bytes(4, "little")
     path.write_bytes(content)
-    assert [record.fault for record in documents(File("", str(path), len(content), 0), 0, None, "text", "", 99)] == [
-        "truncated"
-    ]
+    assert [
+        record.fault for record in documents(InputFile("", str(path), len(content), 0), 0, None, "text", "", 99)
+    ] == ["truncated"]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import Text, recognise
+from pipeline.readers import TextReader, recognise
 from tests.pipeline.readers.reading import read, texts, write
 
 SENTENCES = "The first sentence is here.\nAnd the second one is there.\n"
@@ -23,7 +23,7 @@ def test_a_blank_line_may_hold_blanks(tmp_path: Path, blank: str, encoding: str)
     """The format of BERT with a space in its blank lines was read as a document a line."""
     content = f"{blank}\n".join([SENTENCES] * 3)
     path = write(tmp_path, content.encode(encoding), "a.txt")
-    assert recognise(path) == [Text(path=path, document_unit="paragraphs")]
+    assert recognise(path) == [TextReader(path=path, document_unit="paragraphs")]
     assert [text.strip(blank + "\n") for text in texts(*recognise(path))] == [SENTENCES.strip()] * 3
 
 
@@ -65,7 +65,7 @@ def test_carriage_returns_in_a_long_first_line_end_no_lines(tmp_path: Path, firs
     """A first line of more than 64 kB made a file of old Macs of it: each of its lines became several."""
     content = f"{first}\nAnother book.\r\nA third one.\r\n".encode()
     path = write(tmp_path, gzip.compress(content) if packed else content, "a.txt.gz" if packed else "a.txt")
-    found = [record.text for record in read(Text(path=path, document_unit="line"), max_chars=1_000_000)]
+    found = [record.text for record in read(TextReader(path=path, document_unit="line"), max_chars=1_000_000)]
     assert found == [f"{first}\n", "Another book.\r\n", "A third one.\r\n"]
 
 
@@ -84,7 +84,7 @@ def test_blank_lines_far_from_the_beginning_are_seen_and_said(
     path = write(tmp_path, f"{block} \n{block}\n{block}", "a.txt")
     with caplog.at_level(logging.WARNING):
         (source,) = recognise(path)
-    assert isinstance(source, Text)
+    assert isinstance(source, TextReader)
     assert source.document_unit == unit
     other = {"line": "paragraphs", "paragraphs": "line"}[unit]
     assert f"{other}:{path} reads it the other way" in caplog.messages[-1]
@@ -92,4 +92,4 @@ def test_blank_lines_far_from_the_beginning_are_seen_and_said(
 
 def test_without_blank_lines_each_line_is_a_document(tmp_path: Path) -> None:
     path = write(tmp_path, "One line.\n" * 20_000, "a.txt")
-    assert recognise(path) == [Text(path=path, document_unit="line")]
+    assert recognise(path) == [TextReader(path=path, document_unit="line")]

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.readers import Record, Warc, recognise, warc
+from pipeline.readers import Record, WarcReader, recognise, warc
 from pipeline.readers.record import BETWEEN
 from pipeline.readers.warc import documents
 from tests.pipeline.formats import html, web_archive, web_record
@@ -268,7 +268,7 @@ def test_an_archive_is_one_whatever_its_first_page_is(tmp_path: Path, content: b
     records = [web_record("response", content), web_record("response", html(PROSE))]
     path = tmp_path / ("a.warc.gz" if compressed else "a.warc")
     path.write_bytes(b"".join(map(gzip.compress, records) if compressed else records))
-    assert recognise(str(path)) == [Warc(path=str(path))]
+    assert recognise(str(path)) == [WarcReader(path=str(path))]
     assert [record.fault for record in _read(tmp_path, path.read_bytes(), path.name)][1:] == [""]
 
 

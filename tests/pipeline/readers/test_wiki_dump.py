@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import EXPECTED, Record, WikiDump, plan_splits, records
+from pipeline.readers import EXPECTED, Record, WikiDumpReader, plan_splits, records
 from pipeline.readers.record import BETWEEN
 from tests.pipeline.formats import dump, page
 
 
 def _read(folder: Path, pages: Iterable[str], encoding: str = "utf-8") -> list[Record]:
     (folder / "dump.xml").write_bytes(dump(*pages).decode().encode(encoding))
-    splits = plan_splits([WikiDump(path=str(folder / "dump.xml"))])
+    splits = plan_splits([WikiDumpReader(path=str(folder / "dump.xml"))])
     return [record for split in splits for record in records(split, 10_000_000)]
 
 
@@ -50,11 +50,11 @@ def test_an_article_of_templates_alone_is_an_empty_document(tmp_path: Path) -> N
 
 def test_invalid_utf8_is_repaired_and_counted(tmp_path: Path) -> None:
     (tmp_path / "dump.xml").write_bytes(dump(page("One", "caf? noir")).replace(b"caf?", b"caf\xe9"))
-    (split,) = plan_splits([WikiDump(path=str(tmp_path / "dump.xml"))])
+    (split,) = plan_splits([WikiDumpReader(path=str(tmp_path / "dump.xml"))])
     assert list(records(split, 1000))[1][2:4] == ("One\n\ncaf\ufffd noir", 1)
 
 
 def test_an_article_that_is_short_without_its_markup_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "dump.xml").write_bytes(dump(page("One", "{{x|y}}" * 5_000 + "Text.")))
-    (split,) = plan_splits([WikiDump(path=str(tmp_path / "dump.xml"))])
+    (split,) = plan_splits([WikiDumpReader(path=str(tmp_path / "dump.xml"))])
     assert [record.text for record in records(split, max_chars=100)] == ["", "One\n\nText."]

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import WikiExtractor, plan_splits, records, sniff
+from pipeline.readers import WikiExtractorReader, plan_splits, records, sniff
 from pipeline.readers.wikiextractor import titled
 
 
 def _texts(folder: Path, content: str) -> list[str]:
     (folder / "wiki_00").write_text(content, encoding="utf-8")
     source = sniff(str(folder / "wiki_00"))
-    assert isinstance(source, WikiExtractor)
+    assert isinstance(source, WikiExtractorReader)
     found = [record for split in plan_splits([source]) for record in records(split, 10_000)]
     assert sum(record.size for record in found) == len(content.encode())
     return [record.text for record in found if not record.fault]

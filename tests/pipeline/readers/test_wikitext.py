@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.readers import WikiDump, plan_splits, records, sniff
+from pipeline.readers import WikiDumpReader, plan_splits, records, sniff
 from pipeline.readers.wiki_names import HIDDEN as ALL
 from pipeline.readers.wikitext import TooDeep, prose
 
@@ -136,7 +136,7 @@ def test_other_odd_markup_takes_no_longer_than_its_length(markup: str) -> None:
 )
 def test_real_dumps_are_read_without_markup_left(shared: Path, name: str, articles: int) -> None:
     source = sniff(str(shared / "text" / "wiki_dumps" / name))
-    assert isinstance(source, WikiDump)
+    assert isinstance(source, WikiDumpReader)
     found = [record for split in plan_splits([source]) for record in records(split, 10_000_000)]
     texts = [record.text for record in found if not record.fault]
     lines = [line for text in texts for line in text.split("\n") if line.strip()]

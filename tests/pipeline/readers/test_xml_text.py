@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from pipeline.readers import Text, Xml, recognise, sniff
+from pipeline.readers import TextReader, XmlReader, recognise, sniff
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import counted, read, texts, write
 
@@ -35,7 +35,7 @@ PROSE = (
 
 def test_tei_is_its_prose_and_verse_without_header_notes_and_page_headers(tmp_path: Path) -> None:
     path = write(tmp_path, TEI, "book.xml")
-    assert recognise(path) == [Xml(path=path)]
+    assert recognise(path) == [XmlReader(path=path)]
     assert counted(sniff(path), len(TEI)) == [PROSE]
 
 
@@ -44,7 +44,7 @@ def test_tei_is_its_prose_and_verse_without_header_notes_and_page_headers(tmp_pa
 def test_tei_is_known_with_its_declaration_or_without(tmp_path: Path, begin: str, name: str) -> None:
     content = begin + TEI.partition("\n")[2]
     source = sniff(write(tmp_path, content, name))
-    assert isinstance(source, Xml)
+    assert isinstance(source, XmlReader)
     assert counted(source, len(content.lstrip("\ufeff").encode()) + 3 * content.startswith("\ufeff")) == [PROSE]
 
 
@@ -73,7 +73,7 @@ def test_xml_without_a_declaration_is_no_prose(tmp_path: Path, name: str) -> Non
     "prose", ["<unk> is a word\n<unk> another\n", "<3 you\n", "<s> a </s>\n<s> b </s>\n", "< a </b>\n", "<b>x</c>\n"]
 )
 def test_prose_with_angles_is_prose(tmp_path: Path, prose: str) -> None:
-    assert isinstance(sniff(write(tmp_path, prose, "a.txt")), Text)
+    assert isinstance(sniff(write(tmp_path, prose, "a.txt")), TextReader)
 
 
 class TestFields:
@@ -81,7 +81,7 @@ class TestFields:
 
     def test_an_element_is_named(self, tmp_path: Path) -> None:
         path = write(tmp_path, self.CONTENT, "a.xml")
-        assert sniff(f"{path}#paragraph") == Xml(path=path, element="paragraph")
+        assert sniff(f"{path}#paragraph") == XmlReader(path=path, element="paragraph")
         assert counted(sniff(f"xml:{path}#paragraph"), len(self.CONTENT)) == ["One.", "Two."]
 
     def test_a_file_without_it_is_told_with_those_that_it_has(self, tmp_path: Path) -> None:
@@ -133,14 +133,14 @@ class TestEncodings:
 
     def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, '<?xml version="1.0" encoding="koi8-r"?><text>да</text>'.encode("cp866"), "a.xml")
-        assert texts(Xml(path=path, encoding="cp866")) == ["да"]
+        assert texts(XmlReader(path=path, encoding="cp866")) == ["да"]
 
     def test_bytes_that_xml_cannot_hold_are_lost_characters_and_no_more(self, tmp_path: Path) -> None:
         content = "<r><text>Brücke</text>".encode() * 9 + b"<text>caf\xe9 a\x0bb \x00</text></r>"
         content = b"<r>" + content.replace(b"<r>", b"")
         path = write(tmp_path, content, "a.xml")
-        assert counted(Xml(path=path), len(content))[-1] == "caf\ufffd a\ufffdb \ufffd"
-        assert [record.repaired for record in read(Xml(path=path)) if record.text][-1] == 3
+        assert counted(XmlReader(path=path), len(content))[-1] == "caf\ufffd a\ufffdb \ufffd"
+        assert [record.repaired for record in read(XmlReader(path=path)) if record.text][-1] == 3
 
 
 def _bomb() -> str:
@@ -155,28 +155,28 @@ class TestHostile:
     def test_entities_that_grow_without_end_are_a_reject(self, tmp_path: Path) -> None:
         content = _bomb()
         assert counted(sniff(write(tmp_path, content, "a.xml")), len(content)) == ["x", "<bad_xml>"]
-        (bad,) = [record for record in read(Xml(path=str(tmp_path))) if record.fault == "bad_xml"]
+        (bad,) = [record for record in read(XmlReader(path=str(tmp_path))) if record.fault == "bad_xml"]
         assert b"amplification" in bad.snippet
 
     def test_no_other_file_is_opened(self, tmp_path: Path) -> None:
         secret = write(tmp_path, "secret", "secret.txt")
         content = f'<!DOCTYPE r [<!ENTITY x SYSTEM "file://{secret}">]><r><text>a &x; b</text></r>'
-        assert counted(Xml(path=write(tmp_path, content, "a.xml")), len(content)) == ["a \ufffd b"]
+        assert counted(XmlReader(path=write(tmp_path, content, "a.xml")), len(content)) == ["a \ufffd b"]
 
     def test_entities_of_html_need_no_declaration_and_unknown_ones_are_lost_characters(self, tmp_path: Path) -> None:
         for begin in ("", '<!DOCTYPE r SYSTEM "r.dtd">'):
             content = begin + "<r><text>caf&eacute;&mdash;&unheard;</text></r>"
-            assert counted(Xml(path=write(tmp_path, content, "a.xml")), len(content)) == ["café—\ufffd"]
+            assert counted(XmlReader(path=write(tmp_path, content, "a.xml")), len(content)) == ["café—\ufffd"]
 
     @pytest.mark.parametrize("content", ["<a>" * 300_000, "<r><text>" + "<a>" * 300_000])
     def test_elements_without_end_are_a_reject(self, tmp_path: Path, content: str) -> None:
-        assert counted(Xml(path=write(tmp_path, content, "a.xml")), len(content)) == ["<bad_xml>"]
+        assert counted(XmlReader(path=write(tmp_path, content, "a.xml")), len(content)) == ["<bad_xml>"]
 
     @pytest.mark.parametrize("inside", ["x" * 100_000, "<p/>" * 100_000, "&#120;" * 100_000])
     def test_a_document_that_is_too_long_costs_no_others(self, tmp_path: Path, inside: str) -> None:
         content = f"<r><text>One.</text><text>{inside}</text><text>Two.</text></r>"
         path = write(tmp_path, content, "a.xml")
-        assert counted(Xml(path=path), len(content), max_chars=1000) == ["One.", "<too_long>", "Two."]
+        assert counted(XmlReader(path=path), len(content), max_chars=1000) == ["One.", "<too_long>", "Two."]
 
     @pytest.mark.parametrize(
         ("content", "expected"),
@@ -194,22 +194,22 @@ class TestHostile:
         ],
     )
     def test_what_is_damaged_is_a_reject(self, tmp_path: Path, content: str, expected: list[str]) -> None:
-        assert counted(Xml(path=write(tmp_path, content, "a.xml")), len(content)) == expected
+        assert counted(XmlReader(path=write(tmp_path, content, "a.xml")), len(content)) == expected
 
     def test_what_is_wrong_is_said(self, tmp_path: Path) -> None:
-        found = read(Xml(path=write(tmp_path, "<r>\n<text>One.</text>\n<b></r>", "a.xml")))
+        found = read(XmlReader(path=write(tmp_path, "<r>\n<text>One.</text>\n<b></r>", "a.xml")))
         assert found[-1].snippet == b"mismatched tag, line 3"
 
     def test_bytes_may_be_read_anywhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = write(tmp_path, TEI.replace("heading", "héading"), "a.xml")
-        expected = read(Xml(path=path))
+        expected = read(XmlReader(path=path))
         for size in (1, 3, 7, 64):
             monkeypatch.setattr("pipeline.readers.xml_text._READ", size)
-            assert read(Xml(path=path)) == expected
+            assert read(XmlReader(path=path)) == expected
 
     def test_an_archive_that_breaks_off_is_said(self, tmp_path: Path) -> None:
         whole = lzma.compress(("<r>" + "".join(f"<text>{n} {n * n}</text>" for n in range(9000)) + "</r>").encode())
-        found = read(Xml(path=write(tmp_path, whole[: len(whole) // 2], "a.xml.xz")))
+        found = read(XmlReader(path=write(tmp_path, whole[: len(whole) // 2], "a.xml.xz")))
         assert [record.fault for record in found[-2:]] == ["bad_xml", "truncated"]
         assert len(found) > 1000
 

@@ -14,13 +14,13 @@ import pytest
 
 from orchestration.config import load_cluster
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl
+from pipeline.readers import JsonlReader
 from pipeline.runners import beam, check_options, pipeline
-from pipeline.spec import Beam, Corpus
+from pipeline.spec import BeamSettings, Corpus
 from pipeline.steps import read_text
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.manifest import Manifest
-from preprocessing.vocab import WordPiece
+from preprocessing.tokenization import WordPiece
 from tests.pipeline.conftest import story
 
 HERE = ("--direct_running_mode=in_memory",)
@@ -30,7 +30,7 @@ ELSEWHERE = ("portable", "flink", "spark", "dataflow")  # cluster files whose co
 
 
 def corpus_of(path: Path) -> Corpus:
-    return Corpus(name="stories", sources=(Jsonl(path=str(path)),), validation_ratio=0.1, test_ratio=0.1)
+    return Corpus(name="stories", sources=(JsonlReader(path=str(path)),), validation_ratio=0.1, test_ratio=0.1)
 
 
 def build(corpus: Corpus, out: Path, beam_args: tuple[str, ...]) -> Manifest:
@@ -120,7 +120,7 @@ def test_options_of_the_shipped_clusters_are_those_of_beam(name: str) -> None:
 )
 def test_an_option_that_beam_does_not_know_or_cannot_read_is_one_line(options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput) as error:
-        check_options(Beam(runner="FlinkRunner", options=options).arguments)
+        check_options(BeamSettings(runner="FlinkRunner", options=options).arguments)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -130,14 +130,14 @@ def test_an_option_that_beam_does_not_know_or_cannot_read_is_one_line(options: d
 )
 def test_an_option_that_a_cluster_file_may_not_have_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"allowed (is|are)"):
-        Beam(options=options)
+        BeamSettings(options=options)
 
 
 @pytest.mark.parametrize("name", ["use_public_ips", "save_main_session", "streaming", "no_auth", "update"])
 def test_a_switch_of_beam_that_a_cluster_file_turns_off_is_off(name: str) -> None:
     """It was dropped without a word, whatever Beam does by itself."""
     for value in (True, False):
-        assert check_options(Beam(options={name: value}).arguments).get_all_options()[name] is value
+        assert check_options(BeamSettings(options={name: value}).arguments).get_all_options()[name] is value
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_switch_of_beam_that_a_cluster_file_turns_off_is_off(name: str) -> Non
 )
 def test_an_option_of_beam_that_cannot_be_off_is_refused(name: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        check_options(Beam(options={name: False}).arguments)
+        check_options(BeamSettings(options={name: False}).arguments)
 
 
 def test_a_job_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:

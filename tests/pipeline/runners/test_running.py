@@ -176,5 +176,5 @@ def test_processes_are_those_that_a_control_group_has_cores_and_memory_for(
     cores: float, memory: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
-    monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.Memory(memory, memory))
+    monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(memory, memory))
     assert _processes((), 51e6) == expected

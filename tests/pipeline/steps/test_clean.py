@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.readers import Jsonl, Record, Text, plan_splits
+from pipeline.readers import JsonlReader, Record, TextReader, plan_splits
 from pipeline.readers.record import BETWEEN
 from pipeline.spec import Clean
 from pipeline.steps import clean as clean_step
 from pipeline.steps import sealed
-from pipeline.steps.clean import Cleaner, Tally, clean_split, cleaned
+from pipeline.steps.clean import Cleaner, CleaningTally, clean_split, cleaned
 from pipeline.steps.documents import batches
 from preprocessing.manifest import Count
 from preprocessing.text import apply_rules, text_key
@@ -18,8 +18,8 @@ from preprocessing.text import apply_rules, text_key
 GOOD = "A document that is long enough to be kept."
 
 
-def _clean(records: Iterable[Record], **clean: Any) -> tuple[list[str], Tally]:
-    tally = Tally()
+def _clean(records: Iterable[Record], **clean: Any) -> tuple[list[str], CleaningTally]:
+    tally = CleaningTally()
     return [document.text for document in cleaned(records, Cleaner(Clean(**clean)), tally)], tally
 
 
@@ -129,14 +129,14 @@ def test_a_document_of_another_language_is_dropped() -> None:
 def test_phrases_of_a_source_are_found_again_in_the_cleaned_text() -> None:
     raw = f"  \x00{GOOD} New  York is large."
     record = Record("a", len(raw), raw, spans=((raw.index("New"), raw.index(" is large")),))
-    (document,) = cleaned([record], Cleaner(Clean(), with_spans=True), Tally())
+    (document,) = cleaned([record], Cleaner(Clean(), with_spans=True), CleaningTally())
     start, stop = document.spans
     assert document.text[start:stop] == "New York"
 
 
 def test_a_split_is_written_with_text_source_and_key(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text(GOOD)
-    (split,) = plan_splits([Text(path=str(tmp_path / "in.txt"))])
+    (split,) = plan_splits([TextReader(path=str(tmp_path / "in.txt"))])
     clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
     (batch,) = batches(tmp_path / "part.arrow")
     (found,) = batch.select(["text", "source", "key", "spans"]).to_pylist()
@@ -146,7 +146,7 @@ def test_a_split_is_written_with_text_source_and_key(tmp_path: Path) -> None:
 def test_the_rejects_of_a_split_go_to_a_file_with_place_reason_and_an_escaped_snippet(tmp_path: Path) -> None:
     lines = [json.dumps({"text": GOOD}), '{"text": broken \x01', json.dumps({"title": "no text"})]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    (split,) = plan_splits([Jsonl(path=str(tmp_path / "in.jsonl"))])
+    (split,) = plan_splits([JsonlReader(path=str(tmp_path / "in.jsonl"))])
     clean_split(split, tmp_path / "text-0.arrow", Cleaner(Clean()))
     shown = [json.loads(line) for line in (tmp_path / "rejects" / "text-0.jsonl").read_text().splitlines()]
     assert [(reject["reason"], reject["start"]) for reject in shown] == [
@@ -159,7 +159,7 @@ def test_the_rejects_of_a_split_go_to_a_file_with_place_reason_and_an_escaped_sn
 
 def test_a_split_that_is_there_and_whole_is_not_made_again(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text(GOOD)
-    (split,) = plan_splits([Text(path=str(tmp_path / "in.txt"))])
+    (split,) = plan_splits([TextReader(path=str(tmp_path / "in.txt"))])
     clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
     (tmp_path / "in.txt").unlink()
     clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
@@ -168,7 +168,7 @@ def test_a_split_that_is_there_and_whole_is_not_made_again(tmp_path: Path) -> No
 
 def test_a_split_that_was_damaged_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text(GOOD)
-    (split,) = plan_splits([Text(path=str(tmp_path / "in.txt"))])
+    (split,) = plan_splits([TextReader(path=str(tmp_path / "in.txt"))])
     part = tmp_path / "part.arrow"
     clean_split(split, part, Cleaner(Clean()))
     content = part.read_bytes()

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.readers import Source, recognise
 from pipeline.spec import Clean, Corpus, Dedup
-from pipeline.steps import Texts, ingest, read_text
+from pipeline.steps import TextDirectory, ingest, read_text
 from pipeline.steps.clean import Cleaner
 from preprocessing.errors import BadInput, DataError
 from tests.pipeline.conftest import story
@@ -51,7 +51,7 @@ MAKE: dict[str, Callable[[Path, int], bytes]] = {
 }
 
 
-def _read(path: Path, max_unreadable_ratio: float = 0.05) -> Texts:
+def _read(path: Path, max_unreadable_ratio: float = 0.05) -> TextDirectory:
     sources: list[Source] = recognise(str(path))
     corpus = Corpus(
         name="c",
@@ -274,7 +274,7 @@ def test_what_changes_while_it_is_read_is_refused_and_named(
     else:
         pq.write_table(pa.table({"text": _texts(0)}), path)
 
-    def changes_first(part: ingest.Part, out: str, cleaner: Cleaner) -> ingest.Part:
+    def changes_first(part: ingest.TextPart, out: str, cleaner: Cleaner) -> ingest.TextPart:
         if due:
             due.clear()
             does(path)

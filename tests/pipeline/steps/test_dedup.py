@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Text
+from pipeline.readers import TextReader
 from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
-from pipeline.steps import Texts, read_text
+from pipeline.steps import TextDirectory, read_text
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Count
 from preprocessing.text import text_key
 from preprocessing.text.minhash import jaccard
-from preprocessing.vocab import WordPiece
+from preprocessing.tokenization import WordPiece
 from tests.pipeline.conftest import WORDS, story
 
 HERE = ("--direct_running_mode=in_memory",)
@@ -29,18 +29,18 @@ def corpus_of(folder: Path, texts: list[str], **changes: Any) -> Corpus:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "in.txt").exists():  # a file that changes is another input
         (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    return Corpus(name="test", sources=(Text(path=str(folder / "in.txt"), document_unit="line"),), **changes)
+    return Corpus(name="test", sources=(TextReader(path=str(folder / "in.txt"), document_unit="line"),), **changes)
 
 
-def read(folder: Path, texts: list[str], **changes: Any) -> Texts:
+def read(folder: Path, texts: list[str], **changes: Any) -> TextDirectory:
     return read_text(corpus_of(folder, texts, **changes), folder / "text", HERE)
 
 
-def kept(texts: Texts) -> set[str]:
+def kept(texts: TextDirectory) -> set[str]:
     return {document.text for document in texts.documents(0, texts.ledger.kept.documents)}
 
 
-def repeats(texts: Texts) -> list[dict[str, str]]:
+def repeats(texts: TextDirectory) -> list[dict[str, str]]:
     with pa.memory_map(str(texts.folder / "duplicates.arrow")) as file:
         return pa.ipc.open_file(file).read_all().to_pylist()
 
@@ -167,7 +167,7 @@ class TestLines:
         return tmp_path / "pages"
 
     def test_a_line_occurs_once_in_the_whole_corpus(self, pages: Path, tmp_path: Path) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(line_min_chars=20))
+        corpus = Corpus(name="test", sources=(TextReader(path=str(pages)),), dedup=Dedup(line_min_chars=20))
         texts = read_text(corpus, tmp_path / "text", HERE)
         found = "\n".join(kept(texts))
         assert found.count("Subscribe") == 1
@@ -179,7 +179,7 @@ class TestLines:
 
     @pytest.mark.slow
     def test_shorter_lines_stay(self, pages: Path, tmp_path: Path) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(line_min_chars=60))
+        corpus = Corpus(name="test", sources=(TextReader(path=str(pages)),), dedup=Dedup(line_min_chars=60))
         assert "\n".join(kept(read_text(corpus, tmp_path / "text", HERE))).count("Subscribe") == 5
 
     def test_a_document_of_which_too_little_is_left_goes(self, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ class TestLines:
 
     @pytest.mark.slow
     def test_a_file_that_is_named_twice_is_kept_once(self, pages: Path, tmp_path: Path) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),) * 2, dedup=Dedup(line_min_chars=20))
+        corpus = Corpus(name="test", sources=(TextReader(path=str(pages)),) * 2, dedup=Dedup(line_min_chars=20))
         texts = read_text(corpus, tmp_path / "text", HERE)
         once = read_text(replace(corpus, sources=corpus.sources[:1]), tmp_path / "once", HERE)
         assert kept(texts) == kept(once)
@@ -203,7 +203,9 @@ class TestLines:
         (tmp_path / "pages" / "a.txt").write_text("\n".join(paragraphs))
         (tmp_path / "pages" / "b.txt").write_text("\n".join([*paragraphs, "A line that the other one has not got."]))
         corpus = Corpus(
-            name="test", sources=(Text(path=str(tmp_path / "pages")),), dedup=Dedup(minhash=True, line_min_chars=20)
+            name="test",
+            sources=(TextReader(path=str(tmp_path / "pages")),),
+            dedup=Dedup(minhash=True, line_min_chars=20),
         )
         texts = read_text(corpus, tmp_path / "text", HERE)
         assert texts.ledger.dropped["near_duplicate"].documents == 1
@@ -213,7 +215,7 @@ class TestLines:
 
     @pytest.mark.slow
     def test_a_known_document_is_known_though_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:
-        sources = (Text(path=str(pages)),)
+        sources = (TextReader(path=str(pages)),)
         against = Dedup(line_min_chars=20, reference_corpora=(f"text:{pages}/0.txt",))
         texts = read_text(Corpus(name="test", sources=sources, dedup=against), tmp_path / "text", HERE)
         assert texts.ledger.dropped["known"].documents == 1
@@ -223,7 +225,7 @@ class TestLines:
     def test_which_page_keeps_the_line_does_not_depend_on_how_the_input_is_cut(
         self, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        corpus = Corpus(name="test", sources=(Text(path=str(pages)),), dedup=Dedup(line_min_chars=20))
+        corpus = Corpus(name="test", sources=(TextReader(path=str(pages)),), dedup=Dedup(line_min_chars=20))
         whole = read_text(corpus, tmp_path / "whole", HERE)
         monkeypatch.setattr("pipeline.readers.splits.SPLIT_BYTES", 300)
         pieces = read_text(corpus, tmp_path / "pieces", HERE)
@@ -276,7 +278,7 @@ class TestDecontaminate:
             "decontaminate.paths: 4 of 5 evaluation texts have fewer than 8 words, and no document is searched for "
             "them; put their questions and answers together in one text each, or write a smaller decontaminate.ngram"
         ]
-        assert Texts.load(texts.folder).evaluation_texts == texts.evaluation_texts
+        assert TextDirectory.load(texts.folder).evaluation_texts == texts.evaluation_texts
 
     def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "eval.txt").write_text("Too short.\n")

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl, Parallel, Source, Text
+from pipeline.readers import JsonlReader, ParallelReader, Source, TextReader
 from pipeline.spec import Clean, Corpus
 from pipeline.steps import phrases_of, read_text
-from preprocessing.choose import Entities
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
-from preprocessing.rewrite import Cloze
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
-from preprocessing.segment import Packed
-from preprocessing.shards import Shard, Store
-from preprocessing.vocab import Vocab, WordPiece
+from preprocessing.masking import EntityMasking
+from preprocessing.objectives import MaskedLM
+from preprocessing.packing import Contiguous
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
+from preprocessing.shards import Shard, TokenStore
+from preprocessing.tokenization import Vocab, WordPiece
 
 HERE = ("--direct_running_mode=in_memory",)
 CITY = "They say that New York City never sleeps."
@@ -36,7 +36,7 @@ def build(folder: Path, source: Source, *, lowercase: bool = True, **keys: Any) 
 
 
 def shard_of(corpus: Path) -> tuple[Shard, Vocab]:
-    store = Store.open(corpus, "train")
+    store = TokenStore.open(corpus, "train")
     return store.shards[0], Vocab.load(store.vocab_dir)
 
 
@@ -59,35 +59,39 @@ def jsonl(tmp_path: Path) -> str:
 
 
 def test_phrases_that_the_source_gives_are_units(jsonl: str, tmp_path: Path) -> None:
-    corpus = build(tmp_path, Jsonl(path=jsonl, spans_key="phrases"), phrases="given")
+    corpus = build(tmp_path, JsonlReader(path=jsonl, spans_key="phrases"), phrases="given")
     assert pieces_of(corpus, "unit_starts") == ["they", "say", "that", "newyorkcity", "never", "sleeps", "."]
 
 
 @pytest.mark.slow
 def test_phrases_of_a_gazetteer_are_units(jsonl: str, tmp_path: Path) -> None:
     (tmp_path / "phrases.txt").write_text("New York\nnever sleeps\nYork City\n")
-    corpus = build(tmp_path, Jsonl(path=jsonl), phrases=str(tmp_path / "phrases.txt"))
+    corpus = build(tmp_path, JsonlReader(path=jsonl), phrases=str(tmp_path / "phrases.txt"))
     assert pieces_of(corpus, "unit_starts") == ["they", "say", "that", "newyork", "city", "neversleeps", "."]
 
 
 def test_other_phrases_make_the_shards_again(jsonl: str, tmp_path: Path) -> None:
     phrases = tmp_path / "phrases.txt"
     phrases.write_text("New York\n")
-    build(tmp_path, Jsonl(path=jsonl), phrases=str(phrases))
+    build(tmp_path, JsonlReader(path=jsonl), phrases=str(phrases))
     phrases.write_text("York City\n")
-    assert "yorkcity" in pieces_of(build(tmp_path, Jsonl(path=jsonl), phrases=str(phrases)), "unit_starts")
+    assert "yorkcity" in pieces_of(build(tmp_path, JsonlReader(path=jsonl), phrases=str(phrases)), "unit_starts")
 
 
 def test_a_missing_file_of_phrases_is_said_in_one_line(jsonl: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"phrases is .*gone\.txt") as error:
-        build(tmp_path, Jsonl(path=jsonl), phrases=str(tmp_path / "gone.txt"))
+        build(tmp_path, JsonlReader(path=jsonl), phrases=str(tmp_path / "gone.txt"))
     assert "\n" not in str(error.value)
 
 
 def test_entities_are_masked_as_a_whole(jsonl: str, tmp_path: Path) -> None:
-    store = Store.open(build(tmp_path, Jsonl(path=jsonl, spans_key="phrases"), phrases="given"), "train")
-    parts: dict[str, Any] = {"packing": Packed(unit="sentence"), "masking": Entities(rate=0.5), "objective": Cloze()}
-    rows = Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts), length=64)
+    store = TokenStore.open(build(tmp_path, JsonlReader(path=jsonl, spans_key="phrases"), phrases="given"), "train")
+    parts: dict[str, Any] = {
+        "packing": Contiguous(unit="sentence"),
+        "masking": EntityMasking(rate=0.5),
+        "objective": MaskedLM(),
+    }
+    rows = ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**parts), length=64)
     shard = store.shards[0]
     unit_T = np.cumsum(shard.unit_starts(0, shard.num_tokens)) - 1
     for epoch in range(20):
@@ -97,17 +101,21 @@ def test_entities_are_masked_as_a_whole(jsonl: str, tmp_path: Path) -> None:
 
 
 def test_entities_of_a_corpus_without_units_are_refused(jsonl: str, tmp_path: Path) -> None:
-    store = Store.open(build(tmp_path, Jsonl(path=jsonl)), "train")
-    parts: dict[str, Any] = {"packing": Packed(unit="sentence"), "masking": Entities(), "objective": Cloze()}
+    store = TokenStore.open(build(tmp_path, JsonlReader(path=jsonl)), "train")
+    parts: dict[str, Any] = {
+        "packing": Contiguous(unit="sentence"),
+        "masking": EntityMasking(),
+        "objective": MaskedLM(),
+    }
     with pytest.raises(BadInput, match="phrases"):
-        Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts), length=64).row(0, 0)
+        ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**parts), length=64).row(0, 0)
 
 
 def test_the_sides_of_a_translation_are_units(tmp_path: Path) -> None:
     (tmp_path / "train.en").write_text("A small lamp.\nThe open door.\n")
     (tmp_path / "train.de").write_text("Eine kleine Lampe.\nDie offene Tuer.\n")
     paths = (str(tmp_path / "train.en"), str(tmp_path / "train.de"))
-    corpus = build(tmp_path, Parallel(paths=paths), phrases="given", document_order="input")
+    corpus = build(tmp_path, ParallelReader(paths=paths), phrases="given", document_order="input")
     assert pieces_of(corpus, "unit_starts") == ["asmalllamp.", "einekleinelampe."]
 
 
@@ -115,7 +123,7 @@ def test_chinese_words_are_found_where_they_are_wanted(tmp_path: Path) -> None:
     (tmp_path / "zh.txt").write_text(
         "\u6211\u4eec\u5728\u5317\u4eac\u5927\u5b66\u5b66\u4e60\u8bed\u8a00\u6a21\u578b\u3002\n"
     )
-    source = Text(path=str(tmp_path / "zh.txt"), document_unit="line")
+    source = TextReader(path=str(tmp_path / "zh.txt"), document_unit="line")
     single = pieces_of(build(tmp_path / "pieces", source), "word_starts")
     words = pieces_of(build(tmp_path / "words", source, word_segmentation="jieba"), "word_starts")
     assert {len(piece) for piece in single} == {1}
@@ -125,7 +133,7 @@ def test_chinese_words_are_found_where_they_are_wanted(tmp_path: Path) -> None:
 
 def test_lines_are_sentences_where_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("One. Two stay together\nand the third stands alone.\n")
-    corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt")), sentence_boundaries="lines")
+    corpus = build(tmp_path, TextReader(path=str(tmp_path / "in.txt")), sentence_boundaries="lines")
     assert pieces_of(corpus, "sentence_starts") == ["one.twostaytogether", "andthethirdstandsalone."]
 
 
@@ -133,7 +141,7 @@ def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "in.txt").write_text("word " * 80 + "\n" + "other " * 90)
-    corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt"), document_unit="line"))
+    corpus = build(tmp_path, TextReader(path=str(tmp_path / "in.txt"), document_unit="line"))
     doubt = Manifest.load(corpus).statistics["implausible_sentences"]
     assert "the median has 539 characters" in doubt
     assert [record.getMessage() for record in caplog.records] == [f"implausible sentences of marks: {doubt}"]
@@ -154,7 +162,7 @@ def test_marks_that_a_vocabulary_strips_are_said(
 ) -> None:
     """BERT's lower-casing takes accents off, and in other scripts vowels: whoever trains on them is told."""
     (tmp_path / "in.txt").write_text(f"{text}\n")
-    source = Text(path=str(tmp_path / "in.txt"), document_unit="line")
+    source = TextReader(path=str(tmp_path / "in.txt"), document_unit="line")
     corpus = build(tmp_path, source)
     doubt = Manifest.load(corpus).statistics["stripped_marks"]
     assert example in doubt
@@ -166,7 +174,7 @@ def test_marks_that_a_vocabulary_strips_are_said(
 
 def test_plausible_sentences_are_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "in.txt").write_text("One sentence. And another.\n")
-    corpus = build(tmp_path, Text(path=str(tmp_path / "in.txt"), document_unit="line"))
+    corpus = build(tmp_path, TextReader(path=str(tmp_path / "in.txt"), document_unit="line"))
     assert "implausible_sentences" not in Manifest.load(corpus).statistics
     assert not caplog.records
 
@@ -174,7 +182,7 @@ def test_plausible_sentences_are_not_spoken_of(tmp_path: Path, caplog: pytest.Lo
 @pytest.mark.parametrize(("languages", "num"), [(("de",), 1), ((), 3)])
 def test_sentences_end_as_in_the_language_that_is_kept(languages: tuple[str, ...], num: int, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("Vertrag vom 3. Oktober, unterschrieben am 5. November\n")
-    source = Text(path=str(tmp_path / "in.txt"), document_unit="line")
+    source = TextReader(path=str(tmp_path / "in.txt"), document_unit="line")
     corpus = build(tmp_path, source, clean=Clean(min_chars=1, languages=languages))
     assert len(pieces_of(corpus, "sentence_starts")) == num
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.readers import Text, plan_splits
+from pipeline.readers import TextReader, plan_splits
 from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps.clean import Cleaner, clean_split
 from pipeline.steps.dedup import addresses, write_first_of_each
@@ -18,7 +18,7 @@ def _plan(folder: Path, files: dict[str, list[str]], **corpus: object) -> np.nda
     parts = list[str]()
     for name, lines in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
-        for split in plan_splits([Text(path=str(folder / name), document_unit="line")]):
+        for split in plan_splits([TextReader(path=str(folder / name), document_unit="line")]):
             parts.append(f"{name}-{len(parts)}.arrow")
             clean_split(split, folder / parts[-1], Cleaner(Clean(min_chars=1)))
             for group, block in addresses(folder / parts[-1], len(parts) - 1):

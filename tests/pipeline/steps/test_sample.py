@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from orchestration.cli import main
-from pipeline.readers import Text
+from pipeline.readers import TextReader
 from pipeline.spec import Clean, Corpus
 from pipeline.steps import require_room, sample
 from preprocessing.errors import BadInput
-from preprocessing.vocab import ByteBPE, Unigram, WordPiece
+from preprocessing.tokenization import ByteLevelBPE, Unigram, WordPiece
 
 
 def chinese(start: int, num: int) -> str:
@@ -23,7 +23,7 @@ def corpus(tmp_path: Path) -> Corpus:
     (tmp_path / "text").mkdir()
     for number in range(40):
         (tmp_path / "text" / f"{number:02}.txt").write_text(chinese(91 * number, 50))
-    return Corpus(name="zh", sources=(Text(path=str(tmp_path / "text"), document_unit="paragraphs"),))
+    return Corpus(name="zh", sources=(TextReader(path=str(tmp_path / "text"), document_unit="paragraphs"),))
 
 
 @pytest.mark.parametrize("spec", [WordPiece(vocab_size=4_096), Unigram(vocab_size=2_048)])
@@ -40,7 +40,9 @@ def test_a_vocabulary_that_is_too_small_is_told_before_the_text_is_read(corpus: 
 
 def test_where_there_is_room_nothing_is_said(corpus: Corpus) -> None:
     require_room(WordPiece(vocab_size=8_192), corpus)
-    require_room(ByteBPE(vocab_size=300), Corpus(name="x", sources=(Text(path="/no/such"),)))  # does not even look
+    require_room(
+        ByteLevelBPE(vocab_size=300), Corpus(name="x", sources=(TextReader(path="/no/such"),))
+    )  # does not even look
 
 
 def test_a_sample_of_more_text_is_small_spread_and_always_the_same(

@@ -7,44 +7,61 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.readers import Parallel as SidesOf
-from pipeline.readers import Text
+from pipeline.readers import ParallelReader as SidesOf
+from pipeline.readers import TextReader
 from pipeline.spec import Corpus
-from pipeline.steps import Static, materialise, static_rows
-from preprocessing import rewrite
-from preprocessing.choose import Fragment, Ngrams, Nothing, Partial, Tokens
+from pipeline.steps import StaticExampleSpec, materialise, static_rows
+from preprocessing import objectives
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import Cloze, GapSentences, Noise, Permute, Prefix, Shift, Unified
-from preprocessing.rows import Rows
-from preprocessing.sampling import Sampling
+from preprocessing.masking import FragmentMasking, NgramMasking, NoMasking, PartialPrediction, TokenMasking
+from preprocessing.objectives import (
+    CausalLM,
+    Denoising,
+    GapSentenceGeneration,
+    MaskedLM,
+    PermutationLM,
+    PrefixLM,
+    UnifiedLM,
+)
+from preprocessing.packing import Contiguous, ParallelSentences, SegmentPair, SingleSentence, Stream, StreamPair
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import PER_TOKEN
-from preprocessing.segment import Packed, Pair, Parallel, Sentence, Stream, StreamPair
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab, WordPiece
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab, WordPiece
 from tests.pipeline.conftest import story
 from tests.pipeline.test_jobs import HELD_OUT, build, content, corpus_of
 
 CASED = WordPiece(vocab_size=300, lowercase=False)
 BERT: dict[str, Any] = {
-    "packing": Pair(negatives="random"),
-    "masking": Tokens(),
-    "objective": Cloze(),
+    "packing": SegmentPair(negatives="random"),
+    "masking": TokenMasking(),
+    "objective": MaskedLM(),
     "static_masks": 3,
 }
-GPT: dict[str, Any] = {"packing": Packed(unit="token"), "masking": Nothing(), "objective": Shift(), "static_masks": 1}
+GPT: dict[str, Any] = {
+    "packing": Contiguous(unit="token"),
+    "masking": NoMasking(),
+    "objective": CausalLM(),
+    "static_masks": 1,
+}
 ONCE = BERT | {"static_masks": 1}
 ELECTRA = ONCE | {
-    "packing": Pair(negatives="none", short_seq_prob=0.05, single_segment_prob=0.1),
-    "objective": Cloze(mask_replace_prob=0.85, random_replace_prob=0.0),
+    "packing": SegmentPair(negatives="none", short_seq_prob=0.05, single_segment_prob=0.1),
+    "objective": MaskedLM(mask_replace_prob=0.85, random_replace_prob=0.0),
 }
 TRANSFORMER_XL = GPT | {"packing": Stream()}
-XLNET = ONCE | {"packing": StreamPair(reuse_len=24), "masking": Partial(), "objective": Permute(perm_size=24)}
-XLM = ONCE | {"packing": Parallel(translation_ratio=0.0), "masking": Tokens(sample_alpha=0.5)}
-MASS = ONCE | {"packing": Sentence(), "masking": Fragment(), "objective": rewrite.Fragment()}
-BART = GPT | {"packing": Packed(unit="sentence"), "objective": Noise()}
-PEGASUS = BART | {"objective": GapSentences()}
-PREFIX = GPT | {"objective": Prefix()}
-UNILM = ONCE | {"masking": Ngrams(ngram_weights=(0.8, 0.1, 0.1)), "objective": Unified()}
+XLNET = ONCE | {
+    "packing": StreamPair(reuse_len=24),
+    "masking": PartialPrediction(),
+    "objective": PermutationLM(perm_size=24),
+}
+XLM = ONCE | {"packing": ParallelSentences(translation_ratio=0.0), "masking": TokenMasking(sample_alpha=0.5)}
+MASS = ONCE | {"packing": SingleSentence(), "masking": FragmentMasking(), "objective": objectives.MaskedSeq2Seq()}
+BART = GPT | {"packing": Contiguous(unit="sentence"), "objective": Denoising()}
+PEGASUS = BART | {"objective": GapSentenceGeneration()}
+PREFIX = GPT | {"objective": PrefixLM()}
+UNILM = ONCE | {"masking": NgramMasking(ngram_weights=(0.8, 0.1, 0.1)), "objective": UnifiedLM()}
 OBJECTIVES = {
     "bert": BERT,
     "gpt": GPT,
@@ -76,8 +93,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus"
 
 
-def _static(corpus: Path, parts: dict[str, Any]) -> Static:
-    return Static(str(corpus), "train", Sampling(**parts, seed=3), length=48)
+def _static(corpus: Path, parts: dict[str, Any]) -> StaticExampleSpec:
+    return StaticExampleSpec(str(corpus), "train", ExampleSpec(**parts, seed=3), length=48)
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +106,19 @@ def translations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.en-fr.fr").write_text("\n".join(text.upper() for text in stories))
     (folder / "news.en").write_text("\n".join(story(number) for number in range(100, 120)))
     sides = (str(folder / "a.en-fr.en"), str(folder / "a.en-fr.fr"))
-    sources = (SidesOf(paths=sides), Text(path=str(folder / "news.en"), document_unit="line"))
+    sources = (SidesOf(paths=sides), TextReader(path=str(folder / "news.en"), document_unit="line"))
     build(Corpus(name="translations", sources=sources, phrases="given", **HELD_OUT), folder, vocab=CASED)
     return folder / "corpus"
 
 
 @pytest.mark.parametrize("pairs", [0.0, 0.5, 1.0])
 def test_translations_come_from_parallel_files_side_by_side(translations: Path, pairs: float) -> None:
-    store = Store.open(translations, "train")
+    store = TokenStore.open(translations, "train")
     vocab = Vocab.load(store.vocab_dir)
-    segment = Parallel(translation_ratio=pairs, language_sampling_alpha=1.0, languages=("fr", "en"))
-    rows = Rows(store, vocab, Sampling(packing=segment, masking=Nothing(), objective=Shift(), seed=3), length=128)
+    segment = ParallelSentences(translation_ratio=pairs, language_sampling_alpha=1.0, languages=("fr", "en"))
+    rows = ExampleDataset(
+        store, vocab, ExampleSpec(packing=segment, masking=NoMasking(), objective=CausalLM(), seed=3), length=128
+    )
     kinds = Counter[tuple[int, ...]]()
     for sample in range(rows.count(0)):
         row = rows.row(0, sample)
@@ -123,8 +142,8 @@ def test_row_i_on_disk_is_row_i_of_the_loader(
     monkeypatch.setattr(static_rows, "_AT_ONCE", 7)
     monkeypatch.setattr(static_rows, "_ROWS_BYTES", 10_000)
     said = materialise(_static(corpus, parts), tmp_path / "rows")
-    store = Store.open(corpus, "train")
-    loader = Rows(store, Vocab.load(store.vocab_dir), Sampling(**parts, seed=3), length=48)
+    store = TokenStore.open(corpus, "train")
+    loader = ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**parts, seed=3), length=48)
     tables = [pa.ipc.open_file(tmp_path / "rows" / file["name"]).read_all() for file in said["files"]]
     found = pa.concat_tables(tables)
     copies = range(parts["static_masks"])
@@ -163,7 +182,7 @@ def test_rows_that_are_done_are_not_made_again(corpus: Path, tmp_path: Path) -> 
 def test_another_seed_gives_other_rows_in_the_same_folder(corpus: Path, tmp_path: Path) -> None:
     materialise(_static(corpus, BERT), tmp_path / "rows")
     first = content(tmp_path / "rows")
-    materialise(Static(str(corpus), "train", Sampling(**BERT, seed=4), length=48), tmp_path / "rows")
+    materialise(StaticExampleSpec(str(corpus), "train", ExampleSpec(**BERT, seed=4), length=48), tmp_path / "rows")
     assert content(tmp_path / "rows") != first
 
 

@@ -8,25 +8,36 @@ from typing import Any
 import pytest
 
 from pipeline.jobs import encode, train_vocab
-from pipeline.readers import Jsonl, Source, Text
+from pipeline.readers import JsonlReader, Source, TextReader
 from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps import read_text
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
-from preprocessing.shards import Store
-from preprocessing.vocab import ByteBPE, SentencePieceBPE, SingleBytes, Unigram, Vocab, VocabSpec, WholeWords, WordPiece
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import (
+    ByteLevelBPE,
+    SentencePieceBPE,
+    SingleBytes,
+    TokenizerSpec,
+    Unigram,
+    Vocab,
+    WordLevel,
+    WordPiece,
+)
 
 HERE = ("--direct_running_mode=in_memory",)
 CODE = "def f(a):\n\tif a:\n\n\n        return  [\n            a,\n        ]\n    # One.  Two.\n\treturn\tNone\n"
 KEPT = Clean(min_chars=1, whitespace="keep")
 
 
-def build(folder: Path, vocab: VocabSpec, source: Source, clean: Clean = KEPT, **keys: Any) -> tuple[Store, Vocab]:
+def build(
+    folder: Path, vocab: TokenizerSpec, source: Source, clean: Clean = KEPT, **keys: Any
+) -> tuple[TokenStore, Vocab]:
     corpus = Corpus(name="code", sources=(source,), clean=clean, validation_ratio=0, test_ratio=0, **keys)
     read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", vocab, folder / "vocab", HERE)
     encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
-    store = Store.open(folder / "corpus", "train")
+    store = TokenStore.open(folder / "corpus", "train")
     return store, Vocab.load(store.vocab_dir)
 
 
@@ -38,10 +49,10 @@ def code(tmp_path: Path) -> Path:
     return tmp_path / "code"
 
 
-@pytest.mark.parametrize("vocab", [ByteBPE(vocab_size=300), SingleBytes()], ids=lambda vocab: vocab.kind)
+@pytest.mark.parametrize("vocab", [ByteLevelBPE(vocab_size=300), SingleBytes()], ids=lambda vocab: vocab.kind)
 @pytest.mark.parametrize("sentences", ["found", "lines"])
-def test_source_code_keeps_its_whitespace(vocab: VocabSpec, sentences: str, code: Path, tmp_path: Path) -> None:
-    store, made = build(tmp_path, vocab, Text(path=str(code)), sentence_boundaries=sentences)
+def test_source_code_keeps_its_whitespace(vocab: TokenizerSpec, sentences: str, code: Path, tmp_path: Path) -> None:
+    store, made = build(tmp_path, vocab, TextReader(path=str(code)), sentence_boundaries=sentences)
     texts = {made.decode(store.shards[0].document(row)["ids"]) for row in range(4)}
     assert texts == {(CODE * times).strip("\n") for times in range(1, 5)}
     assert store.manifest.ledger.balanced()
@@ -50,12 +61,14 @@ def test_source_code_keeps_its_whitespace(vocab: VocabSpec, sentences: str, code
 
 @pytest.mark.parametrize(
     "vocab",
-    [WordPiece(vocab_size=60), Unigram(vocab_size=31), SentencePieceBPE(vocab_size=40), WholeWords(vocab_size=40)],
+    [WordPiece(vocab_size=60), Unigram(vocab_size=31), SentencePieceBPE(vocab_size=40), WordLevel(vocab_size=40)],
     ids=lambda vocab: vocab.kind,
 )
-def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(vocab: VocabSpec, code: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(
+    vocab: TokenizerSpec, code: Path, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match=f"whitespace is 'keep', and a vocabulary of kind {vocab.kind}") as error:
-        build(tmp_path, vocab, Text(path=str(code)))
+        build(tmp_path, vocab, TextReader(path=str(code)))
     assert "\n" not in str(error.value)
 
 
@@ -65,7 +78,7 @@ def test_the_rule_that_strips_lines_is_refused_beside_it() -> None:
 
 
 def test_indentation_that_is_lost_is_said(code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    build(tmp_path, ByteBPE(vocab_size=300), Text(path=str(code)), Clean(min_chars=1))
+    build(tmp_path, ByteLevelBPE(vocab_size=300), TextReader(path=str(code)), Clean(min_chars=1))
     said = [record.getMessage() for record in caplog.records if "indented" in record.getMessage()]
     assert len(said) == 1
     assert "clean.whitespace: keep" in said[0]
@@ -75,7 +88,7 @@ def test_indentation_of_prose_is_not_spoken_of(tmp_path: Path, caplog: pytest.Lo
     (tmp_path / "prose.txt").write_text(
         "  A chapter begins.\nAnd here it goes on.\nAnd on.\nAnd on.\nTo the end.\n" * 3
     )
-    build(tmp_path, ByteBPE(vocab_size=300), Text(path=str(tmp_path / "prose.txt")), Clean(min_chars=1))
+    build(tmp_path, ByteLevelBPE(vocab_size=300), TextReader(path=str(tmp_path / "prose.txt")), Clean(min_chars=1))
     assert not any("indented" in record.getMessage() for record in caplog.records)
 
 
@@ -84,7 +97,7 @@ def test_what_cleaning_was_before_there_was_a_key_keeps_its_name() -> None:
     assert Clean(whitespace="keep").causes["whitespace"] == "keep"
 
 
-def _marked(folder: Path, lines: list[tuple[str, list[str]]]) -> Jsonl:
+def _marked(folder: Path, lines: list[tuple[str, list[str]]]) -> JsonlReader:
     """Texts, and phrases of each, as a source that marks them."""
     documents = []
     for text, phrases in lines:
@@ -95,10 +108,10 @@ def _marked(folder: Path, lines: list[tuple[str, list[str]]]) -> Jsonl:
             at += len(phrase)
         documents.append(json.dumps({"text": text, "phrases": spans}))
     (folder / "in.jsonl").write_text("\n".join(documents) + "\n")
-    return Jsonl(path=str(folder / "in.jsonl"), spans_key="phrases")
+    return JsonlReader(path=str(folder / "in.jsonl"), spans_key="phrases")
 
 
-def _units(store: Store, vocab: Vocab) -> list[str]:
+def _units(store: TokenStore, vocab: Vocab) -> list[str]:
     found = list[str]()
     for shard in store.shards:
         for row in range(len(shard)):

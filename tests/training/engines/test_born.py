@@ -13,7 +13,7 @@ from tests.training.corpora import mini_run
 from tests.training.trunks.test_recompute import every_net
 from training.engines.local import LocalEngine
 from training.formats import build_model, describe_model, save_weights
-from training.model import Peers, _First, materialise, parameter_groups, shapes_of
+from training.model import ReplicaGroup, _First, materialise, parameter_groups, shapes_of
 from training.run import CHECKPOINTS, Run
 
 
@@ -58,7 +58,7 @@ def test_what_another_worker_draws_is_received_on_the_device(run: Run) -> None:
             received.append(value.device)
         return torch.zeros(value.shape)
 
-    materialise(describe_model(run), nn.Parameter, Peers(1, 2, passed, torch.device("meta")))
+    materialise(describe_model(run), nn.Parameter, ReplicaGroup(1, 2, passed, torch.device("meta")))
     assert set(received) == {torch.device("meta")}
 
 
@@ -103,7 +103,7 @@ def test_peers_draw_a_third_each_and_have_all(run: Run, number: int, monkeypatch
 
     model = describe_model(run)
     names = [name for name, _ in model.named_parameters()]
-    materialise(model, nn.Parameter, Peers(number, 3, pass_on))
+    materialise(model, nn.Parameter, ReplicaGroup(number, 3, pass_on))
     assert drawn == names[number::3]
     assert passed == [at % 3 for at in range(len(names))]
     assert all(torch.equal(weight, of_all) for weight, of_all in zip(model.parameters(), wanted, strict=True))

@@ -13,24 +13,25 @@ from torch import nn
 
 from preprocessing.errors import BadInput
 from training.engines import fragments as fragments_module
-from training.engines.fragments import Cut, Fragments, Part, fragment, memory_in, whole, write
-from training.engines.held import load_buffers
+from training.engines.fragments import CheckpointFragment, Fragments, TensorSlice, fragment, memory_in, whole, write
+from training.engines.local_shards import load_buffers
 
 SHAPE = (12, 6)
 WHOLE = torch.arange(72.0)
 
 
-def written(folder: Path, *parts: Part) -> Fragments:
+def written(folder: Path, *parts: CheckpointFragment) -> Fragments:
     files = [folder / f"rank-{rank:05d}.safetensors" for rank in range(len(parts))]
     for part, file in zip(parts, files, strict=True):
         write(part, file)
     return Fragments(files)
 
 
-def pieces(*bounds: int) -> list[Part]:
+def pieces(*bounds: int) -> list[CheckpointFragment]:
     """Workers that have the elements between two bounds each."""
     return [
-        Part({fragment("net", "weight", start): WHOLE[start:stop]}, {"net": SHAPE}) for start, stop in pairwise(bounds)
+        CheckpointFragment({fragment("net", "weight", start): WHOLE[start:stop]}, {"net": SHAPE})
+        for start, stop in pairwise(bounds)
     ]
 
 
@@ -77,7 +78,9 @@ def many(folder: Path, workers: int) -> tuple[list[Path], Path]:
     with (folder / "index").open("w") as index:
         for rank, (start, stop) in enumerate(pairwise(bounds)):
             keys = [fragment(name, state, start) for name in ("a", "b") for state in ("weight", "exp_avg")]
-            part = Part(dict.fromkeys(keys, WHOLE[start:stop]), {"a": SHAPE, "b": SHAPE}, {"a": {"step": 3}})
+            part = CheckpointFragment(
+                dict.fromkeys(keys, WHOLE[start:stop]), {"a": SHAPE, "b": SHAPE}, {"a": {"step": 3}}
+            )
             files.append(folder / names_of(rank)[0])
             write(part, files[-1])
             index.write(part.line(files[-1].name) + "\n")
@@ -120,7 +123,9 @@ def test_a_file_of_more_than_stay_open_is_opened_again_for_its_tensors_alone(
 def test_what_several_workers_wrote_is_taken_from_the_own_file(tmp_path: Path, opened: list[str]) -> None:
     """As on stage 0."""
     files = [tmp_path / name for name in names_of(0, 1, 2)]
-    part = Part({fragment("net", "weight", 0): WHOLE, whole("scale", "buffer"): WHOLE[:1]}, {"net": SHAPE})
+    part = CheckpointFragment(
+        {fragment("net", "weight", 0): WHOLE, whole("scale", "buffer"): WHOLE[:1]}, {"net": SHAPE}
+    )
     for file in files:
         write(part, file)
     (tmp_path / "index").write_text("".join(part.line(file.name) + "\n" for file in files))
@@ -138,7 +143,7 @@ def test_a_net_without_buffers_reads_nothing_for_them(tmp_path: Path, opened: li
     load_buffers(net, Fragments(many(tmp_path, 3)[0]))
     assert opened == []
     net.register_buffer("scale", torch.ones(1))
-    write(Part({whole("scale", "buffer"): torch.full((1,), 5.0)}), tmp_path / "buffers")
+    write(CheckpointFragment({whole("scale", "buffer"): torch.full((1,), 5.0)}), tmp_path / "buffers")
     load_buffers(net, Fragments([tmp_path / "buffers"]))
     assert net.scale.tolist() == [5.0]
 
@@ -152,13 +157,13 @@ def test_elements_that_nobody_wrote_are_one_line(tmp_path: Path) -> None:
 
 
 CUTS = {  # of two tensor-parallel workers
-    "rows": (Cut(0, ((0, 6),)), Cut(0, ((6, 12),))),
-    "columns": (Cut(1, ((0, 3),)), Cut(1, ((3, 6),))),
-    "heads of a fused matrix": (Cut(0, ((0, 2), (4, 6), (8, 10))), Cut(0, ((2, 4), (6, 8), (10, 12)))),
+    "rows": (TensorSlice(0, ((0, 6),)), TensorSlice(0, ((6, 12),))),
+    "columns": (TensorSlice(1, ((0, 3),)), TensorSlice(1, ((3, 6),))),
+    "heads of a fused matrix": (TensorSlice(0, ((0, 2), (4, 6), (8, 10))), TensorSlice(0, ((2, 4), (6, 8), (10, 12)))),
 }
 
 
-def sliced(cut: Cut) -> torch.Tensor:
+def sliced(cut: TensorSlice) -> torch.Tensor:
     """The elements of a slice, by torch's own indexing."""
     index = torch.cat([torch.arange(start, stop) for start, stop in cut.pieces])
     return WHOLE.view(SHAPE).index_select(cut.dimension, index).flatten()
@@ -167,7 +172,9 @@ def sliced(cut: Cut) -> torch.Tensor:
 @pytest.mark.parametrize("theirs", CUTS)
 def test_slices_of_tensor_parallel_workers_make_the_whole_and_other_slices(tmp_path: Path, theirs: str) -> None:
     parts = [
-        Part({fragment("net", "weight", start): sliced(cut)[start:stop]}, {"net": SHAPE}, cuts={"net": cut})
+        CheckpointFragment(
+            {fragment("net", "weight", start): sliced(cut)[start:stop]}, {"net": SHAPE}, cuts={"net": cut}
+        )
         for cut in CUTS[theirs]
         for start, stop in ((0, 17), (17, 36))  # ZeRO cuts the slices once more
     ]
@@ -184,7 +191,7 @@ def test_slices_of_tensor_parallel_workers_make_the_whole_and_other_slices(tmp_p
 def test_the_library_of_the_format_reads_the_same(tmp_path: Path, dtype: torch.dtype) -> None:
     tensors = {"a|buffer": torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype), "b|weight|7": torch.zeros(0, dtype=dtype)}
     tensors["c|buffer"] = torch.tensor(1).to(dtype)
-    seal = write(Part(tensors), tmp_path / "file")
+    seal = write(CheckpointFragment(tensors), tmp_path / "file")
     found = safetensors.torch.load_file(tmp_path / "file")
     assert {key: (value.dtype, value.shape, value.tolist()) for key, value in found.items()} == {
         key: (dtype, value.shape, value.tolist()) for key, value in tensors.items()

@@ -17,12 +17,12 @@ from tests.training.engines.test_zero import SHORT, Plain, in_one_process, losse
 from tests.training.trunks.test_memory import xlnet
 from tests.training.worker import job
 from training import checkpoint
-from training.engines import connect, lean
+from training.engines import connect, deepspeed_import
 from training.engines.deepspeed import deepspeed_config
 from training.formats import build_model
-from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
+from training.optimizers import Adafactor, AdamW, Lamb, Lion, Muon, Optimizer
 from training.run import CHECKPOINTS, Run
-from training.specs import Machine
+from training.specs import EngineSettings
 from training.specs.deepspeed_keys import BLOCKS, LEAST, OTHERS, OWNED, SWITCHES, VALUES, WRONG
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -65,7 +65,7 @@ def cells() -> list[tuple[str, str]]:
 def on(corpus: Path, folder: Path, net: str, layout: str, **more: Any) -> Run:
     """A run on a layout, in several micro-batches a step."""
     run = NETS[net](mini_run(corpus, folder / f"{net} {layout}"))
-    machine = Machine(**{"micro_batch_tokens": 96, "param_persistence_threshold": 0, **LAYOUTS[layout], **more})
+    machine = EngineSettings(**{"micro_batch_tokens": 96, "param_persistence_threshold": 0, **LAYOUTS[layout], **more})
     return replace(run, engine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].global_batch_size),))
 
 
@@ -154,7 +154,7 @@ ON_DISK: dict[str, dict[str, Any]] = {
 
 
 needs_disk = pytest.mark.skipif(
-    not lean.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False),
+    not deepspeed_import.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False),
     reason="DeepSpeed's async_io needs the headers of libaio (apt install libaio-dev)",
 )
 
@@ -166,7 +166,7 @@ def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
     keys = ON_DISK.get(layout, {"offload_optimizer": "cpu"})
     place = {"nvme_path": str(folder / f"{layout} disk")} if layout in ON_DISK else {}
     further = {"zero_optimization": {"sub_group_size": 1_500_000}}
-    machine = Machine(
+    machine = EngineSettings(
         zero_stage=3, micro_batch_tokens=96, param_persistence_threshold=1_000, deepspeed=further, **keys, **place
     )
     phases = (replace(run.phases[0], steps=6, global_batch_size=SHORT[0].global_batch_size),)
@@ -203,7 +203,7 @@ def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(co
     [Lamb(learning_rate=1e-3), Lion(learning_rate=1e-4), Muon(learning_rate=1e-3), Adafactor()],
     ids=lambda optim: optim.kind,
 )
-def test_other_optimisers_do_so_too(optim: Optim, corpus: Path, tmp_path: Path) -> None:
+def test_other_optimisers_do_so_too(optim: Optimizer, corpus: Path, tmp_path: Path) -> None:
     layouts = ("on the host", *ON_DISK)
     runs = [replace(on_disk(corpus, tmp_path, layout), optimizer=replace(optim, warmup_steps=1)) for layout in layouts]
     runs = [replace(run, phases=(replace(run.phases[0], steps=3),), save_every=0) for run in runs]
@@ -216,7 +216,9 @@ def test_other_optimisers_do_so_too(optim: Optim, corpus: Path, tmp_path: Path) 
 
 def config_of(**keys: Any) -> Any:
     """What DeepSpeed's own classes make of our configuration."""
-    return lean.deepspeed().DeepSpeedConfig(deepspeed_config(Machine(**keys), AdamW(learning_rate=1e-3)))
+    return deepspeed_import.deepspeed().DeepSpeedConfig(
+        deepspeed_config(EngineSettings(**keys), AdamW(learning_rate=1e-3))
+    )
 
 
 def test_deepspeed_understands_offload_and_overlap() -> None:
@@ -363,12 +365,12 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
 )
 def test_what_does_not_go_together_is_one_line(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        Machine(**keys)
+        EngineSettings(**keys)
     assert "\n" not in str(caught.value)
 
 
 def test_a_disk_is_refused_where_deepspeed_cannot_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    builders = lean.deepspeed().ops.op_builder
+    builders = deepspeed_import.deepspeed().ops.op_builder
     monkeypatch.setattr(builders.AsyncIOBuilder, "is_compatible", lambda *_, **__: False)
     with pytest.raises(ResourceError, match=r"engine.offload_optimizer is nvme, but DeepSpeed cannot build async_io"):
-        connect(Machine(zero_stage=3, offload_optimizer="nvme", nvme_path="/nvme"))
+        connect(EngineSettings(zero_stage=3, offload_optimizer="nvme", nvme_path="/nvme"))

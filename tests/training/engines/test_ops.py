@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from preprocessing import folders
-from training.engines import lean, ops
+from training.engines import deepspeed_import, ops
 
 
 @pytest.fixture(autouse=True)
@@ -18,13 +18,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_operator_that_was_not_built_is_switched_off() -> None:
     ops.switch()
-    assert lean.deepspeed().ops.__compatible_ops__[ops.NAME] is False
+    assert deepspeed_import.deepspeed().ops.__compatible_ops__[ops.NAME] is False
 
 
 def test_an_operator_that_was_built_is_switched_on(folder: Path) -> None:
     (folder / f"{ops.NAME}.so").touch()
     ops.switch()
-    assert lean.deepspeed().ops.__compatible_ops__[ops.NAME] is True
+    assert deepspeed_import.deepspeed().ops.__compatible_ops__[ops.NAME] is True
 
 
 def test_the_lock_of_a_killed_build_switches_it_off(folder: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_build_that_fails_leaves_nothing_and_is_no_error(folder: Path, monkeyp
 
     monkeypatch.setattr(ops.sys, "prefix", "/no_blank")
     monkeypatch.setattr(ops.shutil, "which", lambda name: name)
-    accelerator = type(lean.deepspeed().get_accelerator())
+    accelerator = type(deepspeed_import.deepspeed().get_accelerator())
     monkeypatch.setattr(accelerator, "create_op_builder", lambda self, name: Builder())
     assert ops.build() is False
     assert not folder.exists()
@@ -118,7 +118,7 @@ def test_an_operator_whose_lock_cannot_be_taken_is_switched_off(
     assert not ops.ready()
     _refuse_writing(monkeypatch, folder.parent)
     ops.switch()
-    assert lean.deepspeed().ops.__compatible_ops__[ops.NAME] is False
+    assert deepspeed_import.deepspeed().ops.__compatible_ops__[ops.NAME] is False
     assert os.environ["TORCH_EXTENSIONS_DIR"] == str(home / "sesame" / "torch_extensions")
 
 

@@ -28,9 +28,9 @@ from tests.training.engines.test_zero import has_slow_tests, losses, machine, ou
 from tests.training.worker import job
 from training.engines import DeepSpeedEngine, pipeline
 from training.run import CHECKPOINTS, Run
-from training.specs import ActivationCheckpointing, Machine, Offload, Phase, Stability
-from training.specs.machine import Precision
-from training.specs.stability import Policy
+from training.specs import ActivationCheckpointing, EngineSettings, LossSpikes, Offload, Phase
+from training.specs.engine_settings import Precision
+from training.specs.loss_spikes import Policy
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
@@ -204,7 +204,7 @@ def test_a_run_in_stages_goes_on_to_the_last_bit(corpus: Path, tmp_path: Path) -
 def test_a_spike_in_the_last_stage_is_skipped_by_all(
     policy: Policy, skipped: list[int], corpus: Path, tmp_path: Path
 ) -> None:
-    spiky = Stability(policy=policy, window_steps=5, threshold_sigmas=30.0)
+    spiky = LossSpikes(policy=policy, window_steps=5, threshold_sigmas=30.0)
     changes = {"phases": (Phase(seq_length=48, global_batch_size=9, steps=12),), "stability": spiky, "save_every": 3}
     run = Cell("bert", 1).run(corpus, tmp_path, **changes)
     (found,) = outcome(2, [job(run, spike_at=8)], tmp_path / "group")
@@ -237,7 +237,7 @@ def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
         ),
     ):
         with pytest.raises(ValueError, match=re.escape(said)) as caught:
-            Machine(**keys)  # type: ignore[arg-type]
+            EngineSettings(**keys)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 
 
@@ -252,6 +252,6 @@ def test_a_product_in_pieces_has_the_gradient_that_it_is_given(longest: int, mon
 
 def test_a_stage_has_no_scores_of_its_own() -> None:
     engine: DeepSpeedEngine[Any] = DeepSpeedEngine.__new__(DeepSpeedEngine)
-    engine.pipeline = pipeline.Pipeline.__new__(pipeline.Pipeline)
+    engine.pipeline = pipeline.PipelineRunner.__new__(pipeline.PipelineRunner)
     with pytest.raises(RuntimeError, match="call `scored`"):
         engine.forward({})

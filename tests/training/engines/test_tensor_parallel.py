@@ -17,9 +17,9 @@ from tests.training.engines.test_zero import Plain as PlainRun
 from tests.training.engines.test_zero import in_one_process, losses, machine, outcome
 from tests.training.trunks.test_memory import transformer_xl, xlnet
 from tests.training.worker import job
-from training.optim import Adafactor, Lamb, Muon, Optim
+from training.optimizers import Adafactor, Lamb, Muon, Optimizer
 from training.run import CHECKPOINTS, Run
-from training.specs import ActivationCheckpointing, Offload, Phase, Plain
+from training.specs import ActivationCheckpointing, Offload, Phase, PlainEmbedding
 
 pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
 
@@ -59,7 +59,7 @@ def noisy(run: Run) -> Run:
 def relative(run: Run, name: str) -> Run:
     """Without dropout, of which each worker has its own."""
     run = xlnet(run) if name == "xlnet" else transformer_xl(run)
-    tables = {"token_embedding": Plain()} if name == "transformer_xl" else {}
+    tables = {"token_embedding": PlainEmbedding()} if name == "transformer_xl" else {}
     return replace(run, model=replace(run.model, hidden_dropout=0, attention_dropout=0, **tables))
 
 
@@ -67,7 +67,7 @@ NETS: dict[str, Callable[[Run], Run]] = {"bert": same, "gpt": gpt, "albert": alb
 NETS |= {"wide": four_heads, "noisy": noisy, "deep": deep}
 RELATIVE = ("xlnet", "transformer_xl", "adaptive")  # with a memory; the last has a table in clusters, which stays whole
 NETS |= {name: partial(relative, name=name) for name in RELATIVE}
-WHOLE: dict[str, Optim] = {  # rules that look at whole tensors
+WHOLE: dict[str, Optimizer] = {  # rules that look at whole tensors
     "lamb": Lamb(learning_rate=1e-2, warmup_steps=1),
     "adafactor": Adafactor(learning_rate=0.03, warmup_steps=2),
     "muon": Muon(learning_rate=1e-2, warmup_steps=2),

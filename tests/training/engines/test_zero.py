@@ -29,15 +29,15 @@ from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
 from tests.training.worker import CRUMB, CRUMBS, job
 from training import checkpoint
 from training.checkpoint import newest, weights_of
-from training.engines import connect, lean
+from training.engines import connect, deepspeed_import
 from training.engines.deepspeed import deepspeed_config
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
-from training.optim import Adafactor, AdamW, Lamb, Lion, Muon, Optim
+from training.optimizers import Adafactor, AdamW, Lamb, Lion, Muon, Optimizer
 from training.run import CHECKPOINTS, Run
-from training.specs import Machine, Phase, Stability
-from training.specs.stability import Policy
+from training.specs import EngineSettings, LossSpikes, Phase
+from training.specs.loss_spikes import Policy
 
 ROOT = Path(__file__).parents[3]
 STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
@@ -51,12 +51,12 @@ NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # 
     "two stages": (two_stages, {1: (2, 3)}),
     "two sides": (two_sided, {1: (0, 1), 2: (2, 3)}),
 }
-WHOLE: dict[str, Optim] = {
+WHOLE: dict[str, Optimizer] = {
     "lamb": Lamb(learning_rate=1e-2, warmup_steps=1),
     "adafactor": Adafactor(learning_rate=0.1, warmup_steps=2),
 }
 # Rules that know each number's sign or each matrix; the gradient is always above the clip.
-SIGNED: dict[str, Optim] = {
+SIGNED: dict[str, Optimizer] = {
     "lion": Lion(learning_rate=1e-3, warmup_steps=2, max_grad_norm=0.05),
     "muon": Muon(learning_rate=1e-2, warmup_steps=2, max_grad_norm=0.05),
 }
@@ -150,9 +150,9 @@ def losses(seen: dict[str, Any]) -> list[float]:
     return [metrics["train/loss"] for metrics in seen["steps"].values()]
 
 
-def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> Machine:
+def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> EngineSettings:
     keys: dict[str, Any] = {"zero_stage": zero, "precision": precision}
-    return Machine(micro_batch_tokens=micro_tokens, param_persistence_threshold=0, **keys)
+    return EngineSettings(micro_batch_tokens=micro_tokens, param_persistence_threshold=0, **keys)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def durable_of(corpus: Path, folder: Path, name: str) -> Run:
     """The run of DURABLE with this name, in its folder."""
     run = mini_run(corpus, folder)
     run = durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
-    threshold = Machine().param_persistence_threshold if name == "small ones whole" else 0
+    threshold = EngineSettings().param_persistence_threshold if name == "small ones whole" else 0
     return replace(run, engine=replace(run.engine, param_persistence_threshold=threshold))
 
 
@@ -265,10 +265,10 @@ def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.
             for name, (zero, precision, policy, skipped) in SPIKED.items():
                 run = mini_run(corpus, folder / name, engine=machine(zero, precision=precision), phases=SPIKY)
                 run = replace(
-                    run, save_every=3, loss_spikes=Stability(policy=policy, window_steps=5, threshold_sigmas=30.0)
+                    run, save_every=3, loss_spikes=LossSpikes(policy=policy, window_steps=5, threshold_sigmas=30.0)
                 )
                 jobs[name] = job(run, spike_at=8)
-                again = replace(run, folder=f"{run.folder} again", skip_steps=skipped, loss_spikes=Stability())
+                again = replace(run, folder=f"{run.folder} again", skip_steps=skipped, loss_spikes=LossSpikes())
                 jobs[f"{name} again"] = job(again, spike_at=8)
             for name in DURABLE:
                 jobs[name] = job(durable_of(corpus, folder, name))
@@ -494,8 +494,8 @@ class Recorder(dict[str, Any]):
 
 
 def test_deepspeed_reads_every_key_of_the_configuration() -> None:
-    config = Recorder(deepspeed_config(Machine(), AdamW(learning_rate=1e-3)) | {"zero_optimisation": {}})
-    lean.deepspeed().DeepSpeedConfig(config)
+    config = Recorder(deepspeed_config(EngineSettings(), AdamW(learning_rate=1e-3)) | {"zero_optimisation": {}})
+    deepspeed_import.deepspeed().DeepSpeedConfig(config)
     assert set(config) - config.read == {"zero_optimisation"}  # a mistyped key is ignored without a word
 
 
@@ -503,7 +503,7 @@ def test_deepspeed_reads_every_key_of_the_configuration() -> None:
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> None:
     given = deepspeed_config(machine(zero, precision=precision), AdamW(learning_rate=1e-3, max_grad_norm=0.5))
-    config = lean.deepspeed().DeepSpeedConfig(given)
+    config = deepspeed_import.deepspeed().DeepSpeedConfig(given)
     assert config.gradient_clipping == 0.5
     assert config.zero_config.stage == zero
     assert config.zero_config.param_persistence_threshold == 0
@@ -513,15 +513,15 @@ def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> N
 
 def test_a_worker_waits_for_the_others_as_long_as_the_cluster_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(lean.deepspeed(), "init_distributed", lambda **given: asked.update(given))
+    monkeypatch.setattr(deepspeed_import.deepspeed(), "init_distributed", lambda **given: asked.update(given))
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     monkeypatch.setattr("training.engines.ops.switch", lambda: None)
-    connect(Machine(init_timeout_seconds=90))
+    connect(EngineSettings(init_timeout_seconds=90))
     assert asked["timeout"].total_seconds() == 90
     with pytest.raises(ValueError, match="timeout"):
-        Machine(init_timeout_seconds=0)
+        EngineSettings(init_timeout_seconds=0)
 
 
 def test_a_worker_on_the_wrong_device_is_told_what_to_set() -> None:
     with pytest.raises(ResourceError, match="DeepSpeed found cpu: set DS_ACCELERATOR=cuda"):
-        connect(Machine(device="cuda"))
+        connect(EngineSettings(device="cuda"))

@@ -7,39 +7,39 @@ import numpy as np
 import pytest
 
 from training.evaluation.by_unit import by_unit, constant, of_constant, units_of
+from training.evaluation.finetune_trial import with_majority
 from training.evaluation.likelihoods import _constant_choice
-from training.evaluation.tuned import with_majority
 from training.likelihood import LogP
 from training.tasks import (
-    Choose,
-    Classify,
-    Generate,
-    Item,
-    Likelihood,
-    Rank,
-    Regress,
-    Span,
-    Tag,
+    Classification,
+    ExtractiveQA,
+    Generation,
+    LoglikelihoodChoice,
+    MultipleChoice,
+    Ranking,
+    Regression,
+    TaskItem,
     TextToText,
-    classify,
-    regress,
+    TokenClassification,
+    classification,
+    regression,
 )
-from training.tasks.likelihood import Chosen, Options
-from training.tasks.span import Answer
+from training.tasks.extractive_qa import SpanPrediction
+from training.tasks.loglikelihood_choice import LikelihoodChoice, LikelihoodOptions
 
-MRPC = Classify(text="a", text_pair="b", label="l", labels=("0", "1"), metrics=("f1", "accuracy"))
-COLA = Classify(text="a", label="l", labels=("0", "1"), metrics=("matthews", "accuracy"))
-STSB = Regress(text="a", text_pair="b", label="l", min_value=0, max_value=5)
-NER = Tag(words="w", tags="t", labels=("O", "B-PER", "I-PER"))
-POS = Tag(words="w", tags="t", labels=("NN", "VB"), metrics=("accuracy",))
-RACE = Choose(context="c", choices=("a", "b"), label="l", labels=("A", "B"))
-WNLI = Rank(text="a", text_pair="b", label="l", labels=("0", "1"))
-SQUAD = Span()
-SQUAD2 = Span(squad_version=2)
+MRPC = Classification(text="a", text_pair="b", label="l", labels=("0", "1"), metrics=("f1", "accuracy"))
+COLA = Classification(text="a", label="l", labels=("0", "1"), metrics=("matthews", "accuracy"))
+STSB = Regression(text="a", text_pair="b", label="l", min_value=0, max_value=5)
+NER = TokenClassification(words="w", tags="t", labels=("O", "B-PER", "I-PER"))
+POS = TokenClassification(words="w", tags="t", labels=("NN", "VB"), metrics=("accuracy",))
+RACE = MultipleChoice(context="c", choices=("a", "b"), label="l", labels=("A", "B"))
+WNLI = Ranking(text="a", text_pair="b", label="l", labels=("0", "1"))
+SQUAD = ExtractiveQA()
+SQUAD2 = ExtractiveQA(squad_version=2)
 
 
-def items(golds: Sequence[Any], *texts: Any) -> list[Item]:
-    return [Item(f"f:{n}", texts or (f"text {n}", f"pair {n}"), gold) for n, gold in enumerate(golds)]
+def items(golds: Sequence[Any], *texts: Any) -> list[TaskItem]:
+    return [TaskItem(f"f:{n}", texts or (f"text {n}", f"pair {n}"), gold) for n, gold in enumerate(golds)]
 
 
 MOST = [1] * 7 + [0] * 3
@@ -63,7 +63,9 @@ NONE = [("q", [], [])] * 4 + [("q", ["Paris"], [0])] * 2
         (TextToText(task=MRPC), items(MOST), 14 / 17),
     ],
 )
-def test_the_most_frequent_answer_has_a_value_of_the_same_metric(task: Any, given: list[Item], majority: float) -> None:
+def test_the_most_frequent_answer_has_a_value_of_the_same_metric(
+    task: Any, given: list[TaskItem], majority: float
+) -> None:
     """MRPC's F1 was reported without one, so that 81.2 of one constant answer stood beside the paper's 88.9."""
     guess = task.majority(given)
     scores = with_majority(task, given, guess)
@@ -78,7 +80,7 @@ def test_the_most_frequent_answer_has_a_value_of_the_same_metric(task: Any, give
 def test_where_there_is_no_right_answer_there_is_no_majority() -> None:
     for task in (MRPC, STSB, NER, RACE, WNLI, SQUAD):
         assert task.majority(items([None, None])) == []
-    assert Generate(prompt="{a}", answer="{b}").majority(items(["x", "x"])) == []
+    assert Generation(prompt="{a}", answer="{b}").majority(items(["x", "x"])) == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_where_there_is_no_right_answer_there_is_no_majority() -> None:
         ([2.50001, 2.49999, 2.5, 2.5, 2.5], "2.5"),
         ([["O"], ["O", "O"], ["O"], ["O"], ["O"]], "'O'"),  # no entity at all
         ([["O"], ["O", "B-PER"], ["O"], ["O"], ["O"]], ""),
-        ([Answer("", 0.1 * n, f"best {n}") for n in range(5)], "''"),
+        ([SpanPrediction("", 0.1 * n, f"best {n}") for n in range(5)], "''"),
         ([""] * 5, "''"),
         ([], ""),
     ],
@@ -103,7 +105,7 @@ def test_an_option_is_constant_only_where_all_questions_have_the_same() -> None:
     """The right option of BLiMP is always the first: a net that finds it has other words each time."""
     yes = [{"answer": "yes", "nats": [0, 0]}] * 6
     boolq, blimp = (
-        [Item(str(n), (Options(("", ""), ("a", "b"), options),), 0) for n, options in enumerate(each)]
+        [TaskItem(str(n), (LikelihoodOptions(("", ""), ("a", "b"), options),), 0) for n, options in enumerate(each)]
         for each in ([("yes", "no")] * 6, [(f"good {n}", f"bad {n}") for n in range(6)])
     )
     assert _constant_choice(boolq, yes) == "'yes'"
@@ -112,19 +114,22 @@ def test_an_option_is_constant_only_where_all_questions_have_the_same() -> None:
 
 
 def test_values_are_of_questions_with_an_answer_and_one_of_a_text_that_several_share() -> None:
-    alone = [Item(str(n), (f"text {n}",), gold) for n, gold in enumerate([1, 0, None, 1])]
+    alone = [TaskItem(str(n), (f"text {n}",), gold) for n, gold in enumerate([1, 0, None, 1])]
     assert by_unit(COLA.scores, "accuracy", alone, ["1", "1", "1", "0"]) == [1.0, 0.0, 0.0]
-    passages = [Item(str(n), (f"a long passage {n // 2}", "q", ("x", "y")), n % 2) for n in range(8)]
+    passages = [TaskItem(str(n), (f"a long passage {n // 2}", "q", ("x", "y")), n % 2) for n in range(8)]
     values = by_unit(RACE.scores, "accuracy", passages, ["A", "B", "A", "A", "B", "A", "A", "B"])
     assert values == [1.0, 0.5, 0.0, 1.0]
 
 
 def test_the_units_of_a_mean_over_subsets_are_these() -> None:
-    task = Likelihood(choices=("{good}", "{bad}"), subset="{part}", metrics=("macro_accuracy",))
-    asked = [Item(str(n), (Options(("", ""), ("a", "b"), ("a", "b"), f"part {n // 3}"),), 0) for n in range(9)]
+    task = LoglikelihoodChoice(choices=("{good}", "{bad}"), subset="{part}", metrics=("macro_accuracy",))
+    asked = [
+        TaskItem(str(n), (LikelihoodOptions(("", ""), ("a", "b"), ("a", "b"), f"part {n // 3}"),), 0) for n in range(9)
+    ]
 
     answers = [
-        Chosen(tuple(LogP(nats, 1, True) for nats in ((-1.0, -2.0) if n < 5 else (-2.0, -1.0)))) for n in range(9)
+        LikelihoodChoice(tuple(LogP(nats, 1, True) for nats in ((-1.0, -2.0) if n < 5 else (-2.0, -1.0))))
+        for n in range(9)
     ]
     values = by_unit(task.scores, "macro_accuracy", asked, answers)
     assert np.mean(values) == pytest.approx((1 + 2 / 3 + 0) / 3)
@@ -135,19 +140,22 @@ def test_the_units_of_a_mean_over_subsets_are_these() -> None:
 def test_the_values_of_a_perplexity_are_those_of_its_logarithm(count: int) -> None:
     nats = [0.5 + n % 7 for n in range(count)]
 
-    def scores(items: Sequence[Item], answers: Sequence[Any]) -> dict[str, float]:
+    def scores(items: Sequence[TaskItem], answers: Sequence[Any]) -> dict[str, float]:
         return {"perplexity": float(np.exp(np.mean(answers)))}
 
-    values = by_unit(scores, "perplexity", [Item(str(n), (), 0) for n in range(count)], nats)
+    values = by_unit(scores, "perplexity", [TaskItem(str(n), (), 0) for n in range(count)], nats)
     assert values == pytest.approx(nats)
 
 
 @pytest.mark.parametrize(
     ("task", "other"),
     [
-        (Classify(text="a", label="l", labels=("0", "1"), metrics=("accuracy", "f1")), classify),
-        (TextToText(task=Classify(text="a", label="l", labels=("0", "1"), metrics=("accuracy", "f1"))), classify),
-        (Regress(text="a", label="l", min_value=0, max_value=1, metrics=("pearson", "spearman")), regress),
+        (Classification(text="a", label="l", labels=("0", "1"), metrics=("accuracy", "f1")), classification),
+        (
+            TextToText(task=Classification(text="a", label="l", labels=("0", "1"), metrics=("accuracy", "f1"))),
+            classification,
+        ),
+        (Regression(text="a", label="l", min_value=0, max_value=1, metrics=("pearson", "spearman")), regression),
     ],
 )
 def test_values_cost_nothing_for_metrics_that_are_not_the_first(
@@ -160,5 +168,5 @@ def test_values_cost_nothing_for_metrics_that_are_not_the_first(
 
     monkeypatch.setattr(other, "METRICS", {**other.METRICS, task.metrics[1]: never})
     given = items([0, 1, 1, 0, 1, 0])
-    said: list[Any] = [0.1, 0.9, 0.3, 0.2, 0.8, 0.1] if other is regress else ["0", "1", "0", "0", "1", "0"]
+    said: list[Any] = [0.1, 0.9, 0.3, 0.2, 0.8, 0.1] if other is regression else ["0", "1", "0", "0", "1", "0"]
     assert len(units_of(task, given, said)) == 6

@@ -9,21 +9,21 @@ from preprocessing.schema import IGNORE
 from training.evaluation import Budget, finetune
 from training.evaluation.finetuning import examples_of
 from training.finetuning import RowLabel, TaskModel
-from training.losses import MaskedTokens, NextToken, PairLabel, Replaced
+from training.losses import MaskedTokens, NextToken, ReplacedTokenDetection, SentencePair
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned, Twin
-from training.tasks import Examples, Task
+from training.specs import Decoder, Encoder, GeneratorDiscriminator, LearnedPositions
+from training.tasks import LabeledExamples, Task
 
 ENCODER = ModelSpec(
     model=Encoder(
         num_hidden_layers=1,
         hidden_size=32,
         num_attention_heads=2,
-        position_embedding=Learned(max_position_embeddings=64),
+        position_embedding=LearnedPositions(max_position_embeddings=64),
         hidden_dropout=0.1,
         init_std=0.1,
     ),
-    losses=(MaskedTokens(), PairLabel()),
+    losses=(MaskedTokens(), SentencePair()),
     vocab_size=50,
 )
 DECODER = ModelSpec(
@@ -31,30 +31,30 @@ DECODER = ModelSpec(
         num_hidden_layers=1,
         hidden_size=32,
         num_attention_heads=2,
-        position_embedding=Learned(max_position_embeddings=64),
+        position_embedding=LearnedPositions(max_position_embeddings=64),
         init_std=0.1,
     ),
     losses=(NextToken(),),
     vocab_size=50,
 )
 TWIN = ModelSpec(
-    model=Twin(
+    model=GeneratorDiscriminator(
         num_hidden_layers=1,
         hidden_size=32,
         num_attention_heads=2,
-        position_embedding=Learned(max_position_embeddings=64),
+        position_embedding=LearnedPositions(max_position_embeddings=64),
         generator_size_ratio=1.0,
         weight_sharing="all",
         init_std=0.1,
     ),
-    losses=(MaskedTokens(), Replaced()),
+    losses=(MaskedTokens(), ReplacedTokenDetection()),
     vocab_size=50,
 )
 ALBERT = replace(ENCODER, model=replace(ENCODER.model, num_hidden_layers=2, parameter_sharing="all", embedding_size=16))
 BUDGET = Budget(labels=60, steps=60, batch=10, peak=3e-3)
 
 
-def examples(num: int, seed: int) -> Examples:
+def examples(num: int, seed: int) -> LabeledExamples:
     """Rows of 5 to 12 tokens; class 1 holds token 7 somewhere, class 0 token 8."""
     rng = np.random.default_rng(seed)
     label_N = np.arange(num) % 2
@@ -70,14 +70,14 @@ def examples(num: int, seed: int) -> Examples:
                 "labels": np.full(len(ids_S), IGNORE, np.int32),
             }
         )
-    return Examples(rows, label_N)
+    return LabeledExamples(rows, label_N)
 
 
 def classifier(spec: ModelSpec, classes: int, seed: int) -> TaskModel:
     return TaskModel(spec.model, (RowLabel(classes=classes),), spec.vocab_size, seed)
 
 
-def tensors(given: Examples) -> dict[str, torch.Tensor]:
+def tensors(given: LabeledExamples) -> dict[str, torch.Tensor]:
     """The rows as an unpadded batch."""
     batch = unpadded([row for example in examples_of(given) for row in example])
     return {name: torch.from_numpy(array) for name, array in batch.items()}

@@ -13,32 +13,32 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import LONG, net, vocabulary
 from tests.training.likelihood.test_others import electra
 from tests.training.parity import TEXT, weights
+from training.evaluation.eval_result import EvaluatedModel
 from training.evaluation.likelihoods import scored
-from training.evaluation.outcome import Net
-from training.files import Jsonl, Lines, Whole
-from training.likelihood import Perplexity, Reader, Text, Windowing
-from training.likelihood.nets import causal
-from training.tasks import ContextLength, Item, LanguageModelling, Likelihood, Split
+from training.files import JsonlFormat, LinesFormat, WholeFileFormat
+from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Windowing
+from training.likelihood.models import causal
+from training.tasks import ContextLength, LoglikelihoodChoice, PerplexityTask, SplitRecords, TaskItem
 
 PAIRS = [
     {"good": "The quick fox jumps.", "bad": "The quick fox jump.", "kind": "one"},
     {"good": "Pack my box!", "bad": "Pack box my!", "kind": "two"},
     {"good": "same", "bad": "same", "kind": "two"},
 ]
-BLIMP = Likelihood(
+BLIMP = LoglikelihoodChoice(
     choices=("{good}", "{bad}"), subset="{kind}", metrics=("macro_accuracy", "accuracy", "accuracy_token")
 )
 
 
-def net_of(kind: str) -> Net:
-    return Net(net(kind).spec, weights(net(kind)), vocabulary(kind))
+def net_of(kind: str) -> EvaluatedModel:
+    return EvaluatedModel(net(kind).spec, weights(net(kind)), vocabulary(kind))
 
 
-def items_of(task: Any, folder: Path, **splits: Any) -> dict[str, list[Item]]:
+def items_of(task: Any, folder: Path, **splits: Any) -> dict[str, list[TaskItem]]:
     found = {}
     for name, records in splits.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        found[name] = task.items(Split(paths=(f"{name}.jsonl",), format=Jsonl()).records(folder), {})
+        found[name] = task.items(SplitRecords(paths=(f"{name}.jsonl",), format=JsonlFormat()).records(folder), {})
     return found
 
 
@@ -81,7 +81,7 @@ def test_the_pseudo_likelihood_is_the_one_that_the_task_names(tmp_path: Path) ->
 
 
 def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Path) -> None:
-    task = Likelihood(context="{q}", choices=("{a}", "{b}"), num_fewshot=2, fewshot_delimiter="; ")
+    task = LoglikelihoodChoice(context="{q}", choices=("{a}", "{b}"), num_fewshot=2, fewshot_delimiter="; ")
     records: list[Mapping[str, str]] = [{"q": f"the {n}", "a": "fox", "b": "dog"} for n in range(6)]
     items = items_of(task, tmp_path, train=records[:3], dev=records[3:])
     found = scored(net_of("gpt2"), task, items)
@@ -101,24 +101,24 @@ def test_progress_is_told(tmp_path: Path) -> None:
 def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_path: Path) -> None:
     items = items_of(BLIMP, tmp_path, test=PAIRS)
     model = electra()
-    trained = scored(Net(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
-    random = scored(Net(model.spec, None, vocabulary("bert")), BLIMP, items)
+    trained = scored(EvaluatedModel(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
+    random = scored(EvaluatedModel(model.spec, None, vocabulary("bert")), BLIMP, items)
     assert trained.predictions != random.predictions
     assert trained.notes[0] == "the generator is asked: the discriminator names no tokens"
     assert scored(net_of("bert"), BLIMP, items).notes[0].startswith("test: pseudo-log-likelihood")
     uniform = electra("uniform")
     with pytest.raises(BadInput, match="gives no likelihood of a text"):
-        scored(Net(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
+        scored(EvaluatedModel(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
 
 
 @pytest.mark.parametrize(
     ("keys", "memory"), [({}, 0), ({"window": 8, "stride": 3}, 0), ({"window": 8, "carry_memory": True}, 64)]
 )
 def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_path: Path) -> None:
-    task = LanguageModelling(detokenize="wikitext", line_ends=True, **keys)
+    task = PerplexityTask(detokenize="wikitext", line_ends=True, **keys)
     text = " = Fox = \n The fox , quick , jumps . \n"
     (tmp_path / "text.txt").write_text(text)
-    items = {"test": task.items(Split(paths=("text.txt",), format=Whole()).records(tmp_path), {})}
+    items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
     found = scored(net_of("xl"), task, items)
     scores = found.scores["test"]
     assert (scores["words"], scores["bytes"]) == (len(text.split()) + 2, len(text))
@@ -134,9 +134,9 @@ def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_p
 def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp_path: Path) -> None:
     """Neither ends of lines, nor capitals, nor characters of other scripts are predicted in its pieces."""
     asked, strange = replace(net_of("gpt2"), vocab=vocabulary("bert")), "\N{CJK UNIFIED IDEOGRAPH-6F22}"
-    task = LanguageModelling(line_ends=True)
+    task = PerplexityTask(line_ends=True)
     (tmp_path / "text.txt").write_text(f"The fox\n{strange} jumps\n")
-    items = {"test": task.items(Split(paths=("text.txt",), format=Whole()).records(tmp_path), {})}
+    items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
     found = scored(asked, task, items)
     assert (found.scores["test"]["words"], found.scores["test"]["unknown"]) == (4, 1)
     assert "(1 unknown to the vocabulary), 4 words" in found.notes[0]
@@ -161,7 +161,7 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
 
 @pytest.mark.parametrize("keys", [{}, {"carry_memory": True, "window": 8}, {"line_ends": True}], ids=str)
 def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_path: Path) -> None:
-    task = LanguageModelling(**keys)
+    task = PerplexityTask(**keys)
     items = items_of(task, tmp_path, test=[{"text": text} for text in ("", " \n", *TEXT, "")])
     found = scored(net_of("xl"), task, items)
     blank = f"test: 3 of {len(items['test'])} texts are blank, the first one test.jsonl:1: they have no word to predict"
@@ -203,10 +203,10 @@ def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path
     """A text without blanks is one word, whose perplexity is beyond all numbers; so is that of a long option, which
     every task computed: OverflowError, and the task had no score."""
     if against == "words":
-        task: Any = LanguageModelling(text="t")
+        task: Any = PerplexityTask(text="t")
         rows: list[dict[str, Any]] = [{"t": "".join(chr(0x4E00 + 37 * n) for n in range(400))}, {"t": "so"}]
     else:
-        task = Likelihood(choices=("{o}",), label="y", metrics=("accuracy", "perplexity"))
+        task = LoglikelihoodChoice(choices=("{o}",), label="y", metrics=("accuracy", "perplexity"))
         rows = [{"o": ["The quick fox ", "box"], "y": 0}]
     asked = net_of("gpt2")
     found = scored(
@@ -225,7 +225,7 @@ def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path
 def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(tmp_path: Path) -> None:
     """Such an item counted as one more question with the mean as its value, and of a net that chose one option in all
     others nothing was said."""
-    task = Likelihood(context="{c}", choices=("{o}",), label="y")
+    task = LoglikelihoodChoice(context="{c}", choices=("{o}",), label="y")
     good = [{"c": f"The quick {n}", "o": ["fox", "box"], "y": n % 2} for n in range(6)]
     bad = {"c": "The", "o": [LONG * 2, "box"], "y": 0}
     whole, lacking = (
@@ -239,7 +239,7 @@ def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(t
 
 def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_path: Path) -> None:
     """It is in train itself, so that one example less is left for its prompt."""
-    task = Likelihood(context="{q}", choices=("{good}", "{bad}"), num_fewshot=2)
+    task = LoglikelihoodChoice(context="{q}", choices=("{good}", "{bad}"), num_fewshot=2)
     rows = [{"q": str(number), "good": "fox", "bad": "box"} for number in range(3)]
     found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
     assert (found.scores["test"]["left_out"], found.example.count("fox")) == (2.0, 3)
@@ -251,7 +251,7 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_
 
 def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Path) -> None:
     """Options were a tie, as the token was lost."""
-    task = Likelihood(context="{q}", choices=("{good}", "{bad}"), target_delimiter="")
+    task = LoglikelihoodChoice(context="{q}", choices=("{good}", "{bad}"), target_delimiter="")
     rows = [{"q": "The quic", "good": "k fox", "bad": "k box"}, {"q": "The", "good": " fox", "bad": " box"}]
     found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
     assert found.scores["test"]["ties"] == 0
@@ -261,9 +261,9 @@ def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Pa
 
 
 def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> None:
-    task = LanguageModelling(metrics=("token_perplexity",))
+    task = PerplexityTask(metrics=("token_perplexity",))
     (tmp_path / "lines.txt").write_text("\n".join(TEXT) + "\n")
-    items = task.items(Split(paths=("lines.txt",), format=Lines()).records(tmp_path), {})
+    items = task.items(SplitRecords(paths=("lines.txt",), format=LinesFormat()).records(tmp_path), {})
     both = scored(net_of("gpt2"), task, {"test": items})
     alone = [scored(net_of("gpt2"), task, {"test": [item]}).predictions["test"][0] for item in items]
     for one, wanted in zip(both.predictions["test"], alone, strict=True):
@@ -274,10 +274,10 @@ def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> N
 def test_perplexity_at_a_length_of_context_is_that_of_windows_of_twice_the_length(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(" ".join(TEXT * 4))
     task = ContextLength(lengths=(2, 4, 8))
-    items = {"test": task.items(Split(paths=("text.txt",), format=Whole()).records(tmp_path), {})}
+    items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
     found = scored(net_of("gpt2"), task, items).scores["test"]
     for length in task.lengths:
-        plain = LanguageModelling(window=2 * length, stride=length, metrics=("token_perplexity",))
+        plain = PerplexityTask(window=2 * length, stride=length, metrics=("token_perplexity",))
         wanted = scored(net_of("gpt2"), plain, items).scores["test"]["token_perplexity"]
         assert found[f"perplexity_{length}"] == pytest.approx(wanted)
     with pytest.raises(BadInput, match="window"):
@@ -291,29 +291,29 @@ def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective
     class Reads:
         """A net whose bits a token are fewer by a tenth with each doubling of the context, up to `used` tokens."""
 
-        def perplexities(self, texts: Sequence[Text], windowing: Windowing) -> list[Perplexity]:
+        def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
             length = min(windowing.stride, used)
             return [Perplexity(100 * (5 - 0.1 * math.log2(length)), 100, 80, 400, *windowing[:2]) for _ in texts]
 
-    answers = task.answers([Item("x:1", ("a b",), True)], (), cast(Reader, Reads()))
+    answers = task.answers([TaskItem("x:1", ("a b",), True)], (), cast(LikelihoodModel, Reads()))
     scores = task.scores((), answers)
     assert scores["effective_length"] == effective
     assert scores["perplexity_2"] == pytest.approx(math.exp(4.9))
-    assert ("the longest that was tried" in task.notes((), answers, cast(Reader, Reads()))[0]) == (used > 32)
+    assert ("the longest that was tried" in task.notes((), answers, cast(LikelihoodModel, Reads()))[0]) == (used > 32)
 
 
 def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
-    items = items_of(LanguageModelling(), tmp_path, test=[{"text": "fox"}])
+    items = items_of(PerplexityTask(), tmp_path, test=[{"text": "fox"}])
     with pytest.raises(BadInput, match="does not predict a text from left to right"):
-        scored(net_of("bert"), LanguageModelling(), items)
+        scored(net_of("bert"), PerplexityTask(), items)
     with pytest.raises(BadInput, match="no memory to carry"):
-        scored(net_of("gpt2"), LanguageModelling(carry_memory=True), items)
+        scored(net_of("gpt2"), PerplexityTask(carry_memory=True), items)
     with pytest.raises(BadInput, match="there is no text to predict"):
-        scored(net_of("gpt2"), LanguageModelling(), {"test": []})
+        scored(net_of("gpt2"), PerplexityTask(), {"test": []})
     for keys, said in (
         ({"stride": -1}, "stride is -1, allowed is a number of tokens from 0 up"),
         ({"stride": 4, "carry_memory": True}, "stride is 4, allowed is 0 where a memory is carried along"),
         ({"metrics": ("accuracy",)}, "metrics is 'accuracy', allowed is token_perplexity or"),
     ):
         with pytest.raises(ValueError, match=said):
-            LanguageModelling(**keys)  # type: ignore[arg-type]
+            PerplexityTask(**keys)  # type: ignore[arg-type]

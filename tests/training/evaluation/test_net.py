@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.vocab import ByteBPE, Template, Unigram, VocabSpec, WordPiece, train
+from preprocessing.tokenization import ByteLevelBPE, Template, TokenizerSpec, Unigram, WordPiece, train
 from tests.preprocessing.vocab.test_folder import gpt_1
 from tests.training.parity import hf, randomised
 from tests.training.parity import loaded as by_transformers
+from training.evaluation.eval_result import EvaluatedModel
+from training.evaluation.finetune_trial import finetuned
 from training.evaluation.net import net_of, net_of_folder
-from training.evaluation.outcome import Net
-from training.evaluation.tuned import finetuned
 from training.finetuning import Tuning
 from training.formats import save_weights, to_transformers
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
-from training.specs import Encoder, Learned
-from training.tasks import Classify, Item
+from training.specs import Encoder, LearnedPositions
+from training.tasks import Classification, TaskItem
 
 LEARNED = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"] * 20
 TEXT = "The quick fox jumps!"
-ROBERTA = ByteBPE(vocab_size=320, special_tokens="roberta")
+ROBERTA = ByteLevelBPE(vocab_size=320, special_tokens="roberta")
 SMALL: Mapping[str, Any] = {
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -40,7 +40,7 @@ BART = {
     for what, size in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 32))
 }
 # model type -> classes of its config and its net, keys of the config, vocabulary
-NETS: dict[str, tuple[str, str, Mapping[str, Any], VocabSpec | None]] = {
+NETS: dict[str, tuple[str, str, Mapping[str, Any], TokenizerSpec | None]] = {
     "bert": ("BertConfig", "BertForPreTraining", SMALL, WordPiece(vocab_size=150)),
     "roberta": (
         "RobertaConfig",
@@ -54,7 +54,7 @@ NETS: dict[str, tuple[str, str, Mapping[str, Any], VocabSpec | None]] = {
         "GPT2Config",
         "GPT2LMHeadModel",
         {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 40},
-        ByteBPE(vocab_size=320),
+        ByteLevelBPE(vocab_size=320),
     ),
     "openai-gpt": (
         "OpenAIGPTConfig",
@@ -101,7 +101,7 @@ def saved(model_type: str, folder: Path) -> Any:
     return oracle
 
 
-def our_states(net: Net, ids: list[int]) -> Tensor:
+def our_states(net: EvaluatedModel, ids: list[int]) -> Tensor:
     """Our last states [1, S, D] of a row; a decoder with an encoder reads it on both sides."""
     model = Model(net.spec.model, net.spec.losses, net.spec.vocab_size, seed=0).eval()
     assert net.weights is not None
@@ -141,8 +141,8 @@ def test_a_folder_of_transformers_is_a_net(model_type: str, tmp_path: Path) -> N
 def test_any_folder_is_fine_tuned(model_type: str, tmp_path: Path) -> None:
     """OpenAI's GPT has no token to put behind a row, and takes GPT-1's form."""
     saved(model_type, tmp_path)
-    task = Classify(text="a", label="b", labels=("no", "yes"))
-    items = [Item(f"{i}", (LEARNED[i % 2],), i % 2) for i in range(4)]
+    task = Classification(text="a", label="b", labels=("no", "yes"))
+    items = [TaskItem(f"{i}", (LEARNED[i % 2],), i % 2) for i in range(4)]
     tuning = Tuning(batch_size=2, max_steps=2, input_format="gpt1" if model_type == "openai-gpt" else "own")
     found = finetuned(net_of(tmp_path), task, {"train": items, "dev": items}, tuning, length=24)
     assert len(found.losses) == 2
@@ -162,7 +162,7 @@ def run(tmp_path: Path) -> Path:
             num_hidden_layers=2,
             hidden_size=16,
             num_attention_heads=2,
-            position_embedding=Learned(max_position_embeddings=40),
+            position_embedding=LearnedPositions(max_position_embeddings=40),
         ),
         losses=(MaskedTokens(),),
         vocab_size=vocab.size + 2,
@@ -236,7 +236,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 def test_a_tokenizer_of_another_net_is_refused(tmp_path: Path) -> None:
     saved("bert", tmp_path)
-    larger = train(ByteBPE(vocab_size=330), LEARNED)
+    larger = train(ByteLevelBPE(vocab_size=330), LEARNED)
     for name, content in larger.files.items():
         if name != "specials.json":
             (tmp_path / name).write_bytes(content)

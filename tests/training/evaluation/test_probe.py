@@ -9,13 +9,13 @@ import torch
 
 from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
-from preprocessing.rewrite import Cloze
+from preprocessing.objectives import MaskedLM
+from preprocessing.packing import Contiguous
 from preprocessing.schema import IGNORE
-from preprocessing.segment import Packed
 from tests.training.corpora import mini_corpus, mini_run, resampled
 from training.evaluation import probe
 from training.formats import save_weights
-from training.losses import MaskedTokens, PairLabel
+from training.losses import MaskedTokens, SentencePair
 from training.model import Model, ModelSpec
 from training.run import Run
 
@@ -56,7 +56,7 @@ def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: P
 
 def test_pairs_are_probed_with_nothing_hidden(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
-    plain = resampled(run, objective=Cloze(mask_replace_prob=0.0, random_replace_prob=0.0))
+    plain = resampled(run, objective=MaskedLM(mask_replace_prob=0.0, random_replace_prob=0.0))
     hidden, whole = ([probe.held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
     assert any((one["input_ids"] != other["input_ids"]).any() for one, other in zip(hidden, whole, strict=True))
     np.testing.assert_array_equal(probe.summaries(net(run), hidden), probe.summaries(net(run), whole))
@@ -100,10 +100,10 @@ def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> N
 
 
 def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path, tmp_path: Path) -> None:
-    packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), packing=Packed(unit="sentence"))
+    packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), packing=Contiguous(unit="sentence"))
     with pytest.raises(BadInput, match="have no label"):
         probe.pairs(net(packed), probe.held_out(packed))
-    paired = mini_run(corpus, tmp_path, losses=(PairLabel(),))
+    paired = mini_run(corpus, tmp_path, losses=(SentencePair(),))
     with pytest.raises(BadInput, match="no loss of this net predicts masked tokens"):
         probe.masked(net(paired), probe.held_out(paired))
 

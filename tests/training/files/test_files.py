@@ -13,10 +13,25 @@ import pytest
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training import files
-from training.files import FORMATS, Blocks, Cbt, Conll, Coqa, Csv, Json, Jsonl, Lines, Records, Squad, Table, Tsv, Whole
+from training.files import (
+    FORMATS,
+    CbtFormat,
+    ConllFormat,
+    CoqaFormat,
+    CsvFormat,
+    JsonFormat,
+    JsonlFormat,
+    LineBlockFormat,
+    LinesFormat,
+    Records,
+    SquadFormat,
+    TableFormat,
+    TsvFormat,
+    WholeFileFormat,
+)
 
 
-def found(tmp_path: Path, content: str, format: files.Format) -> Records:
+def found(tmp_path: Path, content: str, format: files.RecordFormat) -> Records:
     (tmp_path / "in.txt").write_bytes(content.encode())
     return files.read(tmp_path, "in.txt", format)
 
@@ -30,29 +45,29 @@ def test_the_union_is_the_registry() -> None:
 
 def test_a_quotation_mark_in_a_tsv_is_text(tmp_path: Path) -> None:
     """With the rules of CSV the two rows would be one: QNLI's dev set loses 65 rows so."""
-    records = found(tmp_path, 'index\tquestion\tlabel\n0\tWho said "no\tyes\n1\tAnd "why\tno\n', Tsv())
+    records = found(tmp_path, 'index\tquestion\tlabel\n0\tWho said "no\tyes\n1\tAnd "why\tno\n', TsvFormat())
     assert [record["question"] for record in records.rows] == ['Who said "no', 'And "why']
     assert records.places == ["in.txt:2", "in.txt:3"]
 
 
 def test_carriage_returns_and_a_byte_order_mark_are_no_text(tmp_path: Path) -> None:
-    records = found(tmp_path, "\ufeffsentence\tlabel\r\ngood .\t1\r\n", Tsv())
+    records = found(tmp_path, "\ufeffsentence\tlabel\r\ngood .\t1\r\n", TsvFormat())
     assert (records.rows[0]["sentence"], records.rows[0]["label"]) == ("good .", "1")
 
 
 def test_columns_have_numbers_from_both_ends(tmp_path: Path) -> None:
-    records = found(tmp_path, "gj04\t1\t\tThe sailors rode.\n", Tsv(header=False))
+    records = found(tmp_path, "gj04\t1\t\tThe sailors rode.\n", TsvFormat(header=False))
     assert (records.rows[0]["3"], records.rows[0]["-1"], records.rows[0]["1"]) == (*["The sailors rode."] * 2, "1")
 
 
 def test_a_short_row_is_counted_and_named(tmp_path: Path) -> None:
-    records = found(tmp_path, "id\tq1\tq2\tlabel\n1\ta\tb\t0\n2\ta\n3\ta\tb\t1\n", Tsv())
+    records = found(tmp_path, "id\tq1\tq2\tlabel\n1\ta\tb\t0\n2\ta\n3\ta\tb\t1\n", TsvFormat())
     assert len(records) == 2
     assert records.malformed == ["in.txt:3: 2 columns, the first line names 4"]
 
 
-@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
-def test_a_row_with_a_cell_too_many_is_counted_and_named(format: files.Format, mark: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("format", "mark"), [(TsvFormat(), "\t"), (CsvFormat(), ",")])
+def test_a_row_with_a_cell_too_many_is_counted_and_named(format: files.RecordFormat, mark: str, tmp_path: Path) -> None:
     """A text with a tab or comma in it: its label would be read from another column."""
     content = "id,text,label\n1,a,0\n2,a,b,1\n3,c,1\n".replace(",", mark)
     records = found(tmp_path, content, format)
@@ -61,36 +76,36 @@ def test_a_row_with_a_cell_too_many_is_counted_and_named(format: files.Format, m
 
 
 def test_csv_cells_have_commas_and_lines(tmp_path: Path) -> None:
-    records = found(tmp_path, 'id,article\n1,"One, two\nand ""three"""\n2,x\n', Csv())
+    records = found(tmp_path, 'id,article\n1,"One, two\nand ""three"""\n2,x\n', CsvFormat())
     assert [record["article"] for record in records.rows] == ['One, two\nand "three"', "x"]
     assert records.places == ["in.txt:2", "in.txt:4"]
 
 
 def test_a_csv_cell_may_be_longer_than_131072_characters(tmp_path: Path) -> None:
-    records = found(tmp_path, f'id,article\n1,"{"a" * 200_000}"\n2,x\n', Csv())
+    records = found(tmp_path, f'id,article\n1,"{"a" * 200_000}"\n2,x\n', CsvFormat())
     assert [len(record["article"]) for record in records.rows] == [200_000, 1]
 
 
 def test_a_quotation_mark_that_is_not_closed_costs_its_lines_which_are_named(tmp_path: Path) -> None:
-    records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,"c"\n4,d\n', Csv())
+    records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,"c"\n4,d\n', CsvFormat())
     assert [record["article"] for record in records.rows] == ["a", "d"]
     assert records.malformed == ["in.txt:3: lines 3 to 4 are no row: ',' expected after '\"'"]
-    records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,c\n', Csv())
+    records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,c\n', CsvFormat())
     assert [record["article"] for record in records.rows] == ["a"]
     assert records.malformed == [
         "in.txt:3: lines 3 to 4 are no row: the quotation mark of line 3 is not closed, which costs 2 lines"
     ]
-    records = found(tmp_path, 'id,article\n1,a\n"2\n",b "so" ""\n4,"b ""so""\n' + "3,c\n" * 110, Csv())
+    records = found(tmp_path, 'id,article\n1,a\n"2\n",b "so" ""\n4,"b ""so""\n' + "3,c\n" * 110, CsvFormat())
     assert [record["article"] for record in records.rows] == ["a", 'b "so" ""']
     assert records.malformed == [
         "in.txt:5: lines 5 to 115 are no row: the quotation mark of line 5 is not closed, which costs 111 lines"
     ]
-    records = found(tmp_path, 'id,article\n"2\n3","b\n', Csv())
+    records = found(tmp_path, 'id,article\n"2\n3","b\n', CsvFormat())
     assert "lines 2 to 3 are no row: the quotation mark of line 3 is" in records.malformed[0]
 
 
-@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
-def test_a_name_that_two_columns_have_is_none_of_either(format: files.Format, mark: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("format", "mark"), [(TsvFormat(), "\t"), (CsvFormat(), ",")])
+def test_a_name_that_two_columns_have_is_none_of_either(format: files.RecordFormat, mark: str, tmp_path: Path) -> None:
     """The last of them was read, without a word."""
     row = found(tmp_path, "text,label,label\na,b,c\n".replace(",", mark), format).rows[0]
     assert "label" not in row
@@ -98,9 +113,9 @@ def test_a_name_that_two_columns_have_is_none_of_either(format: files.Format, ma
     assert "label (named twice on line 1)" in row
 
 
-@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
+@pytest.mark.parametrize(("format", "mark"), [(TsvFormat(), "\t"), (CsvFormat(), ",")])
 def test_a_name_that_is_the_number_of_another_column_is_refused(
-    format: files.Format, mark: str, tmp_path: Path
+    format: files.RecordFormat, mark: str, tmp_path: Path
 ) -> None:
     """It was read in place of the column that the number stands for."""
     for line, said in (
@@ -115,8 +130,8 @@ def test_a_name_that_is_the_number_of_another_column_is_refused(
         assert len(found(tmp_path, f"{line}\nx,y,z,1\n".replace(",", mark), format)) == 1
 
 
-@pytest.mark.parametrize(("format", "mark"), [(Tsv(), "\t"), (Csv(), ",")])
-def test_lines_may_end_in_a_carriage_return_alone(format: files.Format, mark: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("format", "mark"), [(TsvFormat(), "\t"), (CsvFormat(), ",")])
+def test_lines_may_end_in_a_carriage_return_alone(format: files.RecordFormat, mark: str, tmp_path: Path) -> None:
     records = found(tmp_path, "text,label\ra,0\rb,1\r".replace(",", mark), format)
     assert [record["label"] for record in records.rows] == ["0", "1"]
 
@@ -124,15 +139,15 @@ def test_lines_may_end_in_a_carriage_return_alone(format: files.Format, mark: st
 def test_tables_as_people_have_them(tmp_path: Path) -> None:
     """A quotation mark that is not closed costs its line, a row of empty cells is none."""
     content = 'id;text\n1;"One; two\nand ""three"""\n\n;\n2;"x\n3;y\n4;a;b\n'
-    records = found(tmp_path, content, Table())
+    records = found(tmp_path, content, TableFormat())
     assert [record["text"] for record in records.rows] == ['One; two\nand "three"', "y"]
     assert records.places == ["in.txt:2", "in.txt:7"]
     assert records.malformed == [
         "in.txt:6: is no row: a quotation mark is not closed, or closed before the end of its cell",
         "in.txt:8: 3 columns, the first line names 2",
     ]
-    assert [row["0"] for row in found(tmp_path, "a|b\rc|d\r", Table(header=False)).rows] == ["a", "c"]
-    assert [row["t"] for row in found(tmp_path, "t,x;y\na,b\n", Table(column="t")).rows] == ["a"]
+    assert [row["0"] for row in found(tmp_path, "a|b\rc|d\r", TableFormat(header=False)).rows] == ["a", "c"]
+    assert [row["t"] for row in found(tmp_path, "t,x;y\na,b\n", TableFormat(column="t")).rows] == ["a"]
 
 
 def test_the_encoding_of_a_table_is_found_or_named(tmp_path: Path) -> None:
@@ -141,12 +156,12 @@ def test_the_encoding_of_a_table_is_found_or_named(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"in.txt: its encoding cannot be told, perhaps .*; convert it to UTF-8, or give"
     ):
-        files.read(tmp_path, "in.txt", Table())
-    assert files.read(tmp_path, "in.txt", Table(encoding="latin-1")).rows[0]["t"] == "schön"
+        files.read(tmp_path, "in.txt", TableFormat())
+    assert files.read(tmp_path, "in.txt", TableFormat(encoding="latin-1")).rows[0]["t"] == "schön"
     path.write_bytes("t,y\nschön,1\n".encode("utf-16"))
-    assert files.read(tmp_path, "in.txt", Table()).rows[0]["t"] == "schön"
+    assert files.read(tmp_path, "in.txt", TableFormat()).rows[0]["t"] == "schön"
     path.write_bytes(b"t,y\nsch\xf6n,1\nso,2\n")
-    assert files.read(tmp_path, "in.txt", Table(encoding="utf-8")).malformed == [
+    assert files.read(tmp_path, "in.txt", TableFormat(encoding="utf-8")).malformed == [
         "in.txt:2: 1 characters cannot be read in utf-8"
     ]
     for keys, said in (
@@ -154,14 +169,14 @@ def test_the_encoding_of_a_table_is_found_or_named(tmp_path: Path) -> None:
         ({"delimiter": ";;"}, "one"),
     ):
         with pytest.raises(ValueError, match=said):
-            Table(**keys)
+            TableFormat(**keys)
 
 
 # JSON
 
 
 def test_json_lines(tmp_path: Path) -> None:
-    records = found(tmp_path, '{"a": 1}\n\n{broken\n[1]\n', Jsonl())
+    records = found(tmp_path, '{"a": 1}\n\n{broken\n[1]\n', JsonlFormat())
     assert records.rows == [{"a": 1}]
     assert [each.split(" (")[0] for each in records.malformed] == [
         "in.txt:3: no JSON",
@@ -170,17 +185,17 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 def test_a_document_with_a_list_in_it(tmp_path: Path) -> None:
-    records = found(tmp_path, '{"data": {"rows": [{"a": 1}, {"a": 2}]}}', Json(records_path="data.rows"))
+    records = found(tmp_path, '{"data": {"rows": [{"a": 1}, {"a": 2}]}}', JsonFormat(records_path="data.rows"))
     assert [record["a"] for record in records.rows] == [1, 2]
     assert (
-        found(tmp_path, '{"a": 1}', Json(records_path="data.rows"))
+        found(tmp_path, '{"a": 1}', JsonFormat(records_path="data.rows"))
         .malformed[0]
         .startswith("in.txt:1: no JSON with data.rows")
     )
 
 
 def test_columns_instead_of_objects(tmp_path: Path) -> None:
-    assert found(tmp_path, '{"a": [1, 2], "b": [3, 4]}', Json(columns=True)).rows == [
+    assert found(tmp_path, '{"a": [1, 2], "b": [3, 4]}', JsonFormat(columns=True)).rows == [
         {"a": 1, "b": 3},
         {"a": 2, "b": 4},
     ]
@@ -188,17 +203,17 @@ def test_columns_instead_of_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ['{"a": [1, 2], "b": [3]}', "[1]", '{"a": 1}'])
 def test_what_has_no_columns_of_one_length_is_a_fault(content: str, tmp_path: Path) -> None:
-    assert found(tmp_path, content, Json(columns=True)).malformed == ["in.txt:1: no columns of one length"]
+    assert found(tmp_path, content, JsonFormat(columns=True)).malformed == ["in.txt:1: no columns of one length"]
 
 
 def test_questions_of_an_article_are_records(tmp_path: Path) -> None:
     race = {"article": "It rains.", "questions": ["What?", "Why?"], "answers": ["A", "B"], "options": [["x"], ["y"]]}
-    records = found(tmp_path, json.dumps(race), Json(each=("questions", "answers", "options")))
+    records = found(tmp_path, json.dumps(race), JsonFormat(each=("questions", "answers", "options")))
     assert [(one["article"], one["questions"], one["answers"]) for one in records.rows] == [
         ("It rains.", "What?", "A"),
         ("It rains.", "Why?", "B"),
     ]
-    records = found(tmp_path, json.dumps(race | {"answers": ["A"]}), Json(each=("questions", "answers")))
+    records = found(tmp_path, json.dumps(race | {"answers": ["A"]}), JsonFormat(each=("questions", "answers")))
     assert records.malformed == ["in.txt:1: questions, answers are not lists of one length"]
 
 
@@ -207,7 +222,7 @@ def test_questions_of_an_article_are_records(tmp_path: Path) -> None:
 
 def test_sentences_of_words_and_tags(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- O O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nGerman JJ B-MISC\n\n-DOCSTART- O\n\nIt PRP O\n"
-    assert found(tmp_path, text, Conll()).rows == [
+    assert found(tmp_path, text, ConllFormat()).rows == [
         {"words": ["EU", "rejects"], "tags": ["B-ORG", "O"], "document": 1},
         {"words": ["German"], "tags": ["B-MISC"], "document": 1},
         {"words": ["It"], "tags": ["O"], "document": 2},
@@ -216,19 +231,21 @@ def test_sentences_of_words_and_tags(tmp_path: Path) -> None:
 
 def test_words_with_blanks_stand_between_tabs(tmp_path: Path) -> None:
     text = "# newdoc\n1\tNew York\tB-LOC\tO\n"
-    assert found(tmp_path, text, Conll(word=1, tag=2, comment="#")).rows == [
+    assert found(tmp_path, text, ConllFormat(word=1, tag=2, comment="#")).rows == [
         {"words": ["New York"], "tags": ["B-LOC"], "document": 0}
     ]
 
 
 def test_a_word_without_a_tag_costs_its_sentence(tmp_path: Path) -> None:
-    records = found(tmp_path, "EU B-ORG\nrejects\n\nBlackburn B-PER\n", Conll())
+    records = found(tmp_path, "EU B-ORG\nrejects\n\nBlackburn B-PER\n", ConllFormat())
     assert [record["words"] for record in records.rows] == [["Blackburn"]]
     assert records.malformed == ["in.txt:1: line 2 has 1 columns: a word and a tag are needed"]
 
 
-@pytest.mark.parametrize("format", [Conll(word=0, tag=2), Conll(word=-3, tag=1), Conll(word=2, tag=0)])
-def test_several_short_lines_cost_their_sentence_once(format: Conll, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "format", [ConllFormat(word=0, tag=2), ConllFormat(word=-3, tag=1), ConllFormat(word=2, tag=0)]
+)
+def test_several_short_lines_cost_their_sentence_once(format: ConllFormat, tmp_path: Path) -> None:
     records = found(tmp_path, "EU x\nrejects y\n\nBlackburn z B-PER\n", format)
     assert len(records) == 1
     assert records.malformed == ["in.txt:1: line 1 has 2 columns: a word and a tag are needed"]
@@ -243,19 +260,19 @@ def squad(answers: list[dict[str, object]], **keys: object) -> str:
 
 
 def test_a_question_with_its_answers(tmp_path: Path) -> None:
-    (record,) = found(tmp_path, squad([{"text": "Ada", "answer_start": 0}]), Squad()).rows
+    (record,) = found(tmp_path, squad([{"text": "Ada", "answer_start": 0}]), SquadFormat()).rows
     assert (record["context"], record["answers"], record["starts"], record["title"]) == ("Ada won.", ["Ada"], [0], "T")
 
 
 def test_an_answer_that_does_not_stand_there_has_no_start(tmp_path: Path) -> None:
     for start in (1, -1, 99):
-        (record,) = found(tmp_path, squad([{"text": "Ada", "answer_start": start}]), Squad()).rows
+        (record,) = found(tmp_path, squad([{"text": "Ada", "answer_start": start}]), SquadFormat()).rows
         assert (record["answers"], record["starts"]) == (["Ada"], [-1])
 
 
 def test_a_question_without_an_answer(tmp_path: Path) -> None:
     content = squad([{"text": "Ada", "answer_start": 0}], is_impossible=True)
-    assert found(tmp_path, content, Squad()).rows[0]["answers"] == []
+    assert found(tmp_path, content, SquadFormat()).rows[0]["answers"] == []
 
 
 def test_a_question_whose_answers_are_not_there_is_unlabelled(tmp_path: Path) -> None:
@@ -267,13 +284,13 @@ def test_a_question_whose_answers_are_not_there_is_unlabelled(tmp_path: Path) ->
         (squad([], is_impossible=False), None),
         (squad([], is_impossible=True), []),
     ):
-        (record,) = found(tmp_path, content, Squad()).rows
+        (record,) = found(tmp_path, content, SquadFormat()).rows
         assert (record["answers"], record["starts"]) == (wanted, wanted)
 
 
 def test_what_is_not_squad_is_a_fault(tmp_path: Path) -> None:
-    assert found(tmp_path, '{"version": 1}', Squad()).malformed == ["in.txt:1: not in SQuAD's form: 'data'"]
-    assert found(tmp_path, squad([{"text": "Ada"}]), Squad()).malformed == [
+    assert found(tmp_path, '{"version": 1}', SquadFormat()).malformed == ["in.txt:1: not in SQuAD's form: 'data'"]
+    assert found(tmp_path, squad([{"text": "Ada"}]), SquadFormat()).malformed == [
         "in.txt:1: not in SQuAD's form: 'answer_start'"
     ]
 
@@ -282,7 +299,7 @@ def test_what_is_not_squad_is_a_fault(tmp_path: Path) -> None:
 def test_a_paragraph_without_questions_is_counted_and_the_others_are_used(paragraph: object, tmp_path: Path) -> None:
     content = json.loads(squad([{"text": "Ada", "answer_start": 0}]))
     content["data"][0]["paragraphs"].insert(0, paragraph)
-    records = found(tmp_path, json.dumps(content), Squad())
+    records = found(tmp_path, json.dumps(content), SquadFormat())
     assert [record["id"] for record in records.rows] == ["q"]
     assert records.malformed == ["in.txt:1: not in SQuAD's form: a paragraph without 'qas'"]
 
@@ -291,13 +308,13 @@ def test_questions_and_contexts_that_are_no_texts_are_faults(tmp_path: Path) -> 
     content = json.loads(squad([{"text": "Ada", "answer_start": 0}]))
     (paragraph,) = content["data"][0]["paragraphs"]
     content["data"][0]["paragraphs"] = [paragraph | {"context": 1}, paragraph | {"qas": ["Who?"]}, paragraph]
-    records = found(tmp_path, json.dumps(content), Squad())
+    records = found(tmp_path, json.dumps(content), SquadFormat())
     assert (len(records), len(records.malformed)) == (1, 2)
 
 
 @pytest.mark.parametrize("content", ['{"data": 1}', '{"data": null}', "[]", '{"data": ["x"]}'])
-@pytest.mark.parametrize("format", [Squad(), Coqa()])
-def test_what_is_in_another_form_is_one_fault(content: str, format: files.Format, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", [SquadFormat(), CoqaFormat()])
+def test_what_is_in_another_form_is_one_fault(content: str, format: files.RecordFormat, tmp_path: Path) -> None:
     records = found(tmp_path, content, format)
     assert (len(records), len(records.malformed)) == (0, 1)
 
@@ -306,14 +323,14 @@ def test_what_is_in_another_form_is_one_fault(content: str, format: files.Format
 
 
 def test_a_label_before_its_text(tmp_path: Path) -> None:
-    records = found(tmp_path, "4 a stirring film\n\nword\n", Lines(label_first=True))
+    records = found(tmp_path, "4 a stirring film\n\nword\n", LinesFormat(label_first=True))
     assert records.rows == [{"label": "4", "text": "a stirring film"}]
     assert records.malformed == ["in.txt:3: no blank behind the label"]
 
 
 def test_records_of_several_lines(tmp_path: Path) -> None:
     names = ("text", "pronoun", "candidates", "answer")
-    records = found(tmp_path, "It [MASK] .\n[MASK]\na,b\na\n\nIt\n[MASK]\n", Blocks(names=names))
+    records = found(tmp_path, "It [MASK] .\n[MASK]\na,b\na\n\nIt\n[MASK]\n", LineBlockFormat(names=names))
     assert records.rows == [dict(zip(names, ["It [MASK] .", "[MASK]", "a,b", "a"], strict=True))]
     assert records.malformed == ["in.txt:6: 2 lines, 4 are needed: text, pronoun, candidates, answer"]
 
@@ -328,7 +345,7 @@ CBT = """1 Once there was a king .
 
 
 def test_a_blank_in_a_childrens_book(tmp_path: Path) -> None:
-    records = found(tmp_path, CBT, Cbt())
+    records = found(tmp_path, CBT, CbtFormat())
     assert records.rows == [
         {
             "context": "Once there was a king . He was old . The",
@@ -350,7 +367,7 @@ def test_a_blank_in_a_childrens_book(tmp_path: Path) -> None:
     "last", ["2 no blank .\tking\t\tking|door", "2 The XXXXX .\tking", "2 The XXXXX .\tking\t\tdoor|sea"]
 )
 def test_a_record_without_a_blank_or_its_answer_is_a_fault(last: str, tmp_path: Path) -> None:
-    records = found(tmp_path, f"1 A line .\n{last}\n", Cbt())
+    records = found(tmp_path, f"1 A line .\n{last}\n", CbtFormat())
     assert (len(records), [line[:27] for line in records.malformed]) == (0, ["in.txt:1: the last line has"])
 
 
@@ -360,7 +377,7 @@ def test_a_record_without_a_blank_or_its_answer_is_a_fault(last: str, tmp_path: 
 def test_files_of_a_pattern_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"of": name}))
-    records = files.read(tmp_path, "*.jsonl", Jsonl())
+    records = files.read(tmp_path, "*.jsonl", JsonlFormat())
     assert [(record["of"], place) for record, place in zip(records.rows, records.places, strict=True)] == [
         ("a", "a.jsonl:1"),
         ("b", "b.jsonl:1"),
@@ -378,14 +395,14 @@ def test_members_of_archives(tmp_path: Path) -> None:
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     for name in ("x.zip", "x.tar.bz2"):
-        records = files.read(tmp_path, name, Jsonl(), "data/*.jsonl")
+        records = files.read(tmp_path, name, JsonlFormat(), "data/*.jsonl")
         assert [record["of"] for record in records.rows] == ["data/a.jsonl", "data/b.jsonl"]
         assert records.places[0] == f"{name}/data/a.jsonl:1"
 
 
 def test_compressed_files(tmp_path: Path) -> None:
     (tmp_path / "a.tsv.bz2").write_bytes(bz2.compress(b"text\tlabel\nyes\t1\n"))
-    assert files.read(tmp_path, "a.tsv.bz2", Tsv()).rows[0]["text"] == "yes"
+    assert files.read(tmp_path, "a.tsv.bz2", TsvFormat()).rows[0]["text"] == "yes"
 
 
 @pytest.mark.parametrize(
@@ -415,7 +432,7 @@ def test_what_cannot_be_read_is_named(pattern: str, member: str, message: str, t
     locked[locked.index(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "locked.zip").write_bytes(locked)
     with pytest.raises(BadInput, match=message):
-        files.read(tmp_path, pattern, Tsv(), member)
+        files.read(tmp_path, pattern, TsvFormat(), member)
 
 
 # Texts
@@ -423,8 +440,8 @@ def test_what_cannot_be_read_is_named(pattern: str, member: str, message: str, t
 
 def test_a_whole_file_is_one_text(tmp_path: Path) -> None:
     content = " = Title = \n\n It rains . \n"
-    assert found(tmp_path, content, Whole()).rows == [{"text": content}]
-    assert found(tmp_path, " \n", Whole()).malformed == ["in.txt:1: has no text"]
+    assert found(tmp_path, content, WholeFileFormat()).rows == [{"text": content}]
+    assert found(tmp_path, " \n", WholeFileFormat()).malformed == ["in.txt:1: has no text"]
 
 
 def test_a_stretch_of_a_file_is_of_its_bytes_and_leaves_halves_of_characters_out(tmp_path: Path) -> None:
@@ -435,16 +452,16 @@ def test_a_stretch_of_a_file_is_of_its_bytes_and_leaves_halves_of_characters_out
         ({"stop": 3}, "ab"),
         ({"start": -2}, "ef"),
     ):
-        assert found(tmp_path, content, Whole(**keys)).rows == [{"text": wanted}]
+        assert found(tmp_path, content, WholeFileFormat(**keys)).rows == [{"text": wanted}]
 
 
 def test_a_stretch_of_a_file_that_is_too_short_or_no_text_is_refused(tmp_path: Path) -> None:
     for keys, least in (({"start": 2, "stop": 6}, 6), ({"start": 6, "stop": 9}, 9), ({"start": -7}, 7)):
         with pytest.raises(BadInput, match=rf"in\.txt: has 5 bytes, and {least} are needed; give the whole file"):
-            found(tmp_path, "abcde", Whole(**keys))
+            found(tmp_path, "abcde", WholeFileFormat(**keys))
     (tmp_path / "other.txt").write_bytes(b"abcd\xffef")
     with pytest.raises(BadInput, match=r"other\.txt: is not UTF-8 \(byte 4\)"):
-        files.read(tmp_path, "other.txt", Whole(start=2, stop=7))
+        files.read(tmp_path, "other.txt", WholeFileFormat(start=2, stop=7))
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDE00", "a\\ud83d b"])
@@ -452,11 +469,11 @@ def test_half_of_a_character_costs_its_record_whatever_the_format(half: str, tmp
     """A tokenizer raised at the first such text, and the whole task had no score."""
     whole = "\\ud83d\\ude00"
     texts = [f'{{"t": "{text}"}}' for text in (whole, half, "so")]
-    contents: list[tuple[files.Format, str]] = [
-        (Jsonl(), "\n".join(texts)),
-        (Json(), f"[{','.join(texts)}]"),
+    contents: list[tuple[files.RecordFormat, str]] = [
+        (JsonlFormat(), "\n".join(texts)),
+        (JsonFormat(), f"[{','.join(texts)}]"),
         (
-            Squad(),
+            SquadFormat(),
             json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [{"id": n, "question": n} for n in "abc"]}]}]})
             .replace('"question": "b"', f'"question": "{half}"')
             .replace('"question": "a"', f'"question": "{whole}"'),

@@ -10,39 +10,44 @@ from torch import Tensor
 from preprocessing.collate import unpadded
 from preprocessing.schema import IGNORE, Row
 from training.specs import (
-    Buckets,
+    Architecture,
     Decoder,
     Encoder,
     EncoderDecoder,
-    Learned,
-    Relative,
-    RelativeStreams,
-    Trunk,
-    Twin,
+    GeneratorDiscriminator,
+    LearnedPositions,
+    RelativeBias,
+    RelativePositions,
     TwoStream,
+    TwoStreamRelativePositions,
 )
 
 ROWS: Final = 60  # of the token table
 _SIZE: Final = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2}
-TRUNKS: Final[Mapping[str, Trunk]] = {
-    "bert": Encoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40)),
+TRUNKS: Final[Mapping[str, Architecture]] = {
+    "bert": Encoder(**_SIZE, position_embedding=LearnedPositions(max_position_embeddings=40)),
     "albert": Encoder(
-        **_SIZE, position_embedding=Learned(max_position_embeddings=40), embedding_size=8, parameter_sharing="all"
+        **_SIZE,
+        position_embedding=LearnedPositions(max_position_embeddings=40),
+        embedding_size=8,
+        parameter_sharing="all",
     ),
-    "megatron": Encoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40), norm_position="pre"),
-    "gpt1": Decoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40), norm_position="post"),
-    "gpt2": Decoder(**_SIZE, position_embedding=Learned(max_position_embeddings=40)),
-    "transformer_xl": Decoder(**_SIZE, position_embedding=Relative(mem_len=0), norm_position="post"),
+    "megatron": Encoder(**_SIZE, position_embedding=LearnedPositions(max_position_embeddings=40), norm_position="pre"),
+    "gpt1": Decoder(**_SIZE, position_embedding=LearnedPositions(max_position_embeddings=40), norm_position="post"),
+    "gpt2": Decoder(**_SIZE, position_embedding=LearnedPositions(max_position_embeddings=40)),
+    "transformer_xl": Decoder(**_SIZE, position_embedding=RelativePositions(mem_len=0), norm_position="post"),
     "t5": EncoderDecoder(
         **_SIZE,
-        position_embedding=Buckets(),
+        position_embedding=RelativeBias(),
         norm_position="pre",
         norm_type="rmsnorm",
         bias=False,
         embedding_norm=False,
     ),
-    "xlnet": TwoStream(**_SIZE, position_embedding=RelativeStreams(mem_len=0)),
-    "electra": Twin(**_SIZE, position_embedding=Learned(max_position_embeddings=40), generator_size_ratio=0.5),
+    "xlnet": TwoStream(**_SIZE, position_embedding=TwoStreamRelativePositions(mem_len=0)),
+    "electra": GeneratorDiscriminator(
+        **_SIZE, position_embedding=LearnedPositions(max_position_embeddings=40), generator_size_ratio=0.5
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from training.finetuning import RowLabel, TaskModel, Tuning, groups, tune
 from training.formats import bert
 from training.losses import MaskedTokens
 from training.model import ModelSpec
-from training.specs import Machine
+from training.specs import EngineSettings
 
 
 def model_of(net: str, features: str = "none") -> TaskModel:
@@ -59,7 +59,9 @@ def test_a_frozen_trunk_stays_and_its_heads_learn(features: str) -> None:
     model = model_of("bert", features)
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
     tuning = Tuning(learning_rate=1e-2, batch_size=4, max_steps=2, warmup_ratio=0, frozen_features=features)  # type: ignore[arg-type]
-    tune(LocalEngine(model, tuning.optim(2), Machine(), groups(model, tuning)), [[row] for row in rows(8)], tuning)
+    tune(
+        LocalEngine(model, tuning.optim(2), EngineSettings(), groups(model, tuning)), [[row] for row in rows(8)], tuning
+    )
     moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}
     assert moved == {name for name in before if not name.startswith("trunk.")}
     assert ("reading.weights" in moved) == (features == "scalar_mix")

@@ -18,16 +18,16 @@ from torch import Tensor
 
 from orchestration.config import load_task
 from preprocessing.schema import IGNORE
-from preprocessing.vocab import ByteBPE, Vocab, VocabSpec, WordPiece, train
+from preprocessing.tokenization import ByteLevelBPE, TokenizerSpec, Vocab, WordPiece, train
 from tests.training.parity import hf
 from training.engines.local import LocalEngine
-from training.finetuning import NoAnswer, OwnText, Target, TaskModel, Tuning, orders, tune
+from training.finetuning import LanguageModelTarget, NoAnswer, Target, TaskModel, Tuning, orders, tune
 from training.formats import bert, gpt2
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
-from training.optim import rate
-from training.specs import Decoder, Encoder, Learned, Machine
-from training.tasks import LabelledTask
+from training.optimizers import rate
+from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions
+from training.tasks import LabeledTask
 
 LENGTH, COUNT = 24, 20
 STILL: Final = {
@@ -37,8 +37,8 @@ STILL: Final = {
     "hidden_dropout": 0.0,
     "attention_dropout": 0.0,
 }
-ENCODER: Final = Encoder(**STILL, position_embedding=Learned(max_position_embeddings=40), norm_position="post")
-DECODER: Final = Decoder(**STILL, position_embedding=Learned(max_position_embeddings=40), norm_position="pre")
+ENCODER: Final = Encoder(**STILL, position_embedding=LearnedPositions(max_position_embeddings=40), norm_position="post")
+DECODER: Final = Decoder(**STILL, position_embedding=LearnedPositions(max_position_embeddings=40), norm_position="pre")
 TUNING: Final = Tuning(
     learning_rate=3e-3, batch_size=8, max_steps=10, warmup_ratio=0.2, weight_decay=0.01, max_grad_norm=1.0, eps=1e-8
 )
@@ -212,7 +212,7 @@ def their_loss(net: Any, examples: Sequence[Sequence[Theirs]]) -> Tensor:
 
 @cache
 def vocab_of(net: str) -> Vocab:
-    kinds: Mapping[str, VocabSpec] = {"bert": WordPiece(vocab_size=200), "gpt2": ByteBPE(vocab_size=320)}
+    kinds: Mapping[str, TokenizerSpec] = {"bert": WordPiece(vocab_size=200), "gpt2": ByteLevelBPE(vocab_size=320)}
     return train(kinds[net], [TEXT] * 40)
 
 
@@ -291,7 +291,7 @@ def their_losses(net: Any, examples: Sequence[Sequence[Theirs]]) -> list[float]:
     return losses
 
 
-def task_of(name: str) -> LabelledTask:
+def task_of(name: str) -> LabeledTask:
     return load_task(name).task  # type: ignore[return-value]
 
 
@@ -313,7 +313,7 @@ def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, mic
     randomise(model)
     expected = their_losses(oracle(net, model.targets[0].kind, model), expected_rows)
     losses = list[float]()
-    engine = LocalEngine(model, TUNING.optim(TUNING.max_steps), Machine())
+    engine = LocalEngine(model, TUNING.optim(TUNING.max_steps), EngineSettings())
     tune(engine, encoded.examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert len(set(losses)) == 10
@@ -337,5 +337,5 @@ def test_the_heads_are_all_there_are() -> None:
     import training.finetuning.targets as module
 
     kinds = {each for each in vars(module).values() if isinstance(each, type) and hasattr(each, "head")} - {Target}
-    beside = {NoAnswer, OwnText}  # they stand beside another one: tests/training/evaluation/test_tuned.py
+    beside = {NoAnswer, LanguageModelTarget}  # they stand beside another one: tests/training/evaluation/test_tuned.py
     assert kinds == {type(target) for name in FILES for target in task_of(name).targets()} | beside

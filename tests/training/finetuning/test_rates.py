@@ -9,8 +9,8 @@ from training.engines import LocalEngine
 from training.engines.engine import set_rate
 from training.finetuning import RowLabel, TaskModel, Tuning, groups, tune
 from training.finetuning.rates import thaw
-from training.optim import rate
-from training.specs import Machine
+from training.optimizers import rate
+from training.specs import EngineSettings
 
 
 def model_of(net: str) -> TaskModel:
@@ -19,7 +19,7 @@ def model_of(net: str) -> TaskModel:
 
 def rates_of(model: TaskModel, tuning: Tuning) -> dict[str, float]:
     """The rate of each parameter in an update, by its name."""
-    engine = LocalEngine(model, tuning.optim(10), Machine(), groups(model, tuning))
+    engine = LocalEngine(model, tuning.optim(10), EngineSettings(), groups(model, tuning))
     set_rate(engine.optimizer, 1.0)
     rate_of = {id(x): group["lr"] for group in engine.optimizer.param_groups for x in group["params"]}
     return {name: rate_of[id(parameter)] for name, parameter in model.named_parameters()}
@@ -117,7 +117,7 @@ def test_what_has_not_thawed_stays_as_it_was() -> None:
     model, examples = model_of("gpt1"), [[row] for row in rows(8)]
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
     tuning = Tuning(learning_rate=1e-2, batch_size=4, epochs=2, warmup_ratio=0, gradual_unfreezing=True)
-    engine = LocalEngine(model, tuning.optim(4), Machine(), groups(model, tuning))
+    engine = LocalEngine(model, tuning.optim(4), EngineSettings(), groups(model, tuning))
     tune(engine, examples, tuning)
     moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}
     assert moved == {name for name in before if name.startswith(("heads.", "trunk.blocks.1."))}
@@ -125,7 +125,7 @@ def test_what_has_not_thawed_stays_as_it_was() -> None:
 
 def test_unfreezing_is_for_one_worker() -> None:
     model = model_of("gpt1")
-    engine = LocalEngine(model, Tuning().optim(4), Machine())
+    engine = LocalEngine(model, Tuning().optim(4), EngineSettings())
     engine.zero = 2
     with pytest.raises(BadInput, match="needs one worker without ZeRO; this one has zero 2"):
         tune(engine, [[row] for row in rows(4)], Tuning(gradual_unfreezing=True))

@@ -13,6 +13,8 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Row
 from tests.training.encoder_decoders import BART, T5
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, labels_of, loaded, vocabulary, weights
+from training.architectures import EncoderDecoderModel
+from training.architectures.layers import layout
 from training.engines import to_tensors
 from training.engines.local import LocalEngine
 from training.finetuning import (
@@ -28,21 +30,19 @@ from training.finetuning import (
 from training.formats import to_transformers
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
-from training.optim import rate
-from training.specs import Decoder, Encoder, Learned, Machine, Sinusoidal, Trunk
-from training.trunks import EncoderDecoderNet
-from training.trunks.layers import layout
+from training.optimizers import rate
+from training.specs import Architecture, Decoder, Encoder, EngineSettings, LearnedPositions, SinusoidalPositions
 
 VOCAB = 320
 GPT2 = Decoder(
     num_hidden_layers=2,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Learned(max_position_embeddings=40),
+    position_embedding=LearnedPositions(max_position_embeddings=40),
     hidden_dropout=0.0,
     attention_dropout=0.0,
 )
-TRUNKS: dict[str, Trunk] = {"gpt-2": replace(GPT2, norm_position="pre"), "t5": T5, "bart": BART}
+TRUNKS: dict[str, Architecture] = {"gpt-2": replace(GPT2, norm_position="pre"), "t5": T5, "bart": BART}
 TUNING = Tuning(learning_rate=3e-3, batch_size=8, max_steps=10, warmup_ratio=0.2, weight_decay=0.01, eps=1e-8)
 CPU = torch.device("cpu")
 
@@ -101,7 +101,7 @@ def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: fl
     model = TaskModel(trunk, [TargetTokens(smoothing=smoothing)], VOCAB, seed=9)
     assert model.take_over(weights(begun)) == []
     losses = list[float]()
-    engine = LocalEngine(model, optim, Machine())
+    engine = LocalEngine(model, optim, EngineSettings())
     tune(engine, [[each] for each in rows], TUNING, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert abs(losses[-1] - losses[0]) > 5e-3
@@ -129,7 +129,7 @@ def bert(**changes: Any) -> Encoder:
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
     }
-    return Encoder(**(sizes | {"position_embedding": Learned(max_position_embeddings=24, offset=2)} | changes))
+    return Encoder(**(sizes | {"position_embedding": LearnedPositions(max_position_embeddings=24, offset=2)} | changes))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
     ]
     batch = to_tensors(unpadded(rows), CPU)
     both = model.eval().trunk
-    assert isinstance(both, EncoderDecoderNet)
+    assert isinstance(both, EncoderDecoderModel)
     with torch.no_grad():
         wanted = net.trunk(batch)
         found = both.encoder(both.tokens(batch["input_ids"]), batch, layout(batch, "bidirectional"))
@@ -164,10 +164,10 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
         GPT2,
         bert(embedding_size=8),
         bert(parameter_sharing="all"),
-        bert(position_embedding=Sinusoidal()),
+        bert(position_embedding=SinusoidalPositions()),
         bert(num_languages=2),
     ],
 )
-def test_what_takes_no_decoder_is_refused_in_a_line(trunk: Trunk) -> None:
+def test_what_takes_no_decoder_is_refused_in_a_line(trunk: Architecture) -> None:
     with pytest.raises(BadInput, match=f"a decoder on top of this {trunk.kind}: "):
         with_decoder(trunk)

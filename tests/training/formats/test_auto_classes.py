@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from preprocessing.vocab import ByteBPE, Unigram, given, table_rows, train
+from preprocessing.tokenization import ByteLevelBPE, Unigram, given, table_rows, train
 from tests.family import recipe
 from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
 from training.formats import FORMATS, auto_class, described, to_transformers, without_heads
@@ -123,7 +123,7 @@ def test_a_tokenizer_of_others_goes_out_as_it_came_in(tmp_path: Path) -> None:
     theirs.save(str(tmp_path / "theirs" / "tokenizer.json"))
     roles = {"cls_token": "<start>", "sep_token": "<end>", "mask_token": "<hole>", "pad_token": "<fill>"}
     (tmp_path / "theirs" / "tokenizer_config.json").write_text(json.dumps(roles))
-    given(ByteBPE(vocab_size=400, path=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
+    given(ByteLevelBPE(vocab_size=400, path=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
     spec = ModelSpec(model=recipe("bert_base", "tiny").model, losses=(MaskedTokens(),), vocab_size=400)
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, tmp_path / "pieces", tmp_path / "hf")

@@ -14,20 +14,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing.errors import BadInput
-from preprocessing.rewrite import GapSentences
+from preprocessing.objectives import GapSentenceGeneration
 from preprocessing.schema import Row
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from tests.training.batches import padded, unpadded
 from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
 from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomised, vocabulary, weights
 from training.formats import bart, pegasus, t5, to_transformers
+from training.formats.format import ModelFormat, renamed
 from training.formats.load import from_transformers
-from training.formats.named import Format, renamed
 from training.model import Model
-from training.specs import EncoderDecoder, LearnedPlain, SinusoidalStacks
+from training.specs import EncoderDecoder, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 
 SPECS = {"bart": spec_of(BART), "pegasus": spec_of(PEGASUS), "t5": spec_of(T5)}
-FORMATS: dict[str, Format] = {"bart": bart, "pegasus": pegasus, "t5": t5}
+FORMATS: dict[str, ModelFormat] = {"bart": bart, "pegasus": pegasus, "t5": t5}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def logits(model: Model, batch: Mapping[str, Tensor]) -> Tensor:
     return F.linear(model.trunk(batch), model.trunk.table)
 
 
-def assert_alike(model: Model, oracle: Any, format: Format, rows: list[Row]) -> None:
+def assert_alike(model: Model, oracle: Any, format: ModelFormat, rows: list[Row]) -> None:
     """Both nets have the same logits, loss and gradients, ours without padding and theirs with it."""
     ours, theirs = unpadded(rows), padded(rows, 14, pad=1)
     wanted, score = ask(oracle, theirs, labels=labels_of(theirs)), model(ours)["next_token"]
@@ -125,12 +125,12 @@ def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: 
     "trunk",
     [
         replace(BART, norm_position="pre"),
-        replace(BART, position_embedding=LearnedPlain(max_position_embeddings=18)),
+        replace(BART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=18)),
         replace(BART, norm_eps=1e-12),
         MASS,
         replace(T5, scale_decoder_outputs=False),
         replace(PEGASUS, scale_embedding=False),
-        replace(PEGASUS, position_embedding=LearnedPlain(max_position_embeddings=16)),
+        replace(PEGASUS, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=16)),
         replace(PEGASUS, embedding_norm=True),
         replace(PEGASUS, norm_position="post"),
     ],
@@ -188,7 +188,7 @@ def test_positions_of_pegasus_that_are_no_sinusoids_are_refused(pieces: Path, tm
 
 def test_positions_of_pegasus_are_theirs_to_the_end_of_the_longest_row(pieces: Path, tmp_path: Path) -> None:
     """Theirs are made in float64, so that ours, in float32, are another 3e-5 at the end of a row of 512."""
-    model = built(spec_of(replace(PEGASUS, position_embedding=SinusoidalStacks(max_position_embeddings=512))))
+    model = built(spec_of(replace(PEGASUS, position_embedding=Seq2SeqSinusoidalPositions(max_position_embeddings=512))))
     oracle, rows = exported(model, pieces, tmp_path), rows_of(PEGASUS, [512, 300], [512, 512])
     table = oracle.model.encoder.embed_positions
     torch.testing.assert_close(table.weight.data, table.create_weight(), rtol=0, atol=4e-5)
@@ -209,7 +209,7 @@ def test_row_of_gap_sentences_has_the_loss_of_its_source_and_labels_in_transform
         "special_tokens_mask": np.zeros(15, bool),
         "sentence_starts": starts_S,
     }
-    row = GapSentences()(before, vocab, rng)
+    row = GapSentenceGeneration()(before, vocab, rng)
     score = model(unpadded([row]))["next_token"]
     source, labels = (torch.from_numpy(row[name])[None].long() for name in ("source_input_ids", "labels"))
     torch.testing.assert_close(score.loss / score.count, oracle(source, labels=labels).loss, rtol=0, atol=1e-5)

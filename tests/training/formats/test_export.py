@@ -11,41 +11,41 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from tests.training.batches import padded, random_rows, unpadded
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_of, loaded, randomised, vocabulary
 from training.formats import to_transformers
 from training.formats.load import from_transformers
-from training.losses import MaskedTokens, NextToken, PairLabel
+from training.losses import MaskedTokens, NextToken, SentencePair
 from training.model import Model, ModelSpec
-from training.specs import Around, Decoder, Encoder, Learned
+from training.specs import Decoder, Encoder, LearnedPositions, SlidingWindow
 
 STILL: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
 ENCODER = Encoder(
     num_hidden_layers=2,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Learned(max_position_embeddings=16),
+    position_embedding=LearnedPositions(max_position_embeddings=16),
     **STILL,
 )
 DECODER = Decoder(
     num_hidden_layers=2,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Learned(max_position_embeddings=16),
+    position_embedding=LearnedPositions(max_position_embeddings=16),
     **STILL,
 )
 ROBERTA = replace(
-    ENCODER, position_embedding=Learned(max_position_embeddings=18, offset=2), type_vocab_size=1, norm_eps=1e-5
+    ENCODER, position_embedding=LearnedPositions(max_position_embeddings=18, offset=2), type_vocab_size=1, norm_eps=1e-5
 )
-BERT_LOSSES = (MaskedTokens(), PairLabel())
+BERT_LOSSES = (MaskedTokens(), SentencePair())
 TABLE = 320  # rows, more than any of the tokenizers here has pieces
 RAGGED = [5, 12, 1, 7]
 VOCABS = {
     "bert": ZERO_PAD,
     "roberta": ONE_PAD,
-    "gpt2": vocab.ByteBPE(vocab_size=300),
+    "gpt2": tokenization.ByteLevelBPE(vocab_size=300),
 }
 SPECS = {
     "bert": ModelSpec(model=ENCODER, losses=BERT_LOSSES, vocab_size=TABLE),
@@ -163,17 +163,17 @@ def test_base_size_has_the_same_logits_in_both_directions(family: str, vocabs: d
     size: dict[str, Any] = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "init_std": 0.02}
     base = {
         "bert": ModelSpec(
-            model=replace(ENCODER, position_embedding=Learned(max_position_embeddings=512), **size),
+            model=replace(ENCODER, position_embedding=LearnedPositions(max_position_embeddings=512), **size),
             losses=BERT_LOSSES,
             vocab_size=30_522,
         ),
         "roberta": ModelSpec(
-            model=replace(ROBERTA, position_embedding=Learned(max_position_embeddings=514, offset=2), **size),
+            model=replace(ROBERTA, position_embedding=LearnedPositions(max_position_embeddings=514, offset=2), **size),
             losses=(MaskedTokens(),),
             vocab_size=50_265,
         ),
         "gpt2": ModelSpec(
-            model=replace(DECODER, position_embedding=Learned(max_position_embeddings=1024), **size),
+            model=replace(DECODER, position_embedding=LearnedPositions(max_position_embeddings=1024), **size),
             losses=(NextToken(),),
             vocab_size=50_257,
         ),
@@ -212,7 +212,7 @@ def test_tied_table_is_stored_once(family: str, vocabs: dict[str, Path], tmp_pat
 @pytest.mark.parametrize("family", SPECS)
 def test_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path)
-    theirs, ours = hf().AutoTokenizer.from_pretrained(tmp_path), vocab.Vocab.load(vocabs[family])
+    theirs, ours = hf().AutoTokenizer.from_pretrained(tmp_path), tokenization.Vocab.load(vocabs[family])
     text = "The lazy fox; five jugs!"
     assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
     assert [theirs.mask_token_id, theirs.pad_token_id, theirs.eos_token_id] == [ours.mask, ours.pad, ours.sep]
@@ -247,7 +247,10 @@ def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, P
 
 def test_positions_with_an_offset_that_is_not_roberta_become_bert(vocabs: dict[str, Path], tmp_path: Path) -> None:
     model = built(
-        replace(SPECS["bert"], model=replace(ENCODER, position_embedding=Learned(max_position_embeddings=18, offset=2)))
+        replace(
+            SPECS["bert"],
+            model=replace(ENCODER, position_embedding=LearnedPositions(max_position_embeddings=18, offset=2)),
+        )
     )
     to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
     assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
@@ -265,8 +268,8 @@ def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path]
     [
         replace(SPECS["bert"], model=replace(ENCODER, norm_position="pre", embedding_size=16)),
         replace(SPECS["bert"], model=replace(ENCODER, type_vocab_size=0)),
-        replace(SPECS["bert"], model=replace(ENCODER, attention_window=Around(size=4))),
-        replace(SPECS["bert"], losses=(PairLabel(),)),
+        replace(SPECS["bert"], model=replace(ENCODER, attention_window=SlidingWindow(size=4))),
+        replace(SPECS["bert"], losses=(SentencePair(),)),
         replace(SPECS["gpt2"], model=replace(DECODER, norm_position="post", intermediate_size=64)),
         replace(SPECS["gpt2"], losses=(MaskedTokens(),)),
     ],
@@ -280,7 +283,7 @@ def test_net_that_transformers_does_not_have_is_refused(
 
 
 def test_vocabulary_larger_than_the_table_is_refused(vocabs: dict[str, Path], tmp_path: Path) -> None:
-    size = vocab.Vocab.load(vocabs["roberta"]).size
+    size = tokenization.Vocab.load(vocabs["roberta"]).size
     spec = replace(SPECS["roberta"], vocab_size=size - 1)
     with pytest.raises(BadInput, match=f"{size} pieces, the net's table {size - 1} rows"):
         to_transformers(built(spec).state_dict(), spec, vocabs["roberta"], tmp_path)

@@ -12,7 +12,7 @@ from tests.training.trunks import test_encoders, test_twin, test_two_stream
 from training.formats import FORMATS, to_transformers
 from training.losses import NextToken
 from training.model import Model, ModelSpec, shapes_of
-from training.specs import Decoder, Learned, Trunk
+from training.specs import Architecture, Decoder, LearnedPositions
 
 VOCAB = 320
 COPIED = "albert with wide tables"  # theirs has an identity that is no tensor of ours
@@ -30,7 +30,7 @@ NETS: Mapping[str, ModelSpec] = {
                 hidden_size=32,
                 num_attention_heads=4,
                 norm_position=norm,
-                position_embedding=Learned(max_position_embeddings=16),
+                position_embedding=LearnedPositions(max_position_embeddings=16),
                 activation="gelu_tanh",
             ),
             losses=(NextToken(),),
@@ -50,7 +50,7 @@ def vocabs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [vocabulary(spec, tmp_path_factory.mktemp("vocab")) for spec in (ZERO_PAD, ONE_PAD)]
 
 
-def pad_of(trunk: Trunk) -> int:
+def pad_of(trunk: Architecture) -> int:
     return int(trunk.kind == "encoder_decoder" or trunk.position_embedding.offset == 2)
 
 
@@ -101,6 +101,6 @@ def test_every_format_is_looked_at(vocabs: list[Path]) -> None:
 def test_a_tensor_that_is_not_told_of_is_noticed(
     vocabs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.trunks.fused.FusedLinear.fused", lambda self: {})
+    monkeypatch.setattr("training.architectures.fused.FusedLinear.fused", lambda self: {})
     with pytest.raises(AssertionError, match=r"query\.weight is"):
         test_each_tensor_of_transformers_is_one_of_ours("bert", vocabs, tmp_path)

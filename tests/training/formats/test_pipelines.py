@@ -8,7 +8,7 @@ import pytest
 import transformers
 
 from orchestration.config import load
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from training.formats import FORMATS, pipeline, to_transformers
 from training.formats.weights import read_json
@@ -39,7 +39,7 @@ def exported(name: str, folder: Path) -> Path:
     recipe = load(name, scale="tiny")
     for size in (600, 900):  # SentencePiece has a smallest and a largest size for a text
         try:
-            words = vocab.train(replace(recipe.data.tokenizer, vocab_size=size), list(topics.values())[:20])
+            words = tokenization.train(replace(recipe.data.tokenizer, vocab_size=size), list(topics.values())[:20])
         except BadInput:
             continue
         break

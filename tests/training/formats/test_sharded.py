@@ -20,8 +20,8 @@ from tests.training.corpora import mini_run
 from tests.training.formats.test_weights import BERT, GPT2, SHARED
 from tests.training.parity import ZERO_PAD, built, hf, loaded, vocabulary, weights
 from tests.training.together import together
-from training.checkpoint import Stored
-from training.engines import Fragments, LocalEngine, Part
+from training.checkpoint import StoredWeights
+from training.engines import CheckpointFragment, Fragments, LocalEngine
 from training.engines import write as write_fragments
 from training.engines.fragments import fragment
 from training.formats import (
@@ -213,7 +213,7 @@ DEEP = replace(GPT2, model=Decoder(num_hidden_layers=24, hidden_size=96, num_att
 
 def test_an_export_of_a_checkpoint_holds_about_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = weights(built(DEEP))
-    part = Part(
+    part = CheckpointFragment(
         {fragment(name, "weight", 0): weight.flatten() for name, weight in state.items()},
         {name: tuple(weight.shape) for name, weight in state.items()},
     )
@@ -222,7 +222,7 @@ def test_an_export_of_a_checkpoint_holds_about_a_layer(tmp_path: Path, monkeypat
     # tracemalloc knows of the memory of numpy, not of torch
     monkeypatch.setattr(Fragments, "full", lambda self, name: torch.from_numpy(np.array(full(self, name))))
     layer = sum(weight.nbytes for name, weight in state.items() if ".blocks.0." in name)
-    stored, vocab = Stored(Fragments([tmp_path / "file"])), vocabulary(ZERO_PAD, tmp_path / "vocab")
+    stored, vocab = StoredWeights(Fragments([tmp_path / "file"])), vocabulary(ZERO_PAD, tmp_path / "vocab")
     tracemalloc.start()
     try:
         to_transformers(stored, DEEP, vocab, tmp_path / "export", shard_bytes=layer)

@@ -11,16 +11,16 @@ from tests.training.batches import random_rows, unpadded
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, vocabulary, weights
 from training.formats import save_weights, to_transformers
 from training.formats.start import take_over
-from training.losses import MaskedTokens, PairLabel
+from training.losses import MaskedTokens, SentencePair
 from training.model import Model, ModelSpec
-from training.specs import Around, Encoder, Learned
+from training.specs import Encoder, LearnedPositions, SlidingWindow
 
 ROBERTA = ModelSpec(
     model=Encoder(
         num_hidden_layers=2,
         hidden_size=32,
         num_attention_heads=4,
-        position_embedding=Learned(max_position_embeddings=10, offset=2),
+        position_embedding=LearnedPositions(max_position_embeddings=10, offset=2),
         type_vocab_size=1,
         hidden_dropout=0.0,
         attention_dropout=0.0,
@@ -28,18 +28,19 @@ ROBERTA = ModelSpec(
     losses=(MaskedTokens(),),
     vocab_size=320,
 )
-WINDOW = Around(size=50, global_tokens="first")
+WINDOW = SlidingWindow(size=50, global_tokens="first")
 LONGFORMER = replace(
     ROBERTA,
     model=replace(
         ROBERTA.model,
-        position_embedding=Learned(max_position_embeddings=27, offset=2),
+        position_embedding=LearnedPositions(max_position_embeddings=27, offset=2),
         attention_window=WINDOW,
         init_std=0.1,
     ),
 )
 BERT = replace(
-    ROBERTA, model=replace(ROBERTA.model, position_embedding=Learned(max_position_embeddings=10), type_vocab_size=2)
+    ROBERTA,
+    model=replace(ROBERTA.model, position_embedding=LearnedPositions(max_position_embeddings=10), type_vocab_size=2),
 )
 
 
@@ -85,7 +86,9 @@ def test_positions_that_count_from_elsewhere_are_moved(tmp_path: Path) -> None:
     bert = built(BERT)
     to_transformers(weights(bert), BERT, vocabulary(ZERO_PAD, tmp_path / "vocab"), tmp_path)
     moved = started(
-        replace(BERT, model=replace(BERT.model, position_embedding=Learned(max_position_embeddings=12, offset=2))),
+        replace(
+            BERT, model=replace(BERT.model, position_embedding=LearnedPositions(max_position_embeddings=12, offset=2))
+        ),
         tmp_path,
     )
     batch = unpadded(random_rows([10, 5], 320))
@@ -102,7 +105,7 @@ def test_shared_layers_are_taken_over(tmp_path: Path) -> None:
 
 def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
-    spec = replace(BERT, losses=(MaskedTokens(), PairLabel()))
+    spec = replace(BERT, losses=(MaskedTokens(), SentencePair()))
     fresh = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
     found = started(spec, tmp_path).heads["next_sentence_label"].pooler.weight
     assert torch.equal(found, fresh.heads["next_sentence_label"].pooler.weight)
@@ -114,7 +117,7 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
         ({"num_hidden_layers": 3}, "has no trunk.blocks.2"),
         ({"num_hidden_layers": 1}, "has trunk.blocks.1.*, which this recipe has not"),
         (
-            {"position_embedding": Learned(max_position_embeddings=9)},
+            {"position_embedding": LearnedPositions(max_position_embeddings=9)},
             r"trunk.positions.weight is \[10, 32\], this recipe wants \[9, 32\]",
         ),
         ({"intermediate_size": 64}, "start from weights of the same trunk"),

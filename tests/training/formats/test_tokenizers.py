@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from orchestration.config import Recipe
-from orchestration.jobs.sample import _prompt
-from preprocessing.rows import Rows
+from orchestration.jobs.generation import _prompt
+from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Ints, Row
-from preprocessing.vocab import Template, Vocab, of_folder, train
+from preprocessing.tokenization import Template, Vocab, of_folder, train
 from tests.family import RECIPES, recipe
 from tests.preprocessing.toy import ToyShard, ToyStore
 from tests.training.parity import hf
 from training.formats.export import save_tokenizer
 from training.generation import Prompt
-from training.tasks.documents import pair_row, row
+from training.tasks.held_out import pair_row, row
 
 TEXT = ["the cat sat on the mat", "a dog ran to the park", "it was in the town that he met her", "they sat down"] * 30
 SMALL = {"wordpiece": 60, "byte_level_bpe": 300, "unigram": 32, "sentencepiece_bpe": 50, "word_level": 40, "bytes": 300}
@@ -81,7 +81,7 @@ def test_texts_begin_and_end_as_the_rows_of_the_recipe_do(name: str) -> None:
     tiny = recipe(name, "tiny")
     vocab = of(tiny)
     segment = tiny.data.packing
-    rows = Rows(store(vocab, 2 if segment.kind == "parallel" else 4), vocab, tiny.sampling, 64)  # type: ignore[arg-type]
+    rows = ExampleDataset(store(vocab, 2 if segment.kind == "parallel" else 4), vocab, tiny.sampling, 64)  # type: ignore[arg-type]
     made = next(row for row in (rows.row(0, at) for at in range(rows.count(0))) if is_forward(row))
     before, behind = ends(made.get("source_input_ids", made["input_ids"]), vocab)
     read = tiny.sampling.reading(vocab).around

@@ -8,33 +8,35 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.schema import IGNORE
 from tests.training.batches import padded, unpadded
 from tests.training.parity import hf
 from tests.training.trunks.test_twin import LOSSES, SMALL, VOCAB, rows, scored, twin
+from training.architectures.layers import layout
 from training.formats import electra, load_weights, save_weights, to_transformers
 from training.formats.load import from_transformers
-from training.losses.heads.replaced import originals
+from training.losses.heads.replaced_token_detection import originals
 from training.model import Model
-from training.specs import Twin
-from training.trunks.layers import layout
+from training.specs import GeneratorDiscriminator
 
 PUBLISHED = {  # D body, D with its head, both nets with both heads (family.md B2.7)
     "small": (
-        Twin(num_hidden_layers=12, hidden_size=256, num_attention_heads=4, embedding_size=128),
+        GeneratorDiscriminator(num_hidden_layers=12, hidden_size=256, num_attention_heads=4, embedding_size=128),
         13_483_008,
         13_549_057,
         14_196_219,
     ),
     "base": (
-        Twin(num_hidden_layers=12, hidden_size=768, num_attention_heads=12, generator_size_ratio=1 / 3),
+        GeneratorDiscriminator(
+            num_hidden_layers=12, hidden_size=768, num_attention_heads=12, generator_size_ratio=1 / 3
+        ),
         108_891_648,
         109_483_009,
         119_386_427,
     ),
     "large": (
-        Twin(num_hidden_layers=24, hidden_size=1024, num_attention_heads=16),
+        GeneratorDiscriminator(num_hidden_layers=24, hidden_size=1024, num_attention_heads=16),
         334_092_288,
         335_142_913,
         354_655_291,
@@ -56,7 +58,9 @@ def test_published_sizes_have_the_published_number_of_weights(size: str) -> None
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocab")
-    vocab.train(vocab.WordPiece(vocab_size=VOCAB), ["The quick brown fox jumps over the lazy dog."]).save(folder)
+    tokenization.train(tokenization.WordPiece(vocab_size=VOCAB), ["The quick brown fox jumps over the lazy dog."]).save(
+        folder
+    )
     return folder
 
 
@@ -65,7 +69,9 @@ HALVES = [(trunk, which) for trunk in (SMALL, replace(SMALL, embedding_size=0)) 
 
 
 @pytest.mark.parametrize(("trunk", "which"), HALVES)
-def test_each_net_has_our_logits_losses_and_gradients_in_transformers(trunk: Twin, which: Any) -> None:
+def test_each_net_has_our_logits_losses_and_gradients_in_transformers(
+    trunk: GeneratorDiscriminator, which: Any
+) -> None:
     model = twin(trunk)
     state, spec = electra.half(model.state_dict(), model.spec, which)
     config = electra.config(spec, vocab=None) | {
@@ -109,7 +115,9 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(trunk: Twi
 
 
 @pytest.mark.parametrize(("trunk", "which"), HALVES)
-def test_what_transformers_saves_comes_here_and_back_to_the_bit(trunk: Twin, which: Any, tmp_path: Path) -> None:
+def test_what_transformers_saves_comes_here_and_back_to_the_bit(
+    trunk: GeneratorDiscriminator, which: Any, tmp_path: Path
+) -> None:
     spec = electra.half({}, twin(trunk).spec, which)[1]
     config = electra.config(spec, vocab=None) | {"vocab_size": VOCAB}
     oracle = getattr(hf(), CLASSES[which])(hf().ElectraConfig(**config))

@@ -8,13 +8,13 @@ import torch
 
 from preprocessing.errors import BadInput
 from training.formats import load_spec, load_weights, save_weights
-from training.losses import MaskedTokens, NextToken, PairLabel
+from training.losses import MaskedTokens, NextToken, SentencePair
 from training.model import Model, ModelSpec
-from training.specs import Adaptive, Decoder, Encoder, Relative
+from training.specs import AdaptiveEmbedding, Decoder, Encoder, RelativePositions
 
 BERT = ModelSpec(
     model=Encoder(num_hidden_layers=2, hidden_size=32, num_attention_heads=4, activation="relu"),
-    losses=(MaskedTokens(), PairLabel(weight=0.5)),
+    losses=(MaskedTokens(), SentencePair(weight=0.5)),
     vocab_size=50,
 )
 GPT2 = ModelSpec(
@@ -57,7 +57,7 @@ def test_what_layers_share_is_stored_once(tmp_path: Path) -> None:
     assert sum(tensor.numel() for tensor in state.values()) == model.num_parameters
 
 
-ADAPTIVE = Adaptive(cutoffs=(20, 40))
+ADAPTIVE = AdaptiveEmbedding(cutoffs=(20, 40))
 
 
 def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
             hidden_size=32,
             num_attention_heads=4,
             norm_position="post",
-            position_embedding=Relative(mem_len=8),
+            position_embedding=RelativePositions(mem_len=8),
             token_embedding=ADAPTIVE,
         ),
     )

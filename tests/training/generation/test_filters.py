@@ -11,22 +11,22 @@ from torch import Tensor
 
 from preprocessing.rng import key
 from tests.training.parity import built, hf
-from training.generation import Limits, Prompt, Sampling, filtered, generate
+from training.generation import GenerationLimits, Prompt, SampledDecoding, filtered, generate
 from training.generation.filters import completing, limited, repeated
 from training.generation.sample import draw
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder, Learned
+from training.specs import Decoder, LearnedPositions
 
 ROWS, TOKENS = 5, 40
 FIVE = torch.tensor([[0.5, 0.25, 0.15, 0.06, 0.04]]).log()
 METHODS = [
-    Sampling(),
-    Sampling(temperature=0.7),
-    Sampling(top_k=7),
-    Sampling(top_k=1),
-    Sampling(top_p=0.8),
-    Sampling(temperature=1.4, top_k=12, top_p=0.9),
+    SampledDecoding(),
+    SampledDecoding(temperature=0.7),
+    SampledDecoding(top_k=7),
+    SampledDecoding(top_k=1),
+    SampledDecoding(top_p=0.8),
+    SampledDecoding(temperature=1.4, top_k=12, top_p=0.9),
 ]
 
 
@@ -39,7 +39,7 @@ def texts(seed: int = 1) -> Tensor:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_filters_leave_what_those_of_transformers_leave(method: Sampling) -> None:
+def test_filters_leave_what_those_of_transformers_leave(method: SampledDecoding) -> None:
     wanted: Tensor = scores() / method.temperature
     if method.top_k:
         wanted = hf().TopKLogitsWarper(method.top_k)(None, wanted)
@@ -48,20 +48,23 @@ def test_filters_leave_what_those_of_transformers_leave(method: Sampling) -> Non
     torch.testing.assert_close(filtered(scores(), method), wanted, rtol=0, atol=0)
 
 
-PROCESSORS: dict[str, tuple[Limits, Callable[[Any], Any]]] = {
-    "repetition": (Limits(repetition_penalty=1.7), lambda hf: hf.RepetitionPenaltyLogitsProcessor(1.7)),
-    "bigrams": (Limits(no_repeat_ngram_size=2), lambda hf: hf.NoRepeatNGramLogitsProcessor(2)),
-    "tokens": (Limits(no_repeat_ngram_size=1), lambda hf: hf.NoRepeatNGramLogitsProcessor(1)),
+PROCESSORS: dict[str, tuple[GenerationLimits, Callable[[Any], Any]]] = {
+    "repetition": (GenerationLimits(repetition_penalty=1.7), lambda hf: hf.RepetitionPenaltyLogitsProcessor(1.7)),
+    "bigrams": (GenerationLimits(no_repeat_ngram_size=2), lambda hf: hf.NoRepeatNGramLogitsProcessor(2)),
+    "tokens": (GenerationLimits(no_repeat_ngram_size=1), lambda hf: hf.NoRepeatNGramLogitsProcessor(1)),
     "least length": (
-        Limits(min_new_tokens=5, ends=(3, 8)),
+        GenerationLimits(min_new_tokens=5, ends=(3, 8)),
         lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 5, [3, 8]),
     ),
-    "enough": (Limits(min_new_tokens=4, ends=(3, 8)), lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 4, [3, 8])),
+    "enough": (
+        GenerationLimits(min_new_tokens=4, ends=(3, 8)),
+        lambda hf: hf.MinNewTokensLengthLogitsProcessor(26, 4, [3, 8]),
+    ),
     "forced end": (
-        Limits(max_new_tokens=5, ends=(3,), force_eos=True),
+        GenerationLimits(max_new_tokens=5, ends=(3,), force_eos=True),
         lambda hf: hf.ForcedEOSTokenLogitsProcessor(31, [3]),
     ),
-    "barred": (Limits(barred=(1, 2)), lambda hf: hf.SuppressTokensLogitsProcessor([1, 2])),
+    "barred": (GenerationLimits(barred=(1, 2)), lambda hf: hf.SuppressTokensLogitsProcessor([1, 2])),
 }
 
 
@@ -76,7 +79,7 @@ def test_limits_are_those_of_transformers(name: str) -> None:
 def test_an_n_gram_of_the_prompt_may_be_written_again_where_new_tokens_alone_count() -> None:
     """As transformers does with an encoder, whose text is not in the row that is written."""
     limits, ids = (
-        Limits(no_repeat_ngram_size=2, no_repeat_in="new"),
+        GenerationLimits(no_repeat_ngram_size=2, no_repeat_in="new"),
         torch.tensor([[5, 6, 7, 5], [5, 6, 5, 0], [7, 7, 9, 7]]),
     )
     zero, lengths = torch.zeros(3, 10), torch.tensor([4, 3, 4])
@@ -101,12 +104,12 @@ def test_padding_of_a_shorter_row_counts_as_nothing() -> None:
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.75, 2), (0.9, 3), (1.0, 5)])
 def test_a_nucleus_is_the_smallest_set_that_has_the_probability(top_p: float, kept: int) -> None:
-    assert int(filtered(FIVE, Sampling(top_p=top_p)).isfinite().sum()) == kept
+    assert int(filtered(FIVE, SampledDecoding(top_p=top_p)).isfinite().sum()) == kept
 
 
 def test_all_that_are_as_probable_as_the_last_of_the_best_stay() -> None:
     tied = torch.tensor([[3.0, 2.0, 2.0, 2.0, 1.0]])
-    assert filtered(tied, Sampling(top_k=2)).isfinite().tolist() == [[True, True, True, True, False]]
+    assert filtered(tied, SampledDecoding(top_k=2)).isfinite().tolist() == [[True, True, True, True, False]]
 
 
 # Samples.
@@ -125,7 +128,7 @@ def assert_distributed(counts: np.ndarray, probability: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_draws_have_the_distribution_that_the_filters_leave(method: Sampling) -> None:
+def test_draws_have_the_distribution_that_the_filters_leave(method: SampledDecoding) -> None:
     kept = filtered(scores()[:1], method)
     uniform = torch.from_numpy(key(0, "task").at(0, 0).random(20_000))
     counts = np.bincount(draw(kept.expand(20_000, -1), uniform).numpy(), minlength=TOKENS)
@@ -138,14 +141,16 @@ def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None
         num_hidden_layers=1,
         hidden_size=8,
         num_attention_heads=2,
-        position_embedding=Learned(max_position_embeddings=8),
+        position_embedding=LearnedPositions(max_position_embeddings=8),
         hidden_dropout=0.0,
         init_std=0.5,
     )
     model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TOKENS))
-    method = Sampling(temperature=0.8, top_k=20, top_p=0.95)
+    method = SampledDecoding(temperature=0.8, top_k=20, top_p=0.95)
     prompt = Prompt(np.array([1, 2]))
-    rows = generate(model, [prompt] * 10_000, Limits(max_new_tokens=1), method=method, key=key(3, "task"), batch=1000)
+    rows = generate(
+        model, [prompt] * 10_000, GenerationLimits(max_new_tokens=1), method=method, key=key(3, "task"), batch=1000
+    )
     counts = np.bincount([int(row.ids[0]) for row in rows], minlength=TOKENS)
     columns = {"input_ids": torch.tensor([[1, 2]]), "positions": torch.tensor([[0, 1]]), "lengths": torch.tensor([2])}
     with torch.no_grad():
@@ -162,14 +167,14 @@ def test_no_draw_is_a_token_of_probability_0() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Limits(max_new_tokens=0), "max_new_tokens is 0"),
+        (lambda: GenerationLimits(max_new_tokens=0), "max_new_tokens is 0"),
         (
-            lambda: Limits(max_new_tokens=4, min_new_tokens=5),
+            lambda: GenerationLimits(max_new_tokens=4, min_new_tokens=5),
             "min_new_tokens is 5, allowed is from 0 up to max_new_tokens, 4",
         ),
-        (lambda: Limits(force_eos=True), "force_eos is True"),
-        (lambda: Sampling(temperature=0), "temperature is 0"),
-        (lambda: Sampling(top_p=0), "top_p is 0"),
+        (lambda: GenerationLimits(force_eos=True), "force_eos is True"),
+        (lambda: SampledDecoding(temperature=0), "temperature is 0"),
+        (lambda: SampledDecoding(top_p=0), "top_p is 0"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(make: Callable[[], object], message: str) -> None:

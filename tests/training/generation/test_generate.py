@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
@@ -19,19 +19,29 @@ from tests.training.encoder_decoders import VOCAB as TABLE
 from tests.training.parity import ONE_PAD, built, loaded, vocabulary, weights
 from training.engines import to_tensors
 from training.formats import to_transformers
-from training.generation import Beams, Blank, Generated, Greedy, Limits, Method, Prompt, Sampling, generate
+from training.generation import (
+    BeamSearch,
+    GeneratedText,
+    GenerationLimits,
+    GreedyDecoding,
+    MaskSlot,
+    Method,
+    Prompt,
+    SampledDecoding,
+    generate,
+)
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
 from training.specs import (
-    Adaptive,
-    Band,
-    Buckets,
+    AdaptiveEmbedding,
+    AlternatingWindow,
+    Architecture,
     Decoder,
     Encoder,
-    Learned,
-    LearnedPlain,
-    Relative,
-    Trunk,
+    LearnedPositions,
+    RelativeBias,
+    RelativePositions,
+    Seq2SeqLearnedPositions,
     TwoStream,
 )
 
@@ -40,35 +50,35 @@ GPT2 = Decoder(
     num_hidden_layers=2,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Learned(max_position_embeddings=LONGEST),
+    position_embedding=LearnedPositions(max_position_embeddings=LONGEST),
     hidden_dropout=0.0,
     attention_dropout=0.0,
     init_std=0.2,
 )
 GPT1 = replace(GPT2, norm_position="post")
-TRUNKS: dict[str, Trunk] = {
+TRUNKS: dict[str, Architecture] = {
     "gpt-1": GPT1,
     "gpt-2": GPT2,
     "t5": T5,
-    "bart": replace(BART, position_embedding=LearnedPlain(max_position_embeddings=LONGEST + 2, offset=2)),
+    "bart": replace(BART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=LONGEST + 2, offset=2)),
 }
 XL = Decoder(
     num_hidden_layers=2,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Relative(),
+    position_embedding=RelativePositions(),
     norm_position="post",
     activation="relu",
     hidden_dropout=0.0,
     init_std=0.2,
 )
-OTHERS: dict[str, Trunk] = {
-    "transformer-xl": replace(XL, position_embedding=Relative(mem_len=30, clamp_len=12)),
+OTHERS: dict[str, Architecture] = {
+    "transformer-xl": replace(XL, position_embedding=RelativePositions(mem_len=30, clamp_len=12)),
     "transformer-xl, no memory": XL,
     "transformer-xl, same length": replace(
-        XL, position_embedding=Relative(mem_len=8, eval_mem_len=6, eval_clamp_len=4)
+        XL, position_embedding=RelativePositions(mem_len=8, eval_mem_len=6, eval_clamp_len=4)
     ),
-    "transformer-xl, adaptive": replace(XL, token_embedding=Adaptive(cutoffs=(100, 200), div_val=2)),
+    "transformer-xl, adaptive": replace(XL, token_embedding=AdaptiveEmbedding(cutoffs=(100, 200), div_val=2)),
     "xlnet": TwoStream(
         num_hidden_layers=3,
         hidden_size=32,
@@ -81,20 +91,20 @@ OTHERS: dict[str, Trunk] = {
     "gpt-3": replace(
         GPT2,
         num_hidden_layers=4,
-        position_embedding=Learned(max_position_embeddings=LONGEST),
-        attention_window=Band(size=4),
+        position_embedding=LearnedPositions(max_position_embeddings=LONGEST),
+        attention_window=AlternatingWindow(size=4),
     ),
     "pegasus": PEGASUS,
-    "mass": replace(MASS, position_embedding=LearnedPlain(max_position_embeddings=LONGEST)),
-    "t5, far": replace(T5, position_embedding=Buckets(num_buckets=8, max_distance=6)),
+    "mass": replace(MASS, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=LONGEST)),
+    "t5, far": replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=6)),
 }
 END, START = 3, {"t5": 1, "bart": 2}  # with the vocabulary here, [PAD] and </s>
 MANY = tuple(range(80))  # tokens that end a row: so many that random nets end rows at all lengths
-METHODS: dict[str, tuple[Method, Limits]] = {
-    "greedy": (Greedy(), Limits(max_new_tokens=14, ends=(END,))),
+METHODS: dict[str, tuple[Method, GenerationLimits]] = {
+    "greedy": (GreedyDecoding(), GenerationLimits(max_new_tokens=14, ends=(END,))),
     "greedy, limits": (
-        Greedy(),
-        Limits(
+        GreedyDecoding(),
+        GenerationLimits(
             max_new_tokens=14,
             min_new_tokens=5,
             ends=(END, 9),
@@ -104,17 +114,25 @@ METHODS: dict[str, tuple[Method, Limits]] = {
             barred=(7,),
         ),
     ),
-    "beams": (Beams(num_beams=3), Limits(max_new_tokens=12, ends=MANY)),
+    "beams": (BeamSearch(num_beams=3), GenerationLimits(max_new_tokens=12, ends=MANY)),
     "beams, long": (
-        Beams(num_beams=4, length_penalty=2.0),
-        Limits(max_new_tokens=12, min_new_tokens=3, ends=(END, 11)),
+        BeamSearch(num_beams=4, length_penalty=2.0),
+        GenerationLimits(max_new_tokens=12, min_new_tokens=3, ends=(END, 11)),
     ),
-    "beams, full": (Beams(num_beams=2, length_penalty=0.5, stop="full"), Limits(max_new_tokens=12, ends=MANY)),
-    "beams, textbook": (Beams(num_beams=3, length_penalty=0.0, stop="never"), Limits(max_new_tokens=12, ends=MANY)),
-    "beams, never": (Beams(num_beams=3, stop="never"), Limits(max_new_tokens=12, ends=MANY)),
+    "beams, full": (
+        BeamSearch(num_beams=2, length_penalty=0.5, stop="full"),
+        GenerationLimits(max_new_tokens=12, ends=MANY),
+    ),
+    "beams, textbook": (
+        BeamSearch(num_beams=3, length_penalty=0.0, stop="never"),
+        GenerationLimits(max_new_tokens=12, ends=MANY),
+    ),
+    "beams, never": (BeamSearch(num_beams=3, stop="never"), GenerationLimits(max_new_tokens=12, ends=MANY)),
     "beams, limits": (
-        Beams(num_beams=3),
-        Limits(max_new_tokens=12, ends=(END,), repetition_penalty=1.2, no_repeat_ngram_size=3, force_eos=True),
+        BeamSearch(num_beams=3),
+        GenerationLimits(
+            max_new_tokens=12, ends=(END,), repetition_penalty=1.2, no_repeat_ngram_size=3, force_eos=True
+        ),
     ),
 }
 
@@ -135,7 +153,7 @@ def prompts_of(name: str, lengths: Sequence[int] = (5, 2, 9, 1), seed: int = 0) 
     return [Prompt(np.array([START.get(name, 2)]), text) for text in texts]
 
 
-def assert_alike(found: list[Generated], wanted: list[Generated]) -> None:
+def assert_alike(found: list[GeneratedText], wanted: list[GeneratedText]) -> None:
     assert [row.ids.tolist() for row in found] == [row.ids.tolist() for row in wanted]
     assert [row.ended for row in found] == [row.ended for row in wanted]
     np.testing.assert_allclose([row.score for row in found], [row.score for row in wanted], atol=1e-4)
@@ -168,7 +186,7 @@ def test_a_row_does_not_depend_on_those_beside_it(name: str, method: str) -> Non
 @pytest.mark.parametrize("same_length", [False, True])
 def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> None:
     """Tokens one by one, far more than a memory holds, through the memory of training and through a cache."""
-    trunk = replace(XL, position_embedding=Relative(mem_len=5, clamp_len=3, same_length=same_length))
+    trunk = replace(XL, position_embedding=RelativePositions(mem_len=5, clamp_len=3, same_length=same_length))
     model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TABLE))
     net, ids_BS = model.trunk, torch.from_numpy(np.random.default_rng(0).integers(TABLE, size=(2, 200)))
     begun = {"lengths": torch.ones(2, dtype=torch.int32), "first_at": torch.arange(2)}
@@ -184,10 +202,10 @@ def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> Non
     assert cache.lengths_B.tolist() == [200, 200]
 
 
-@pytest.mark.parametrize("method", [Greedy(), Sampling(top_k=5), Beams(num_beams=3)])
+@pytest.mark.parametrize("method", [GreedyDecoding(), SampledDecoding(top_k=5), BeamSearch(num_beams=3)])
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
-    model, limits, calls = model_of(name), Limits(max_new_tokens=6), list[int]()
+    model, limits, calls = model_of(name), GenerationLimits(max_new_tokens=6), list[int]()
     encoder = model.get_submodule("trunk.encoder")
     encoder.register_forward_hook(lambda *_: calls.append(1))
     for cached, wanted in ((True, 2), (False, 12)):
@@ -199,13 +217,13 @@ def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
         assert len(calls) == wanted
 
 
-@pytest.mark.parametrize("method", [Greedy(), Beams(num_beams=3)])
+@pytest.mark.parametrize("method", [GreedyDecoding(), BeamSearch(num_beams=3)])
 def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(method: Method) -> None:
     """A prompt that has all tokens: nothing could follow where it counted."""
     model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
     prompts, limits = (
         [Prompt(np.arange(12)), Prompt(np.array([1, 2]))],
-        Limits(max_new_tokens=8, no_repeat_ngram_size=1),
+        GenerationLimits(max_new_tokens=8, no_repeat_ngram_size=1),
     )
     rows = list(generate(model, prompts, replace(limits, no_repeat_in="new"), method=method))
     assert [len(set(row.ids.tolist())) for row in rows] == [8, 8]
@@ -214,9 +232,9 @@ def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(
 
 
 def test_samples_do_not_depend_on_batch_or_cache() -> None:
-    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new_tokens=12, ends=(END,))
+    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), GenerationLimits(max_new_tokens=12, ends=(END,))
     ways: list[dict[str, Any]] = [{"batch": 1}, {"batch": 3}, {"cached": False}]
-    how: dict[str, Any] = {"method": Sampling(temperature=1.5, top_k=50, top_p=0.95), "key": key(0, "task")}
+    how: dict[str, Any] = {"method": SampledDecoding(temperature=1.5, top_k=50, top_p=0.95), "key": key(0, "task")}
     first, *others = (list(generate(model, prompts, limits, **how, **way)) for way in ways)
     for other in others:
         assert_alike(other, first)
@@ -226,15 +244,15 @@ def test_samples_do_not_depend_on_batch_or_cache() -> None:
 
 def test_rows_end_where_the_net_has_no_further_position() -> None:
     model, prompts = model_of("gpt-2"), prompts_of("gpt-2", (LONGEST - 3, LONGEST - 1, 2))
-    for method in (Greedy(), Beams(num_beams=2)):
-        rows = list(generate(model, prompts, Limits(max_new_tokens=6), method=method))
+    for method in (GreedyDecoding(), BeamSearch(num_beams=2)):
+        rows = list(generate(model, prompts, GenerationLimits(max_new_tokens=6), method=method))
         assert [len(row.ids) for row in rows] == [3, 1, 6]
         assert not any(row.ended for row in rows)
 
 
 def test_one_beam_is_greedy() -> None:
-    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), Limits(max_new_tokens=10)
-    beam = generate(model, prompts, limits, method=Beams(num_beams=1, length_penalty=0.0))
+    model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), GenerationLimits(max_new_tokens=10)
+    beam = generate(model, prompts, limits, method=BeamSearch(num_beams=1, length_penalty=0.0))
     assert_alike(list(beam), list(generate(model, prompts, limits)))
 
 
@@ -242,7 +260,9 @@ def test_when_a_search_stops_changes_what_it_finds() -> None:
     """Else the comparisons with transformers here would not tell one way to stop from another."""
     model, prompts, found = model_of("gpt-2"), prompts_of("gpt-2", (5, 2, 9, 1) * 3), set[str]()
     for stop in ("hopeless", "never", "full"):
-        rows = generate(model, prompts, Limits(max_new_tokens=12, ends=MANY), method=Beams(num_beams=3, stop=stop))
+        rows = generate(
+            model, prompts, GenerationLimits(max_new_tokens=12, ends=MANY), method=BeamSearch(num_beams=3, stop=stop)
+        )
         found.add(str([row.ids.tolist() for row in rows]))
     assert len(found) == 3
 
@@ -251,7 +271,10 @@ def test_many_beams_find_the_best_of_all_rows() -> None:
     """Two tokens of a vocabulary of twelve: as many beams as tokens leave nothing out."""
     model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
     (found,) = generate(
-        model, [Prompt(np.array([1, 2]))], Limits(max_new_tokens=2), method=Beams(num_beams=12, length_penalty=0)
+        model,
+        [Prompt(np.array([1, 2]))],
+        GenerationLimits(max_new_tokens=2),
+        method=BeamSearch(num_beams=12, length_penalty=0),
     )
     pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12))
     ids = torch.cat([torch.tensor([[1, 2]]).expand(144, 2), pairs[:, :1]], dim=1)
@@ -268,7 +291,7 @@ def test_many_beams_find_the_best_of_all_rows() -> None:
 
 @pytest.fixture(scope="module")
 def zero_pad(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return vocabulary(vocab.ByteBPE(vocab_size=300), tmp_path_factory.mktemp("zero"))
+    return vocabulary(tokenization.ByteLevelBPE(vocab_size=300), tmp_path_factory.mktemp("zero"))
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +304,9 @@ def oracle_of(name: str, model: Model, pieces: Path, folder: Path) -> Any:
     return loaded(folder)
 
 
-def theirs(oracle: Any, prompts: list[Prompt], method: Method, limits: Limits) -> tuple[list[list[int]], list[float]]:
+def theirs(
+    oracle: Any, prompts: list[Prompt], method: Method, limits: GenerationLimits
+) -> tuple[list[list[int]], list[float]]:
     """New tokens of transformers up to the first that ends a row, and the scores of beams."""
     many: dict[str, Any] = {
         "max_new_tokens": limits.max_new_tokens,
@@ -296,7 +321,7 @@ def theirs(oracle: Any, prompts: list[Prompt], method: Method, limits: Limits) -
     many |= {"eos_token_id": list(limits.ends), "pad_token_id": 1, "return_dict_in_generate": True}
     many |= {"forced_eos_token_id": limits.ends[0] if limits.force_eos else None, "top_k": None}
     many |= {"suppress_tokens": list(limits.barred) or None}
-    if isinstance(method, Beams):
+    if isinstance(method, BeamSearch):
         stop = {"hopeless": False, "never": "never", "full": True}[method.stop]
         many |= {"num_beams": method.num_beams, "length_penalty": method.length_penalty, "early_stopping": stop}
         many |= {"output_scores": True}
@@ -313,7 +338,7 @@ def theirs(oracle: Any, prompts: list[Prompt], method: Method, limits: Limits) -
     inputs |= {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
     output = oracle.generate(**inputs, **many)
     begun = longest if left else 1
-    scores = output.sequences_scores.tolist() if isinstance(method, Beams) else []
+    scores = output.sequences_scores.tolist() if isinstance(method, BeamSearch) else []
     return [until(row[begun:], limits.ends) for row in output.sequences.tolist()], scores
 
 
@@ -353,10 +378,13 @@ def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, se
         type_vocab_size=segments,
     )
     trunk = replace(
-        trunk, position_embedding=Learned(max_position_embeddings=LONGEST), attention_mask="per_sequence", **changes
+        trunk,
+        position_embedding=LearnedPositions(max_position_embeddings=LONGEST),
+        attention_mask="per_sequence",
+        **changes,
     )
     model = built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=TABLE))
-    blank = Blank(mask=5, segments=(4, 5) if segments == 6 else (0, min(segments, 1)))
+    blank = MaskSlot(mask=5, segments=(4, 5) if segments == 6 else (0, min(segments, 1)))
     prompts = [
         Prompt(np.random.default_rng(n).integers(6, TABLE, size=length)) for n, length in enumerate((5, 2, 9, 1))
     ]
@@ -373,12 +401,12 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
         num_hidden_layers=2,
         hidden_size=32,
         num_attention_heads=4,
-        position_embedding=Learned(max_position_embeddings=LONGEST),
+        position_embedding=LearnedPositions(max_position_embeddings=LONGEST),
         hidden_dropout=0.0,
         attention_mask="per_sequence",
     )
     model, ids = built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=TABLE)), [7, 20, 9]
-    (found,) = generate(model, [Prompt(np.array(ids))], Limits(max_new_tokens=2), blank=Blank(mask=5))
+    (found,) = generate(model, [Prompt(np.array(ids))], GenerationLimits(max_new_tokens=2), blank=MaskSlot(mask=5))
     for step in range(2):
         row = [*ids, *found.ids[:step].tolist(), 5]
         rank = np.array([0] * len(ids) + list(range(len(ids), len(row))))
@@ -414,13 +442,13 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
 )
 def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prompt, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        list(generate(model_of(name), [prompt], Limits()))
+        list(generate(model_of(name), [prompt], GenerationLimits()))
 
 
 def test_a_net_that_predicts_no_next_token_is_refused() -> None:
     trunk = Encoder(num_hidden_layers=1, hidden_size=8, num_attention_heads=1)
     model = Model(trunk, (MaskedTokens(),), TABLE, seed=0).eval()
     with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
-        list(generate(model, [Prompt(np.array([1]))], Limits()))
+        list(generate(model, [Prompt(np.array([1]))], GenerationLimits()))
     with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
-        list(generate(model, [Prompt(np.array([1]))], Limits(), cached=False))
+        list(generate(model, [Prompt(np.array([1]))], GenerationLimits(), cached=False))

@@ -1,20 +1,20 @@
 """What a net writes while it is trained."""
 
-from preprocessing.vocab import ByteBPE, train
+from preprocessing.tokenization import ByteLevelBPE, train
 from tests.training.parity import built
 from training.generation import samples
 from training.losses import NextToken
 from training.model import ModelSpec
-from training.specs import Decoder, Learned
+from training.specs import Decoder, LearnedPositions
 
 
 def test_a_prompt_that_loses_its_beginning_says_so() -> None:
-    vocab = train(ByteBPE(vocab_size=280), ["a b c d e f g h"] * 3)
+    vocab = train(ByteLevelBPE(vocab_size=280), ["a b c d e f g h"] * 3)
     trunk = Decoder(
         num_hidden_layers=1,
         hidden_size=8,
         num_attention_heads=1,
-        position_embedding=Learned(max_position_embeddings=16),
+        position_embedding=LearnedPositions(max_position_embeddings=16),
         hidden_dropout=0.0,
     )
     model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=vocab.size))

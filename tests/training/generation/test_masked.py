@@ -9,14 +9,14 @@ import torch
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from tests.training.parity import built
-from training.generation import Blanks, Gibbs, MaskPredict, fill
+from training.generation import GibbsDecoding, MaskedPrompt, MaskPredict, fill
 from training.generation import masked as module
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Encoder, Learned
+from training.specs import Decoder, Encoder, LearnedPositions
 
 MASK, VOCAB = 4, 12
-ROW = Blanks(np.array([2, 7]), 3, np.array([3]))
+ROW = MaskedPrompt(np.array([2, 7]), 3, np.array([3]))
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def model() -> Model:
         num_hidden_layers=1,
         hidden_size=16,
         num_attention_heads=2,
-        position_embedding=Learned(max_position_embeddings=12),
+        position_embedding=LearnedPositions(max_position_embeddings=12),
         hidden_dropout=0.0,
         init_std=0.5,
     )
@@ -50,7 +50,7 @@ def log_p(model: Model, ids: list[int], at: int) -> torch.Tensor:
 
 
 def test_scores_are_those_of_each_token_given_all_others(model: Model) -> None:
-    for method in (MaskPredict(iterations=2), Gibbs(sweeps=2, warm=1)):
+    for method in (MaskPredict(iterations=2), GibbsDecoding(sweeps=2, warm=1)):
         (found,) = fill(model, [ROW], method, mask=MASK, barred=(), key=key(0, "task"))
         ids = [2, 7, *found.ids.tolist(), 3]
         wanted = sum(float(log_p(model, ids, at)[ids[at]]) for at in (2, 3, 4))
@@ -70,8 +70,8 @@ def test_one_iteration_takes_the_best_token_of_each_place_and_a_last_one_changes
 @pytest.mark.slow
 def test_a_gibbs_sampler_of_two_places_draws_each_given_the_other(model: Model) -> None:
     """A second sweep over one place: its frequencies given the other one are the net's; chi-square, pooled below 5."""
-    row, draws = Blanks(np.array([2]), 1, np.array([6, 3])), 1_500
-    found = fill(model, [row] * draws, Gibbs(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
+    row, draws = MaskedPrompt(np.array([2]), 1, np.array([6, 3])), 1_500
+    found = fill(model, [row] * draws, GibbsDecoding(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
     counts = Counter(int(each.ids[0]) for each in found)
     assert 0 not in counts
     p = log_p(model, [2, MASK, 6, 3], 1).exp().double().numpy()
@@ -85,7 +85,7 @@ def test_a_gibbs_sampler_of_two_places_draws_each_given_the_other(model: Model) 
 
 
 def test_rows_depend_on_their_number_and_the_key_alone(model: Model) -> None:
-    method = Gibbs(sweeps=2, warm=2)
+    method = GibbsDecoding(sweeps=2, warm=2)
     both = fill(model, [ROW, ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
     (alone,) = fill(model, [ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
     assert both[0].ids.tolist() == alone.ids.tolist()
@@ -98,12 +98,14 @@ def test_once_warm_it_takes_the_best(model: Model, monkeypatch: pytest.MonkeyPat
         raise AssertionError("nothing is drawn any more")
 
     monkeypatch.setattr(module, "draw", refuse)
-    fill(model, [ROW], Gibbs(sweeps=1, warm=0), mask=MASK, barred=(), key=key(0, "task"))
+    fill(model, [ROW], GibbsDecoding(sweeps=1, warm=0), mask=MASK, barred=(), key=key(0, "task"))
 
 
 def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
     with pytest.raises(BadInput, match="9 masks, allowed are 1 to 8"):
-        fill(model, [Blanks(np.zeros(2), 9, np.zeros(2))], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
+        fill(
+            model, [MaskedPrompt(np.zeros(2), 9, np.zeros(2))], MaskPredict(), mask=MASK, barred=(), key=key(0, "task")
+        )
     decoder = built(
         ModelSpec(
             model=Decoder(num_hidden_layers=1, hidden_size=16, num_attention_heads=2),
@@ -114,4 +116,4 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
     with pytest.raises(BadInput, match="this decoder fills in no masks"):
         fill(decoder, [ROW], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
     with pytest.raises(ValueError, match="warm is 3, allowed is from 0 up to sweeps, 2"):
-        Gibbs(sweeps=2, warm=3)
+        GibbsDecoding(sweeps=2, warm=3)

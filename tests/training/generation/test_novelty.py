@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from preprocessing.manifest import Count, Ledger, Manifest
-from preprocessing.shards import Store, shard_name, write_shard
+from preprocessing.shards import TokenStore, shard_name, write_shard
 from training.generation import find, novelties
 from training.generation.novelty import Novelty
 
@@ -15,7 +15,7 @@ VOCAB = 30
 SIZES = (1, 2, 3, 5, 8)
 
 
-def store_of(folder: Path, shards: Sequence[Sequence[np.ndarray]]) -> Store:
+def store_of(folder: Path, shards: Sequence[Sequence[np.ndarray]]) -> TokenStore:
     """A corpus of these documents, a list for each shard."""
     infos = []
     for number, documents in enumerate(shards):
@@ -26,7 +26,7 @@ def store_of(folder: Path, shards: Sequence[Sequence[np.ndarray]]) -> Store:
         infos.append(write_shard(path, documents, starts, starts, sources, keys, vocab_size=VOCAB))
     total = Count(sum(info.rows for info in infos), 0, sum(info.tokens for info in infos))
     Manifest("toy", "", "", {}, {}, tuple(infos), Ledger(total, total)).save(folder)
-    return Store.open(folder, "train")
+    return TokenStore.open(folder, "train")
 
 
 def ngrams(ids: np.ndarray, size: int) -> list[tuple[int, ...]]:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from preprocessing.choose import Fragment, NoiseSpans
-from preprocessing.rewrite import Cloze, GapSentences, Noise, Sentinel
-from preprocessing.rewrite import Fragment as FragmentRewrite
-from preprocessing.rewrite.noise import Edit
+from preprocessing.masking import FragmentMasking, RandomSpans
+from preprocessing.objectives import Denoising, GapSentenceGeneration, MaskedLM, SpanCorruption
+from preprocessing.objectives import MaskedSeq2Seq as FragmentRewrite
+from preprocessing.objectives.denoising import Edit
 from preprocessing.schema import IGNORE, Row
 from tests.mini_world import AT, MASK, PAD, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
 from tests.training.batches import unpadded
@@ -22,7 +22,7 @@ from tests.training.encoder_decoders import NO_DROPOUT, PEGASUS_KNOBS, T5_KNOBS
 from tests.training.learning.test_learning import ENCODER, Course, examine, learn, next_token_rows
 from training.losses import MaskedTokens, NextToken
 from training.model import Model
-from training.specs import EncoderDecoder, LearnedPlain
+from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
 
 LOSSES = (NextToken(),)
 SENTINELS = 10
@@ -31,7 +31,7 @@ BART = EncoderDecoder(
     num_hidden_layers=2,
     hidden_size=64,
     num_attention_heads=2,
-    position_embedding=LearnedPlain(max_position_embeddings=64),
+    position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=64),
     init_std=0.02 * (768 / 64) ** 0.5,
     **NO_DROPOUT,
 )
@@ -73,14 +73,14 @@ def windows(text: World, count: int, length: int, rng: np.random.Generator) -> l
 
 def span_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     """T5: 15 % of 54 tokens, in spans of 3, each behind a sentinel."""
-    vocab, choose = Specials(size=VOCAB_SIZE + SENTINELS, sentinels=SENTINELS), NoiseSpans()
+    vocab, choose = Specials(size=VOCAB_SIZE + SENTINELS, sentinels=SENTINELS), RandomSpans()
     rows = windows(text, count, 54, rng)
-    return [Sentinel()(row | {"hits": choose(row, rng)}, vocab, rng) for row in rows]
+    return [SpanCorruption()(row | {"hits": choose(row, rng)}, vocab, rng) for row in rows]
 
 
 def noised_rows(text: World, count: int, rng: np.random.Generator, edit: Edit = "infill") -> list[Row]:
     """BART: 40 tokens, of which one of its five noises hides or moves a share, of infilling 30 % of their words."""
-    return [Noise(noise_types=(edit,))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
+    return [Denoising(noise_types=(edit,))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
 
 
 def gap_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
@@ -91,14 +91,14 @@ def gap_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     parts = [slice(*bound_M1[[first, first + 6]]) for first in first_N]
     rows = [{"input_ids": text.ids_T[part], "sentence_starts": text.sentence_starts_T[part]} for part in parts]
     return [
-        GapSentences()(row | {"special_tokens_mask": np.zeros(len(row["input_ids"]), bool)}, Specials(), rng)
+        GapSentenceGeneration()(row | {"special_tokens_mask": np.zeros(len(row["input_ids"]), bool)}, Specials(), rng)
         for row in rows
     ]
 
 
 def hidden_windows(text: World, count: int, rng: np.random.Generator, rate: float) -> list[Row]:
     """Windows of 48 tokens of which a run, a share `rate` of them, is chosen."""
-    choose = Fragment(rate=rate)
+    choose = FragmentMasking(rate=rate)
     return [row | {"hits": choose(row, rng)} for row in windows(text, count, 48, rng)]
 
 
@@ -114,7 +114,7 @@ def hidden(row: Row) -> Row:
 
 def single_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     """What MASS asks with k = 1, as a masked language model is asked it."""
-    cloze, segments_S = Cloze(mask_replace_prob=1.0, random_replace_prob=0.0), np.zeros(48)
+    cloze, segments_S = MaskedLM(mask_replace_prob=1.0, random_replace_prob=0.0), np.zeros(48)
     rows = hidden_windows(text, count, rng, rate=1 / 48)
     return [cloze(row | {"token_type_ids": segments_S}, Specials(), rng) for row in rows]
 

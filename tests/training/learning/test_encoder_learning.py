@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.choose import Spans
-from preprocessing.rewrite import Cloze, Unified
-from preprocessing.rewrite.unified import Mode
+from preprocessing.masking import SpanMasking
+from preprocessing.objectives import MaskedLM, UnifiedLM
+from preprocessing.objectives.unified_lm import Mode
 from preprocessing.schema import IGNORE, Ints, Row
 from tests.mini_world import CLS, SEP, VOCAB_SIZE, World, unigram_entropy
 from tests.training.batches import unpadded
@@ -41,7 +41,9 @@ def span_rows(text: World, count: int, rng: np.random.Generator, length: int = 4
         row["word_starts"][1] = True
         row["special_tokens_mask"] = np.isin(row["input_ids"], [CLS, SEP])
         rows.append(
-            Cloze(replace_unit="span", random_token_source="row")(row | {"hits": Spans()(row, rng)}, Specials(), rng)
+            MaskedLM(replace_unit="span", random_token_source="row")(
+                row | {"hits": SpanMasking()(row, rng)}, Specials(), rng
+            )
         )
     return rows
 
@@ -129,7 +131,7 @@ def unified_rows(text: World, count: int, rng: np.random.Generator, mode: Mode |
     """Two sentences, masked and seen in one of the four ways, or in one given."""
     start_M = np.flatnonzero(text.sentence_starts_T)
     shares = {name: float(name == mode) for name in ("full", "sequence", "left", "right")} if mode else {}
-    unified, rows = Unified(**shares), []
+    unified, rows = UnifiedLM(**shares), []
     for i in rng.integers(len(start_M) - 3, size=count):
         first, second = (text.ids_T[start_M[i + k] : start_M[i + k + 1]] for k in (0, 1))
         whole = masked([first, second], rng)

@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from preprocessing.choose import Tokens
-from preprocessing.rewrite import Cloze, Shift
+from preprocessing.masking import TokenMasking
+from preprocessing.objectives import CausalLM, MaskedLM
 from preprocessing.schema import IGNORE, Ints, Row
 from tests.mini_world import AT, CLS, MASK, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
 from tests.training.batches import unpadded
-from training.losses import Loss, MaskedTokens, NextToken, PairLabel
+from training.losses import Loss, MaskedTokens, NextToken, SentencePair
 from training.model import Model, parameter_groups
-from training.specs import Decoder, Encoder, Learned, Trunk, Visibility
+from training.specs import Architecture, Decoder, Encoder, LearnedPositions, Visibility
 from training.specs.stack import Norm
 
 TINY: dict[str, Any] = {
@@ -32,10 +32,10 @@ TINY: dict[str, Any] = {
     "init_std": 0.02 * (768 / 64) ** 0.5,
 }
 ENCODER = Encoder(
-    **TINY, position_embedding=Learned(max_position_embeddings=64), hidden_dropout=0.0, attention_dropout=0.0
+    **TINY, position_embedding=LearnedPositions(max_position_embeddings=64), hidden_dropout=0.0, attention_dropout=0.0
 )
 DECODER = Decoder(
-    **TINY, position_embedding=Learned(max_position_embeddings=64), hidden_dropout=0.0, attention_dropout=0.0
+    **TINY, position_embedding=LearnedPositions(max_position_embeddings=64), hidden_dropout=0.0, attention_dropout=0.0
 )
 
 
@@ -52,7 +52,7 @@ class Specials:
 class Course:
     """Who learns what from which rows, for how long."""
 
-    trunk: Trunk
+    trunk: Architecture
     losses: tuple[Loss, ...]
     sample: Callable[[World, int, np.random.Generator], list[Row]]
     steps: int
@@ -70,7 +70,7 @@ def masked(parts: list[Ints], rng: np.random.Generator) -> Row:
         "token_type_ids": np.append(0, segments_S),
         "special_tokens_mask": np.isin(ids_S, [CLS, SEP]),
     }
-    return Cloze()(row | {"hits": Tokens()(row, rng)}, Specials(), rng)
+    return MaskedLM()(row | {"hits": TokenMasking()(row, rng)}, Specials(), rng)
 
 
 def masked_rows(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
@@ -86,7 +86,7 @@ def next_token_rows(text: World, count: int, rng: np.random.Generator, length: i
         {"input_ids": text.ids_T[start : start + length + 1], "token_type_ids": np.zeros(length + 1)}
         for start in starts
     ]
-    return [Shift()(row, Specials(), rng) for row in rows]
+    return [CausalLM()(row, Specials(), rng) for row in rows]
 
 
 def pair_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
@@ -204,7 +204,7 @@ def test_next_tokens_are_learnt_better_than_by_any_bigram(norm: Norm, train: Wor
 @pytest.mark.timeout(1200)
 def test_pairs_are_learnt_beside_masked_tokens(train: World, held_out: World) -> None:
     """Three seeds: .897, .887, .900 of the pairs, and 1.863, 1.867, 1.819."""
-    course = Course(ENCODER, (MaskedTokens(), PairLabel()), pair_rows, steps=1500, batch=64, peak=3e-3)
+    course = Course(ENCODER, (MaskedTokens(), SentencePair()), pair_rows, steps=1500, batch=64, peak=3e-3)
     found = examine(learn(course, train), pair_rows(held_out, 2000, np.random.default_rng(1)))
     assert found["sentence_pair"][1] > 0.85
     assert found["masked_tokens"][0] < 0.5 * unigram_entropy(train.ids_T)

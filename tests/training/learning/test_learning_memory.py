@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from preprocessing.choose import Partial
-from preprocessing.rewrite import Permute, Shift
+from preprocessing.masking import PartialPrediction
+from preprocessing.objectives import CausalLM, PermutationLM
 from preprocessing.schema import Ints, Row
 from tests.mini_world import VOCAB_SIZE, World, unigram_entropy
 from tests.training.batches import unpadded
 from tests.training.learning.test_learning import Specials
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, parameter_groups
-from training.specs import Decoder, Relative, Trunk, TwoStream
+from training.specs import Architecture, Decoder, RelativePositions, TwoStream
 
 TINY: dict[str, Any] = {
     "num_hidden_layers": 2,
@@ -27,7 +27,7 @@ TINY: dict[str, Any] = {
 }
 XL = Decoder(
     **TINY,
-    position_embedding=Relative(mem_len=32),
+    position_embedding=RelativePositions(mem_len=32),
     norm_position="post",
     activation="relu",
     hidden_dropout=0.0,
@@ -44,7 +44,7 @@ def streams(text: World, count: int, slot: int, order: Ints | None = None) -> It
     for step in np.arange(steps) if order is None else order[order < steps]:
         at_BS = start_B[:, None] + step * LENGTH + np.arange(LENGTH + 1)
         rows = [{"input_ids": text.ids_T[at_S], "token_type_ids": np.zeros(LENGTH + 1)} for at_S in at_BS]
-        batch = unpadded([Shift()(row, Specials(), np.random.default_rng(0)) for row in rows])
+        batch = unpadded([CausalLM()(row, Specials(), np.random.default_rng(0)) for row in rows])
         yield batch | {"slot": torch.tensor(slot), "fresh": torch.full((count,), bool(step == 0 and order is None))}
 
 
@@ -60,10 +60,12 @@ def permuted(text: World, count: int, rng: np.random.Generator, length: int = 48
         | {"word_starts": text.word_starts_T[start:][:length]}
         for start in start_N
     ]
-    return [Permute(perm_size=length)(row | {"hits": Partial()(row, rng)}, Specials(), rng) for row in rows]
+    return [
+        PermutationLM(perm_size=length)(row | {"hits": PartialPrediction()(row, rng)}, Specials(), rng) for row in rows
+    ]
 
 
-def learn(trunk: Trunk, batches: Iterator[dict[str, Tensor]], steps: int, peak: float) -> Model:
+def learn(trunk: Architecture, batches: Iterator[dict[str, Tensor]], steps: int, peak: float) -> Model:
     """AdamW, warm-up of 50 steps, then linearly to zero; gradients clipped at norm 1."""
     torch.set_num_threads(1)
     loss = MaskedTokens(transform=False) if isinstance(trunk, TwoStream) else NextToken(bias=True)
@@ -118,7 +120,7 @@ def test_a_short_run_in_random_orders_uses_context(train: World, held_out: World
 @pytest.mark.timeout(1200)
 def test_a_memory_of_the_right_text_helps(train: World, held_out: World) -> None:
     model, forgetful = (
-        learn(replace(XL, position_embedding=Relative(mem_len=memory)), again(train, 32), steps=900, peak=2e-3)
+        learn(replace(XL, position_embedding=RelativePositions(mem_len=memory)), again(train, 32), steps=900, peak=2e-3)
         for memory in (32, 0)
     )
     loss, without = (examine(net, streams(held_out, 8, slot=-1)) for net in (model, forgetful))

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from preprocessing.choose import Choose, Spans, Tokens, Words
-from preprocessing.rewrite import Cloze
+from preprocessing.masking import Masking, SpanMasking, TokenMasking, WholeWordMasking
+from preprocessing.objectives import MaskedLM
 from preprocessing.schema import IGNORE, Ints, Row
 from tests.mini_world import AT, CLS, SEP, VOCAB_SIZE, World, unigram_entropy
 from tests.training.learning.test_learning import ENCODER, Course, Specials, examine, learn
@@ -18,16 +18,16 @@ from training.model import Model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-SCHEMES: dict[str, tuple[Choose, Cloze]] = {  # SpanBERT, table 3
-    "subwords": (Tokens(rounding="up"), Cloze(random_token_source="row")),
-    "words": (Words(rounding="up"), Cloze(random_token_source="row")),
-    "entities": (Spans(phrase_prob=0.5), Cloze(replace_unit="span", random_token_source="row")),
-    "spans": (Spans(), Cloze(replace_unit="span", random_token_source="row")),
+SCHEMES: dict[str, tuple[Masking, MaskedLM]] = {  # SpanBERT, table 3
+    "subwords": (TokenMasking(rounding="up"), MaskedLM(random_token_source="row")),
+    "words": (WholeWordMasking(rounding="up"), MaskedLM(random_token_source="row")),
+    "entities": (SpanMasking(phrase_prob=0.5), MaskedLM(replace_unit="span", random_token_source="row")),
+    "spans": (SpanMasking(), MaskedLM(replace_unit="span", random_token_source="row")),
 }
 
 
 def chosen_rows(
-    text: World, count: int, rng: np.random.Generator, choose: Choose, rewrite: Cloze, length: int = 48
+    text: World, count: int, rng: np.random.Generator, choose: Masking, rewrite: MaskedLM, length: int = 48
 ) -> list[Row]:
     """Windows of text with what `choose` chose of it. A collocation is a word, and with the word before it a phrase."""
     is_first_T = (text.ids_T >= AT["first"]) & (text.ids_T < AT["second"])
@@ -64,9 +64,9 @@ def masked_loss(model: Model, rows: list[Row]) -> float:
     return examine(model, rows)["masked_tokens"][0]
 
 
-def piece_loss(choose: Choose, train: World, held_out: World, seed: int) -> float:
+def piece_loss(choose: Masking, train: World, held_out: World, seed: int) -> float:
     """Loss of the pieces of collocations for a net that learned, and is asked, as `choose` says."""
-    sample = partial(chosen_rows, choose=choose, rewrite=Cloze(), length=24)
+    sample = partial(chosen_rows, choose=choose, rewrite=MaskedLM(), length=24)
     model = learn(Course(ENCODER, (MaskedTokens(),), sample, steps=800, batch=32, peak=3e-3), train, seed)
     return masked_loss(model, of_collocations(sample(held_out, 2000, np.random.default_rng(1))))
 
@@ -83,7 +83,7 @@ def scheme_loss(scheme: str, train: World, held_out: World, seed: int) -> tuple[
 def test_whole_words_are_harder_than_their_pieces(train: World, held_out: World) -> None:
     """Three seeds: 1.94, 2.23, 2.22 for pieces of collocations that are chosen by themselves, 4.03, 3.52, 3.89 where
     both pieces are hidden."""
-    token, word = (piece_loss(choose, train, held_out, seed=0) for choose in (Tokens(), Words()))
+    token, word = (piece_loss(choose, train, held_out, seed=0) for choose in (TokenMasking(), WholeWordMasking()))
     assert word > token + 1.0
 
 

@@ -17,28 +17,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from preprocessing.choose import Tokens
-from preprocessing.rewrite import Cloze
+from preprocessing.masking import TokenMasking
+from preprocessing.objectives import MaskedLM
 from preprocessing.schema import IGNORE, Row
 from tests.mini_world import AT, CLS, SEP, World, unigram_entropy, world
 from tests.training.batches import unpadded
 from tests.training.learning.test_learning import TINY, Specials
 from training.evaluation import Budget, finetune
-from training.losses import Adversarial, Loss, MaskedTokens, Replaced
-from training.losses.heads.replaced import originals
+from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection
+from training.losses.heads.replaced_token_detection import originals
 from training.model import Model, parameter_groups
-from training.specs import Learned, Twin
-from training.tasks import Examples, Task
+from training.specs import GeneratorDiscriminator, LearnedPositions
+from training.tasks import LabeledExamples, Task
 
-ELECTRA = Twin(
+ELECTRA = GeneratorDiscriminator(
     **TINY,
-    position_embedding=Learned(max_position_embeddings=64),
+    position_embedding=LearnedPositions(max_position_embeddings=64),
     hidden_dropout=0.0,
     attention_dropout=0.0,
     generator_size_ratio=1.0,
 )
-LOSSES: tuple[Loss, ...] = (MaskedTokens(), Replaced(weight=5.0))
-ADVERSARIAL: tuple[Loss, ...] = (Adversarial(), Replaced(weight=5.0))
+LOSSES: tuple[Loss, ...] = (MaskedTokens(), ReplacedTokenDetection(weight=5.0))
+ADVERSARIAL: tuple[Loss, ...] = (Adversarial(), ReplacedTokenDetection(weight=5.0))
 
 
 def masked_rows(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
@@ -52,7 +52,9 @@ def masked_rows(text: World, count: int, rng: np.random.Generator, length: int =
             "special_tokens_mask": np.isin(ids_S, [CLS, SEP]),
         }
         made.append(
-            Cloze(mask_replace_prob=0.85, random_replace_prob=0.0)(row | {"hits": Tokens()(row, rng)}, Specials(), rng)
+            MaskedLM(mask_replace_prob=0.85, random_replace_prob=0.0)(
+                row | {"hits": TokenMasking()(row, rng)}, Specials(), rng
+            )
         )
     return made
 
@@ -111,7 +113,7 @@ def examine(model: Model, text: World, length: int = 48) -> Found:
     )
 
 
-def agreement(text: World, count: int) -> Examples:
+def agreement(text: World, count: int) -> LabeledExamples:
     """Sentences; in every second one the verb has the other number than determiner and particle."""
     start_M = np.append(np.flatnonzero(text.sentence_starts_T), len(text.ids_T))
     label_N = np.arange(count) % 2
@@ -123,7 +125,7 @@ def agreement(text: World, count: int) -> Examples:
             ids_S[3] += 12 if verb < 12 else -12
         blank_S = np.zeros(len(ids_S), np.int8)
         rows.append({"input_ids": ids_S, "token_type_ids": blank_S, "labels": np.full(len(ids_S), IGNORE, np.int32)})
-    return Examples(rows, label_N)
+    return LabeledExamples(rows, label_N)
 
 
 @pytest.mark.slow

@@ -18,16 +18,16 @@ from tests.training.batches import unpadded
 from tests.training.learning.test_learning import TINY, Course, learn
 from training.losses import MaskedTokens
 from training.model import Model
-from training.specs import Around, Encoder, Learned
+from training.specs import Encoder, LearnedPositions, SlidingWindow
 
 LENGTH, COPIES = 256, 32
 BLANK, SYMBOLS = 31, np.arange(32, 63)
 WINDOWED = Encoder(
     **TINY | {"num_attention_heads": 4},
-    position_embedding=Learned(max_position_embeddings=LENGTH),
+    position_embedding=LearnedPositions(max_position_embeddings=LENGTH),
     hidden_dropout=0.0,
     attention_dropout=0.0,
-    attention_window=Around(size=32),
+    attention_window=SlidingWindow(size=32),
 )
 
 
@@ -53,7 +53,7 @@ def exact(model: Model, rows: list[Row]) -> float:
 
 def copied(global_tokens: Literal["none", "first"], text: World) -> float:
     """Share of the rows that a net copies which has learned to."""
-    trunk = replace(WINDOWED, attention_window=Around(size=32, global_tokens=global_tokens))
+    trunk = replace(WINDOWED, attention_window=SlidingWindow(size=32, global_tokens=global_tokens))
     model = learn(Course(trunk, (MaskedTokens(),), copy_rows, steps=400, batch=16, peak=5e-3), text)
     return exact(model, copy_rows(text, 200, np.random.default_rng(1)))
 

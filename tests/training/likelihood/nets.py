@@ -4,14 +4,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from preprocessing import vocab
-from preprocessing.vocab import Vocab
+from preprocessing import tokenization
+from preprocessing.tokenization import Vocab
 from tests.training.parity import TEXT, built, loaded, weights
 from training.formats import to_transformers
 from training.likelihood import Request
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
-from training.specs import Adaptive, Decoder, Encoder, Learned, Relative
+from training.specs import AdaptiveEmbedding, Decoder, Encoder, LearnedPositions, RelativePositions
 
 SIZES: dict[str, Any] = {
     "num_hidden_layers": 2,
@@ -21,18 +21,21 @@ SIZES: dict[str, Any] = {
     "hidden_dropout": 0.3,
     "attention_dropout": 0.3,
 }
-GPT2 = Decoder(**SIZES, position_embedding=Learned(max_position_embeddings=32))
+GPT2 = Decoder(**SIZES, position_embedding=LearnedPositions(max_position_embeddings=32))
 GPT1 = Decoder(
-    **SIZES, position_embedding=Learned(max_position_embeddings=32), norm_position="post", activation="gelu_tanh"
+    **SIZES,
+    position_embedding=LearnedPositions(max_position_embeddings=32),
+    norm_position="post",
+    activation="gelu_tanh",
 )
-BERT = Encoder(**SIZES, position_embedding=Learned(max_position_embeddings=40))
-XL = Decoder(**SIZES, position_embedding=Relative(mem_len=64), norm_position="post", activation="relu")
+BERT = Encoder(**SIZES, position_embedding=LearnedPositions(max_position_embeddings=40))
+XL = Decoder(**SIZES, position_embedding=RelativePositions(mem_len=64), norm_position="post", activation="relu")
 ADAPTIVE = Decoder(
     **SIZES,
-    position_embedding=Relative(mem_len=64),
+    position_embedding=RelativePositions(mem_len=64),
     norm_position="post",
     activation="relu",
-    token_embedding=Adaptive(cutoffs=(50, 150), div_val=2),
+    token_embedding=AdaptiveEmbedding(cutoffs=(50, 150), div_val=2),
 )
 TRUNKS = {"gpt2": GPT2, "gpt1": GPT1, "xl": XL, "adaptive": ADAPTIVE}
 
@@ -53,8 +56,8 @@ REQUESTS = [
 
 @cache
 def vocabulary(kind: str) -> Vocab:
-    spec = vocab.WordPiece(vocab_size=100) if kind == "bert" else vocab.ByteBPE(vocab_size=300)
-    return vocab.train(spec, TEXT)
+    spec = tokenization.WordPiece(vocab_size=100) if kind == "bert" else tokenization.ByteLevelBPE(vocab_size=300)
+    return tokenization.train(spec, TEXT)
 
 
 @cache

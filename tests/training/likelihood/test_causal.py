@@ -9,7 +9,7 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import LONG, REQUESTS, net, vocabulary
 from tests.training.likelihood.nets import exported as export
 from training.likelihood import LogP, Request, pair_of
-from training.likelihood.nets import NetReader, causal
+from training.likelihood.models import CausalLikelihood, causal
 
 LONGEST = 32
 
@@ -100,7 +100,7 @@ def test_a_masked_model_is_no_decoder() -> None:
 
 def test_the_reader_fits_the_net() -> None:
     requests = REQUESTS[2:4]
-    causally, masking = (NetReader(net(kind), vocabulary(kind)) for kind in ("gpt2", "bert"))
+    causally, masking = (CausalLikelihood(net(kind), vocabulary(kind)) for kind in ("gpt2", "bert"))
     assert causally.log_ps(requests) == causal(net("gpt2"), vocabulary("gpt2"), requests)
     assert all(isinstance(each, LogP) for each in masking.log_ps(requests))
     assert causally.describe() == "log p, from left to right"

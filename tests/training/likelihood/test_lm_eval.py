@@ -12,20 +12,23 @@ from typing import Any
 import pytest
 
 from orchestration.config import load_task
-from preprocessing.vocab import ByteBPE, Vocab, given
+from preprocessing.tokenization import ByteLevelBPE, Vocab, given
 from tests.training.parity import built, loaded, weights
 from training.files import Record
 from training.formats import to_transformers
-from training.likelihood.nets import causal
+from training.likelihood.models import causal
 from training.losses import NextToken
 from training.model import Model, ModelSpec
-from training.specs import Decoder, Learned
-from training.tasks import Item, Likelihood
+from training.specs import Decoder, LearnedPositions
+from training.tasks import LoglikelihoodChoice, TaskItem
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROWS = 200
 TRUNK = Decoder(
-    num_hidden_layers=2, hidden_size=64, num_attention_heads=4, position_embedding=Learned(max_position_embeddings=256)
+    num_hidden_layers=2,
+    hidden_size=64,
+    num_attention_heads=4,
+    position_embedding=LearnedPositions(max_position_embeddings=256),
 )
 TASKS: dict[str, dict[str, Any]] = {  # shipped task -> the same in the keys of lm-eval
     "blimp": {"doc_to_text": "", "doc_to_target": 0, "doc_to_choice": "{{[sentence_good, sentence_bad]}}"},
@@ -47,7 +50,7 @@ OURS_BY_THEIRS = {"accuracy": "acc", "accuracy_character": "acc_norm", "accuracy
 def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
     """A random GPT-2 with GPT-2's vocabulary, and its folder for transformers."""
     folder = tmp_path_factory.mktemp("net")
-    vocab = given(ByteBPE(path=str(shared / "tokenizers/gpt2-roberta")))
+    vocab = given(ByteLevelBPE(path=str(shared / "tokenizers/gpt2-roberta")))
     model = built(ModelSpec(model=TRUNK, losses=(NextToken(),), vocab_size=vocab.size))
     vocab.save(folder / "vocab")
     (folder / "net").mkdir()
@@ -55,10 +58,10 @@ def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, 
     return model, vocab, folder / "net"
 
 
-def spread(name: str, data: Path) -> tuple[Likelihood, Sequence[Item], Sequence[Record]]:
+def spread(name: str, data: Path) -> tuple[LoglikelihoodChoice, Sequence[TaskItem], Sequence[Record]]:
     """A shipped task with what lm-eval counts, some items that lie evenly in its files, and their records."""
     task = load_task(name)
-    assert isinstance(task.task, Likelihood)
+    assert isinstance(task.task, LoglikelihoodChoice)
     items, records = task.items("test" if "test" in task.files else "dev", data)
     kind = task.task if "last_word" in task.task.metrics else replace(task.task, metrics=tuple(OURS_BY_THEIRS))
     each = len(items) // ROWS

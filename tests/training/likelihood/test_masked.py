@@ -10,7 +10,7 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import LONG, exported, net, vocabulary
 from tests.training.parity import hf
 from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
-from training.likelihood.nets import masked
+from training.likelihood.models import masked
 
 TEXTS = ["The quick brown fox jumps over dogs.", "jugs", "liquor boxes, lazy!"]
 

@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
-from preprocessing.vocab import Vocab, WordPiece, given
+from preprocessing.tokenization import Vocab, WordPiece, given
 from tests.training.parity import built, hf, loaded, weights
 from training.formats import to_transformers
 from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
-from training.likelihood.nets import masked
+from training.likelihood.models import masked
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
-from training.specs import Encoder, Learned
+from training.specs import Encoder, LearnedPositions
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TRUNK = Encoder(
-    num_hidden_layers=2, hidden_size=64, num_attention_heads=4, position_embedding=Learned(max_position_embeddings=128)
+    num_hidden_layers=2,
+    hidden_size=64,
+    num_attention_heads=4,
+    position_embedding=LearnedPositions(max_position_embeddings=128),
 )
 
 

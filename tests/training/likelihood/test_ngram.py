@@ -8,7 +8,7 @@ import pytest
 
 from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import vocabulary
-from training.likelihood import NGramReader, NGrams, Request, Text, Unscored, Windowing, fit
+from training.likelihood import NGramLikelihood, NGrams, PerplexityText, Request, UnscoredRequests, Windowing, fit
 
 A, B, C, BEGIN, END = range(5)
 BY_HAND = (0.5, 1.0, 1.5)
@@ -113,13 +113,13 @@ def test_a_token_of_another_vocabulary_is_one_line() -> None:
 def test_they_are_asked_what_a_net_is_asked() -> None:
     vocab = vocabulary("gpt2")
     sentences = [vocab.encode(text) for text in (" the fox jumps", " the dog jumps", " pack the box")] * 3
-    reader = NGramReader(of(sentences, vocab.size, order=3), vocab)
+    reader = NGramLikelihood(of(sentences, vocab.size, order=3), vocab)
     good, bad, part = reader.log_ps(
         [Request("", " the fox jumps"), Request("", " jumps fox the"), Request(" the fox", " jumps")]
     )
     assert good.nats > bad.nats
     assert part.nats == pytest.approx(good.nats - reader.log_ps([Request("", " the fox")])[0].nats)
-    (found,) = reader.perplexities([Text(" the fox jumps")], Windowing())
+    (found,) = reader.perplexities([PerplexityText(" the fox jumps")], Windowing())
     assert (found.nats, found.tokens, found.words) == (pytest.approx(-good.nats), good.tokens, 3)
     assert reader.describe().startswith("log p by 3-grams (modified Kneser-Ney)")
 
@@ -127,7 +127,7 @@ def test_they_are_asked_what_a_net_is_asked() -> None:
 def test_a_continuation_without_a_token_has_no_score() -> None:
     """It was scored by the end of its sentence."""
     vocab = vocabulary("gpt2")
-    reader = NGramReader(of([vocab.encode(" the fox jumps")] * 3, vocab.size, order=3), vocab)
-    with pytest.raises(Unscored, match="the continuation '' has no token behind ' the fox'") as failed:
+    reader = NGramLikelihood(of([vocab.encode(" the fox jumps")] * 3, vocab.size, order=3), vocab)
+    with pytest.raises(UnscoredRequests, match="the continuation '' has no token behind ' the fox'") as failed:
         reader.log_ps([Request(" the fox", " jumps"), Request(" the fox", "")])
     assert list(failed.value.why) == [1]

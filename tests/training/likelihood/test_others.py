@@ -10,11 +10,11 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import REQUESTS, vocabulary
 from tests.training.parity import TEXT, built
 from training.formats import half
-from training.likelihood import Pair, Request, Text, pair_of
-from training.likelihood.nets import NetReader, causal, perplexity
-from training.losses import MaskedTokens, Replaced
+from training.likelihood import Pair, PerplexityText, Request, pair_of
+from training.likelihood.models import CausalLikelihood, causal, perplexity
+from training.losses import MaskedTokens, ReplacedTokenDetection
 from training.model import Model, ModelSpec
-from training.specs import Learned, RelativeStreams, Twin, TwoStream
+from training.specs import GeneratorDiscriminator, LearnedPositions, TwoStream, TwoStreamRelativePositions
 
 SIZES = {
     "num_hidden_layers": 2,
@@ -24,12 +24,12 @@ SIZES = {
     "attention_dropout": 0.0,
     "init_std": 0.2,
 }
-LONG = [Text(" ".join(TEXT)), Text("Pack my box")]
+LONG = [PerplexityText(" ".join(TEXT)), PerplexityText("Pack my box")]
 
 
 @cache
 def xlnet(memory: int = 0, reuse: int = 0) -> Model:
-    trunk = TwoStream(**SIZES, position_embedding=RelativeStreams(mem_len=memory, reuse_len=reuse))  # type: ignore[arg-type]
+    trunk = TwoStream(**SIZES, position_embedding=TwoStreamRelativePositions(mem_len=memory, reuse_len=reuse))  # type: ignore[arg-type]
     return built(ModelSpec(model=trunk, losses=(MaskedTokens(transform=False),), vocab_size=vocabulary("gpt2").size))
 
 
@@ -74,10 +74,13 @@ def test_windows_of_xlnet_fit_what_its_memory_keeps() -> None:
 
 
 def electra(samples: str = "generator") -> Model:
-    trunk = Twin(
-        **SIZES, position_embedding=Learned(max_position_embeddings=40), generator_size_ratio=0.5, sample_from=samples
+    trunk = GeneratorDiscriminator(
+        **SIZES,
+        position_embedding=LearnedPositions(max_position_embeddings=40),
+        generator_size_ratio=0.5,
+        sample_from=samples,
     )  # type: ignore[arg-type]
-    losses = (Replaced(), *((MaskedTokens(),) if samples == "generator" else ()))
+    losses = (ReplacedTokenDetection(), *((MaskedTokens(),) if samples == "generator" else ()))
     return built(ModelSpec(model=trunk, losses=losses, vocab_size=vocabulary("bert").size))
 
 
@@ -101,7 +104,7 @@ def test_electra_is_asked_by_its_generator() -> None:
     state, spec = half(dict(model.named_parameters()), model.spec, "generator")
     generator = Model(spec.model, spec.losses, spec.vocab_size, 0).eval()
     generator.load_state_dict(state, strict=False)
-    (found,) = NetReader(generator, pieces).log_ps([Request("", "The quick fox")], "original")
+    (found,) = CausalLikelihood(generator, pieces).log_ps([Request("", "The quick fox")], "original")
     ids = [pieces.cls, *pieces.encode("The quick fox"), pieces.sep]
     wanted = -sum(masked_loss(model, ids, at) for at in range(1, len(ids) - 1))  # type: ignore[arg-type]
     assert found.nats == pytest.approx(wanted, abs=1e-4)
@@ -110,4 +113,4 @@ def test_electra_is_asked_by_its_generator() -> None:
 def test_two_nets_at_once_and_a_discriminator_give_none() -> None:
     for model in (electra(), electra("uniform")):
         with pytest.raises(BadInput, match=r"gives no likelihood of a text; use .* \(of ELECTRA the generator\)"):
-            NetReader(model, vocabulary("bert")).log_ps(REQUESTS[:1])
+            CausalLikelihood(model, vocabulary("bert")).log_ps(REQUESTS[:1])

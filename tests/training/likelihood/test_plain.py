@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from training.likelihood import NORMALISATIONS, Example, LogP, alone, as_array, normalised, prompt, shots, trees
+from training.likelihood import NORMALISATIONS, FewShotExample, LogP, alone, as_array, normalised, prompt, shots, trees
 
 
 def test_trees_hold_every_sequence_and_no_token_twice_in_a_row() -> None:
@@ -50,7 +50,7 @@ def test_normalisations(how: str, wanted: float) -> None:
     assert set(NORMALISATIONS) == {"sum", "token", "character", "byte", "unconditional"}
 
 
-POOL = [Example(f"{number}+1=", f" {number + 1}") for number in range(20)]
+POOL = [FewShotExample(f"{number}+1=", f" {number + 1}") for number in range(20)]
 
 
 def test_examples_depend_on_seed_and_question_alone() -> None:
@@ -85,5 +85,5 @@ def test_no_shots_are_no_prompt() -> None:
 
 
 def test_the_room_is_without_torch() -> None:
-    code = "import sys, training.likelihood, training.tasks.likelihood; sys.exit('torch' in sys.modules)"
+    code = "import sys, training.likelihood, training.tasks.loglikelihood_choice; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,27 +9,38 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from preprocessing.vocab import ENDED, Frame, Vocab, VocabSpec, framed
+from preprocessing.tokenization import ENDED, Frame, TokenizerSpec, Vocab, framed
 from tests.training.likelihood import test_seq2seq
 from tests.training.likelihood.nets import BERT, GPT2, LONG
 from tests.training.parity import built
-from training.likelihood import NGramReader, Option, Reader, Request, Unscored, encoder, fit, joined, pair_of, requests
-from training.likelihood.nets import NetReader
+from training.likelihood import (
+    LikelihoodModel,
+    NGramLikelihood,
+    Option,
+    Request,
+    UnscoredRequests,
+    encoder,
+    fit,
+    joined,
+    pair_of,
+    requests,
+)
+from training.likelihood.models import CausalLikelihood
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
 
 TEXT = ["It was in the town that they met, and the other towns were there then. "] * 30
 TEXT += ["That is it, in the town at the end. The unbelievable believer believes in thunder. "] * 20
 CHINESE = ["我们在北京大学学习中文。北京的大学很多。学生也很多。今天天气很好。我们去公园玩。"] * 30
-SPECS: dict[str, VocabSpec] = {
-    "wordpiece": vocab.WordPiece(vocab_size=150),
-    "byte_level_bpe": vocab.ByteBPE(vocab_size=400),
-    "unigram": vocab.Unigram(vocab_size=31),
-    "sentencepiece_bpe": vocab.SentencePieceBPE(vocab_size=92),
-    "words": vocab.WholeWords(vocab_size=100),
-    "bytes": vocab.SingleBytes(vocab_size=300),
+SPECS: dict[str, TokenizerSpec] = {
+    "wordpiece": tokenization.WordPiece(vocab_size=150),
+    "byte_level_bpe": tokenization.ByteLevelBPE(vocab_size=400),
+    "unigram": tokenization.Unigram(vocab_size=31),
+    "sentencepiece_bpe": tokenization.SentencePieceBPE(vocab_size=92),
+    "words": tokenization.WordLevel(vocab_size=100),
+    "bytes": tokenization.SingleBytes(vocab_size=300),
 }
 ENGLISH = Option.of("It was in th", ["e town", "at town"])
 SHARING = [kind for kind in SPECS if kind != "bytes"]
@@ -37,7 +48,7 @@ SHARING = [kind for kind in SPECS if kind != "bytes"]
 
 @cache
 def vocabulary(kind: str, language: str = "en") -> Vocab:
-    return vocab.train(SPECS[kind], TEXT if language == "en" else CHINESE)
+    return tokenization.train(SPECS[kind], TEXT if language == "en" else CHINESE)
 
 
 def begun(pieces: Vocab, text: str, ids: Sequence[int]) -> str:
@@ -110,17 +121,17 @@ def test_one_unknown_token_does_not_swallow_a_continuation(kind: str) -> None:
 
 
 @cache
-def reader(kind: str) -> Reader:
+def reader(kind: str) -> LikelihoodModel:
     pieces = vocabulary("wordpiece" if kind == "masked" else "byte_level_bpe")
     if kind == "ngram":
         ids = [pieces.encode(text) for text in TEXT[::10]]
         flat = np.concatenate([np.array(each) for each in ids])
         starts = np.concatenate([np.arange(len(each)) == 0 for each in ids])
-        return NGramReader(fit(flat, starts, pieces.size, order=3), pieces)
+        return NGramLikelihood(fit(flat, starts, pieces.size, order=3), pieces)
     if kind == "seq2seq":
-        return NetReader(test_seq2seq.net("bart"), test_seq2seq.vocabulary("bart"))
+        return CausalLikelihood(test_seq2seq.net("bart"), test_seq2seq.vocabulary("bart"))
     trunk, loss = (BERT, MaskedTokens()) if kind == "masked" else (GPT2, NextToken())
-    return NetReader(built(ModelSpec(model=trunk, losses=(loss,), vocab_size=pieces.size)), pieces)
+    return CausalLikelihood(built(ModelSpec(model=trunk, losses=(loss,), vocab_size=pieces.size)), pieces)
 
 
 def sharing(kind: str) -> list[Option]:
@@ -148,7 +159,7 @@ def test_all_requests_that_cannot_be_scored_are_named_at_once(kind: str) -> None
     wrong = {1: "the continuation '' has no token behind 'Pack'", 3: "the continuation '' has no token behind ''"}
     if kind != "ngram":
         asked.append(Request("", LONG * 3))
-    with pytest.raises(Unscored) as caught:
+    with pytest.raises(UnscoredRequests) as caught:
         reader(kind).log_ps(asked, "within_word_l2r")
     assert {number: caught.value.why[number] for number in wrong} == wrong
     assert kind == "ngram" or "does not fit a net of" in caught.value.why[4]

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from tests.training.likelihood.nets import LONG, exported, net, vocabulary
 from tests.training.parity import TEXT
-from training.likelihood import NGramReader, Request, Targets, Text, Windowing, first_of, fit, targets_of
-from training.likelihood.nets import perplexity
-from training.likelihood.nets.causal import token_log_ps
+from training.likelihood import NGramLikelihood, PerplexityText, Request, Targets, Windowing, first_of, fit, targets_of
+from training.likelihood.models import perplexity
+from training.likelihood.models.causal import token_log_ps
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,12 @@ def plainly(oracle: Any, text: str, window: int, stride: int) -> float:
 @pytest.mark.parametrize(("window", "stride"), [(32, 32), (32, 7), (5, 1), (1, 1), (0, 0)])
 def test_texts_have_the_perplexity_that_transformers_gives_them(oracle: Any, window: int, stride: int) -> None:
     found = perplexity(
-        net("gpt2"), vocabulary("gpt2"), [Text(LONG), Text(TEXT[0])], window=window, stride=stride, micro_tokens=50
+        net("gpt2"),
+        vocabulary("gpt2"),
+        [PerplexityText(LONG), PerplexityText(TEXT[0])],
+        window=window,
+        stride=stride,
+        micro_tokens=50,
     )
     wanted = sum(plainly(oracle, text, window or 32, stride or 32) for text in (LONG, TEXT[0]))
     assert found.nats == pytest.approx(wanted, rel=1e-5)
@@ -46,47 +51,50 @@ def test_texts_have_the_perplexity_that_transformers_gives_them(oracle: Any, win
 
 
 def test_words_and_bytes_are_those_of_the_original() -> None:
-    text = Text("naive, not", original="na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve , not")
+    text = PerplexityText("naive, not", original="na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve , not")
     found = perplexity(net("gpt2"), vocabulary("gpt2"), [text])
     assert (found.words, found.bytes) == (3, 12)
     assert "3 words, 12 bytes; windows of 32 tokens, 32 new ones each" in found.describe()
 
 
 LINES = " The fox\n jumps\n\n"
-KINDS: dict[str, vocab.VocabSpec] = {
-    "byte_level_bpe": vocab.ByteBPE(vocab_size=300),
-    "bytes": vocab.SingleBytes(vocab_size=80),
-    "words": vocab.WholeWords(vocab_size=60),
-    "wordpiece": vocab.WordPiece(vocab_size=100),
-    "sentencepiece_bpe": vocab.SentencePieceBPE(vocab_size=80),
-    "unigram": vocab.Unigram(vocab_size=40),
+KINDS: dict[str, tokenization.TokenizerSpec] = {
+    "byte_level_bpe": tokenization.ByteLevelBPE(vocab_size=300),
+    "bytes": tokenization.SingleBytes(vocab_size=80),
+    "words": tokenization.WordLevel(vocab_size=60),
+    "wordpiece": tokenization.WordPiece(vocab_size=100),
+    "sentencepiece_bpe": tokenization.SentencePieceBPE(vocab_size=80),
+    "unigram": tokenization.Unigram(vocab_size=40),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ends_of_lines_are_words_where_they_are_predicted_and_nowhere_else(kind: str) -> None:
-    given = vocab.train(KINDS[kind], [*TEXT, LINES])
+    given = tokenization.train(KINDS[kind], [*TEXT, LINES])
     keeps = kind in ("byte_level_bpe", "bytes")
-    found = targets_of(given, Text(LINES, line_ends=True))
+    found = targets_of(given, PerplexityText(LINES, line_ends=True))
     assert found == Targets(given.encode(LINES), words=6 if keeps else 3, ends_left_out=0 if keeps else 3, unknown=0)
     assert ("\n" in given.decode(found.ids)) == keeps
-    sentence = targets_of(given, Text("The fox jumps", line_ends=True))  # of lm1b: the end of the text is its own
+    sentence = targets_of(
+        given, PerplexityText("The fox jumps", line_ends=True)
+    )  # of lm1b: the end of the text is its own
     assert given.sep is not None
     assert sentence == Targets([*given.encode("The fox jumps"), given.sep], words=4, ends_left_out=0, unknown=0)
-    assert targets_of(given, Text("The fox jumps")) == Targets(given.encode("The fox jumps"), 3, 0, 0)
+    assert targets_of(given, PerplexityText("The fox jumps")) == Targets(given.encode("The fox jumps"), 3, 0, 0)
 
 
 def test_without_a_token_for_the_end_of_a_text_it_is_no_word() -> None:
     given = vocabulary("gpt2")
-    endless = Vocab.of(given.kind, given.size, dict.fromkeys(vocab.vocab.ROLES), 0, given.files)
-    assert targets_of(endless, Text("fox", line_ends=True)) == Targets(given.encode("fox"), 1, 1, 0)
+    endless = Vocab.of(given.kind, given.size, dict.fromkeys(tokenization.vocab.ROLES), 0, given.files)
+    assert targets_of(endless, PerplexityText("fox", line_ends=True)) == Targets(given.encode("fox"), 1, 1, 0)
 
 
 def test_the_end_of_a_sentence_is_predicted_behind_it() -> None:
     ids, end = vocabulary("gpt2").encode("The fox"), vocabulary("gpt2").sep
     assert end is not None
     plain, ended = (
-        perplexity(net("gpt2"), vocabulary("gpt2"), [Text("The fox", line_ends=ends)]) for ends in (False, True)
+        perplexity(net("gpt2"), vocabulary("gpt2"), [PerplexityText("The fox", line_ends=ends)])
+        for ends in (False, True)
     )
     (last,) = token_log_ps(net("gpt2"), [([first_of(vocabulary("gpt2")), *ids], [end])])
     assert ended.nats - plain.nats == pytest.approx(-float(last.nats_S[0]), rel=1e-4)
@@ -97,28 +105,28 @@ def test_ngrams_predict_the_end_of_each_line_that_is_a_word() -> None:
     given = vocabulary("bert")
     sentences = [given.encode(text) for text in TEXT]
     starts = [at == 0 for sentence in sentences for at in range(len(sentence))]
-    reader = NGramReader(fit(np.concatenate(sentences), np.array(starts), given.size, order=2), given)
+    reader = NGramLikelihood(fit(np.concatenate(sentences), np.array(starts), given.size, order=2), given)
     whole, *lines = reader.perplexities(
-        [Text(text, line_ends=True) for text in ("The fox\njumps\n", "The fox", "jumps")], Windowing()
+        [PerplexityText(text, line_ends=True) for text in ("The fox\njumps\n", "The fox", "jumps")], Windowing()
     )
     assert (whole.nats, whole.tokens) == (sum(one.nats for one in lines), sum(one.tokens for one in lines))
     assert whole.words == 5
     strange = "\N{CJK UNIFIED IDEOGRAPH-6F22}"
-    assert reader.perplexities([Text(strange)], Windowing())[0].unknown == 1
+    assert reader.perplexities([PerplexityText(strange)], Windowing())[0].unknown == 1
     assert reader.log_ps([Request("The", f" {strange}")])[0].unknown == 1
 
 
 def test_what_the_vocabulary_does_not_know_is_counted() -> None:
     text = "The fox \N{CJK UNIFIED IDEOGRAPH-6F22}\N{CJK UNIFIED IDEOGRAPH-5B57} jumps"
-    found = perplexity(net("gpt2"), vocabulary("bert"), [Text(text), Text("fox")])
+    found = perplexity(net("gpt2"), vocabulary("bert"), [PerplexityText(text), PerplexityText("fox")])
     assert found.unknown == 2
     assert f"{found.tokens} tokens (2 unknown to the vocabulary), " in found.describe()
-    assert "unknown" not in perplexity(net("gpt2"), vocabulary("gpt2"), [Text(text)]).describe()
+    assert "unknown" not in perplexity(net("gpt2"), vocabulary("gpt2"), [PerplexityText(text)]).describe()
 
 
 @pytest.mark.parametrize("kind", ["xl", "adaptive"])
 def test_windows_with_a_memory_of_everything_are_one_long_row(kind: str) -> None:
-    text = [Text(" ".join(TEXT)), Text("Pack my box")]
+    text = [PerplexityText(" ".join(TEXT)), PerplexityText("Pack my box")]
     tokens = max(len(vocabulary(kind).encode(each.text)) for each in text)
     assert 20 < tokens <= 64  # the memory
     whole = perplexity(net(kind), vocabulary(kind), text, window=tokens)
@@ -142,4 +150,4 @@ def test_windows_with_a_memory_of_everything_are_one_long_row(kind: str) -> None
 )
 def test_numbers_that_do_not_fit_are_refused_in_one_line(kind: str, keys: dict[str, int], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        perplexity(net(kind), vocabulary(kind), [Text("fox")], **keys)
+        perplexity(net(kind), vocabulary(kind), [PerplexityText("fox")], **keys)

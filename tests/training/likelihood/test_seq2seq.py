@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from preprocessing import vocab
+from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from preprocessing.vocab import Vocab
+from preprocessing.tokenization import Vocab
 from tests.training.encoder_decoders import BART, MASS, T5
 from tests.training.parity import ONE_PAD, TEXT, built, loaded, weights
 from training.formats import to_transformers
 from training.likelihood import Request, Windowing
-from training.likelihood.nets import NetReader
+from training.likelihood.models import CausalLikelihood
 from training.losses import NextToken
 from training.model import Model, ModelSpec
-from training.specs import LearnedPlain
+from training.specs import Seq2SeqLearnedPositions
 
 REQUESTS = [
     Request("The quick brown", " fox jumps over"),
@@ -25,13 +25,16 @@ REQUESTS = [
     Request("Pack my box with five dozen liquor", " jugs!"),
     Request("", " The lazy dog."),
 ]
-SPECS = {"bart": ONE_PAD, "t5": vocab.Unigram(vocab_size=48, extra_ids=4)}
-TRUNKS = {"bart": replace(BART, position_embedding=LearnedPlain(max_position_embeddings=42, offset=2)), "t5": T5}
+SPECS = {"bart": ONE_PAD, "t5": tokenization.Unigram(vocab_size=48, extra_ids=4)}
+TRUNKS = {
+    "bart": replace(BART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=42, offset=2)),
+    "t5": T5,
+}
 
 
 @cache
 def vocabulary(kind: str) -> Vocab:
-    return vocab.train(SPECS[kind], TEXT)
+    return tokenization.train(SPECS[kind], TEXT)
 
 
 @cache
@@ -67,14 +70,14 @@ def test_continuations_behind_a_source_have_the_likelihood_that_transformers_giv
     both: tuple[str, Any], micro_tokens: int
 ) -> None:
     kind, oracle = both
-    found = NetReader(net(kind), vocabulary(kind), micro_tokens).log_ps(REQUESTS)
+    found = CausalLikelihood(net(kind), vocabulary(kind), micro_tokens).log_ps(REQUESTS)
     wanted = [plainly(oracle, kind, request) for request in REQUESTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, *_ in wanted], abs=2e-4)
     assert [(each.tokens, each.greedy) for each in found] == [tuple(rest) for _, *rest in wanted]
 
 
 def test_a_source_and_what_is_behind_it_are_shown() -> None:
-    reader = NetReader(net("bart"), vocabulary("bart"))
+    reader = CausalLikelihood(net("bart"), vocabulary("bart"))
     assert reader.shown(REQUESTS[1]) == "<s>The quick brown</s> => </s><s> box"
     assert "behind the context as source" in reader.describe()
 
@@ -82,19 +85,19 @@ def test_a_source_and_what_is_behind_it_are_shown() -> None:
 def test_a_decoder_whose_beginning_nobody_says_is_refused() -> None:
     model = built(ModelSpec(model=MASS, losses=(NextToken(),), vocab_size=vocabulary("bart").size))
     with pytest.raises(BadInput, match="what the decoder of this net begins with is not known; ask BART"):
-        NetReader(model, vocabulary("bart")).log_ps(REQUESTS[:1])
+        CausalLikelihood(model, vocabulary("bart")).log_ps(REQUESTS[:1])
 
 
 def test_a_source_that_is_too_long_loses_its_beginning() -> None:
-    (found,) = NetReader(net("bart"), vocabulary("bart")).log_ps([Request(" ".join(TEXT * 4), " fox")])
+    (found,) = CausalLikelihood(net("bart"), vocabulary("bart")).log_ps([Request(" ".join(TEXT * 4), " fox")])
     assert found.cut > 0
     with pytest.raises(BadInput, match="does not fit a net of 40 positions"):
-        NetReader(net("bart"), vocabulary("bart")).log_ps([Request("", " ".join(TEXT * 4))])
+        CausalLikelihood(net("bart"), vocabulary("bart")).log_ps([Request("", " ".join(TEXT * 4))])
 
 
 def test_an_encoder_with_a_decoder_has_no_perplexity_of_a_running_text() -> None:
     with pytest.raises(BadInput, match="has no perplexity"):
-        NetReader(net("bart"), vocabulary("bart")).perplexities([], Windowing())
+        CausalLikelihood(net("bart"), vocabulary("bart")).perplexities([], Windowing())
 
 
 def test_unknown_tokens_of_source_and_continuation_are_counted() -> None:
@@ -104,4 +107,4 @@ def test_unknown_tokens_of_source_and_continuation_are_counted() -> None:
         Request(f"The {strange}", " fox"),
         Request(f"The {strange}", f" {strange} fox"),
     ]
-    assert [one.unknown for one in NetReader(net("t5"), vocabulary("t5")).log_ps(asked)] == [0, 1, 2]
+    assert [one.unknown for one in CausalLikelihood(net("t5"), vocabulary("t5")).log_ps(asked)] == [0, 1, 2]

@@ -28,8 +28,8 @@ from training.losses import (
     LossPart,
     MaskedTokens,
     NextToken,
-    PairLabel,
-    Replaced,
+    ReplacedTokenDetection,
+    SentencePair,
     SpanBoundary,
 )
 from training.losses.heads.cross_entropy import tokens_at
@@ -40,8 +40,8 @@ LOSSES: list[Loss] = facts.parts_of(
     Loss,
     MaskedTokens(transform=False),
     NextToken(bias=True),
-    Replaced(predict="original"),
-    Replaced(predict_at="masked"),
+    ReplacedTokenDetection(predict="original"),
+    ReplacedTokenDetection(predict_at="masked"),
 )
 NOTHING = LossContext()
 
@@ -98,13 +98,13 @@ def test_a_description_is_one_line_that_begins_with_a_weight_other_than_one(loss
     [
         (MaskedTokens(), NOTHING, "masked tokens"),
         (MaskedTokens(), LossContext(permuted=True), "tokens in permuted order"),
-        (PairLabel(), LossContext(label_says="sentence order prediction"), "sentence order prediction"),
+        (SentencePair(), LossContext(label_says="sentence order prediction"), "sentence order prediction"),
         (NextToken(), NOTHING, "next token"),
         (NextToken(), LossContext(target="the whole text"), "the whole text"),
         (SpanBoundary(), NOTHING, "span boundaries"),
-        (Replaced(), NOTHING, "50 x replaced tokens"),
-        (Replaced(predict="original", weight=1.0), NOTHING, "original tokens"),
-        (Replaced(predict_at="masked", weight=1.0), NOTHING, "replaced tokens, of the chosen ones"),
+        (ReplacedTokenDetection(), NOTHING, "50 x replaced tokens"),
+        (ReplacedTokenDetection(predict="original", weight=1.0), NOTHING, "original tokens"),
+        (ReplacedTokenDetection(predict_at="masked", weight=1.0), NOTHING, "replaced tokens, of the chosen ones"),
         (Adversarial(), NOTHING, "tokens that fool the discriminator"),
     ],
 )
@@ -118,11 +118,11 @@ def test_a_description_takes_words_of_other_parts_from_its_context(
     ("loss", "wanted"),
     [
         (MaskedTokens(), True),
-        (PairLabel(), False),
+        (SentencePair(), False),
         (NextToken(), True),
         (SpanBoundary(), True),
-        (Replaced(), False),
-        (Replaced(predict="original"), True),
+        (ReplacedTokenDetection(), False),
+        (ReplacedTokenDetection(predict="original"), True),
         (Adversarial(), True),
     ],
 )
@@ -130,7 +130,7 @@ def test_targets_that_are_tokens_are_projected_to_the_vocabulary(loss: Loss, wan
     assert loss.names_tokens == wanted
 
 
-@pytest.mark.parametrize("name", ["training.losses", "training.optim"])
+@pytest.mark.parametrize("name", ["training.losses", "training.optimizers"])
 def test_a_recipe_can_be_checked_without_torch(name: str) -> None:
     code = f"import sys, {name}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -199,7 +199,7 @@ def focal(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     union = Loss | FocalTokens
     monkeypatch.setattr(room, "Loss", union)
     monkeypatch.setattr(runs, "Loss", union)
-    return mini_run(corpus, tmp_path, losses=(FocalTokens(gamma=1.0), PairLabel()), eval_every=20)
+    return mini_run(corpus, tmp_path, losses=(FocalTokens(gamma=1.0), SentencePair()), eval_every=20)
 
 
 def test_a_loss_that_only_the_union_names_trains_and_logs_its_metrics(focal: Run) -> None:

@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from training.losses import Adversarial, Loss, LossContext, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
+from training.losses import (
+    Adversarial,
+    Loss,
+    LossContext,
+    MaskedTokens,
+    NextToken,
+    ReplacedTokenDetection,
+    SentencePair,
+    SpanBoundary,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,10 +22,10 @@ from training.losses import Adversarial, Loss, LossContext, MaskedTokens, NextTo
     [
         (MaskedTokens(), (True, True, False, False, True)),
         (NextToken(), (True, True, False, False, True)),
-        (PairLabel(), (False, False, False, False, True)),
+        (SentencePair(), (False, False, False, False, True)),
         (SpanBoundary(), (False, True, False, False, False)),
-        (Replaced(), (False, False, True, False, True)),
-        (Replaced(predict="original"), (False, True, False, False, True)),
+        (ReplacedTokenDetection(), (False, False, True, False, True)),
+        (ReplacedTokenDetection(predict="original"), (False, True, False, False, True)),
         (Adversarial(), (False, True, False, True, True)),
     ],
     ids=lambda case: getattr(case, "kind", ""),
@@ -31,9 +40,9 @@ def test_what_a_loss_says_of_itself(loss: Loss, facts: tuple[bool, ...]) -> None
     [
         (MaskedTokens(), {"weight": 1.0, "transform": True}),
         (NextToken(), {"weight": 1.0, "bias": False}),
-        (PairLabel(), {"weight": 1.0}),
+        (SentencePair(), {"weight": 1.0}),
         (SpanBoundary(), {"weight": 1.0, "max_pair_targets": 15, "position_embedding_size": 200}),
-        (Replaced(), {"weight": 50.0, "predict": "replaced", "predict_at": "all"}),
+        (ReplacedTokenDetection(), {"weight": 50.0, "predict": "replaced", "predict_at": "all"}),
         (Adversarial(), {"weight": 1.0}),
     ],
     ids=lambda case: getattr(case, "kind", ""),

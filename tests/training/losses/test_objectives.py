@@ -11,18 +11,26 @@ from torch.nn import functional as F
 from preprocessing import collate
 from preprocessing.schema import IGNORE
 from tests.training.batches import padded, random_rows, unpadded
-from training.losses import Adversarial, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
+from training.losses import (
+    Adversarial,
+    Loss,
+    MaskedTokens,
+    NextToken,
+    ReplacedTokenDetection,
+    SentencePair,
+    SpanBoundary,
+)
 from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_score
 from training.model import Model, ModelSpec
 from training.score import Score
-from training.specs import Decoder, Encoder, Learned
+from training.specs import Decoder, Encoder, LearnedPositions
 
 ENCODER = Encoder(
     num_hidden_layers=1,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Learned(max_position_embeddings=16),
+    position_embedding=LearnedPositions(max_position_embeddings=16),
     hidden_dropout=0.0,
     attention_dropout=0.0,
     init_std=0.2,
@@ -31,12 +39,12 @@ DECODER = Decoder(
     num_hidden_layers=1,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Learned(max_position_embeddings=16),
+    position_embedding=LearnedPositions(max_position_embeddings=16),
     hidden_dropout=0.0,
     attention_dropout=0.0,
     init_std=0.2,
 )
-BERT = (MaskedTokens(), PairLabel())
+BERT = (MaskedTokens(), SentencePair())
 VOCAB = 50
 RAGGED = [5, 8, 1, 3]
 
@@ -106,8 +114,8 @@ def test_a_batch_without_targets_costs_nothing_and_has_gradients_of_zero() -> No
     assert not model.heads["masked_tokens"].transform.weight.grad.any()
 
 
-@pytest.mark.parametrize("loss", [MaskedTokens(), PairLabel()])
-def test_count_is_known_before_the_forward_pass(loss: MaskedTokens | PairLabel) -> None:
+@pytest.mark.parametrize("loss", [MaskedTokens(), SentencePair()])
+def test_count_is_known_before_the_forward_pass(loss: MaskedTokens | SentencePair) -> None:
     rows = random_rows(RAGGED, VOCAB)
     score: Score = bert()(unpadded(rows))[loss.kind]
     assert loss.count(collate.unpadded(rows)) == loss.count(collate.padded(rows, 8, pad=0)) == score.count > 0
@@ -186,8 +194,8 @@ def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedT
 def test_a_pair_that_has_no_label_is_not_asked() -> None:
     """UniLM's rows with one-way attention have no pair label, and their pair is not predicted."""
     labels = np.array([1, IGNORE, 0, IGNORE])
-    assert PairLabel().count({"next_sentence_label": labels}) == 2
-    model = Model(ENCODER, (PairLabel(),), VOCAB, seed=0).eval()
+    assert SentencePair().count({"next_sentence_label": labels}) == 2
+    model = Model(ENCODER, (SentencePair(),), VOCAB, seed=0).eval()
     rows = random_rows([5, 6, 7, 8], VOCAB)
     asked = [row | {"next_sentence_label": label} for row, label in zip(rows, labels, strict=True)]
     score = model(unpadded(asked))["sentence_pair"]
@@ -210,9 +218,9 @@ def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
         (MaskedTokens(), 3),
         (NextToken(), 3),
         (Adversarial(), 3),
-        (PairLabel(), 1),
-        (Replaced(), 13),
-        (Replaced(predict_at="masked"), 3),
+        (SentencePair(), 1),
+        (ReplacedTokenDetection(), 13),
+        (ReplacedTokenDetection(predict_at="masked"), 3),
         (SpanBoundary(), 2),
     ],
 )

@@ -13,13 +13,13 @@ from tests.training.batches import padded, random_rows, unpadded
 from training.losses import MaskedTokens, SpanBoundary
 from training.losses.heads import boundary_targets
 from training.model import Model
-from training.specs import Encoder, Learned
+from training.specs import Encoder, LearnedPositions
 
 ENCODER = Encoder(
     num_hidden_layers=1,
     hidden_size=32,
     num_attention_heads=4,
-    position_embedding=Learned(max_position_embeddings=64),
+    position_embedding=LearnedPositions(max_position_embeddings=64),
     hidden_dropout=0.0,
     attention_dropout=0.0,
     init_std=0.2,

@@ -3,11 +3,19 @@
 import pytest
 import torch
 
-from training.losses import Adversarial, Loss, MaskedTokens, NextToken, PairLabel, Replaced, SpanBoundary
-from training.specs import Encoder, Twin
+from training.losses import (
+    Adversarial,
+    Loss,
+    MaskedTokens,
+    NextToken,
+    ReplacedTokenDetection,
+    SentencePair,
+    SpanBoundary,
+)
+from training.specs import Encoder, GeneratorDiscriminator
 
 ENCODER = Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4, embedding_size=16)
-TWIN = Twin(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
+TWIN = GeneratorDiscriminator(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
 TRANSFORM = {"transform.weight": (16, 32), "transform.bias": (16,), "norm.weight": (16,), "norm.bias": (16,)}
 VOCAB = 50
 BIAS = {"bias": (VOCAB,)}
@@ -21,11 +29,11 @@ BIAS = {"bias": (VOCAB,)}
         (NextToken(), {}),
         (NextToken(bias=True), BIAS),
         (
-            PairLabel(),
+            SentencePair(),
             {"pooler.weight": (32, 32), "pooler.bias": (32,), "classify.weight": (2, 32), "classify.bias": (2,)},
         ),
         (
-            Replaced(),
+            ReplacedTokenDetection(),
             {"transform.weight": (32, 32), "transform.bias": (32,), "classify.weight": (1, 32), "classify.bias": (1,)},
         ),
         (
@@ -53,7 +61,12 @@ def test_a_head_has_these_weights_and_no_others(loss: Loss, shapes: dict[str, tu
 
 
 @pytest.mark.parametrize(
-    "loss", [Replaced(predict="original"), Replaced(predict="original", predict_at="masked"), Adversarial()]
+    "loss",
+    [
+        ReplacedTokenDetection(predict="original"),
+        ReplacedTokenDetection(predict="original", predict_at="masked"),
+        Adversarial(),
+    ],
 )
 def test_a_head_of_a_twin_is_as_wide_as_its_net(loss: Loss) -> None:
     with torch.device("meta"):

@@ -5,8 +5,8 @@ import pytest
 
 from training.metrics import cmrc
 from training.metrics.cmrc import f1, units
-from training.tasks import Item, Span
-from training.tasks.span import Answer
+from training.tasks import ExtractiveQA, TaskItem
+from training.tasks.extractive_qa import SpanPrediction
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_random_marks_are_cut_as_nltk_cuts_them() -> None:
 
 
 def test_a_task_of_spans_scores_characters() -> None:
-    items = [Item("1", ("?", "北京的大学"), ("1", ["北京大学"], [0]))]
+    items = [TaskItem("1", ("?", "北京的大学"), ("1", ["北京大学"], [0]))]
     chars, words = (
-        Span(f1_unit=unit).scores(items, [Answer("北京的大学", 0.0)])  # type: ignore[arg-type]
+        ExtractiveQA(f1_unit=unit).scores(items, [SpanPrediction("北京的大学", 0.0)])  # type: ignore[arg-type]
         for unit in ("characters", "words")
     )
     assert chars["f1"] == pytest.approx(4 / 9)
     assert words["f1"] == 0.0
     with pytest.raises(ValueError, match="f1_unit is 'characters', allowed is words in squad_version 2"):
-        Span(squad_version=2, f1_unit="characters")
+        ExtractiveQA(squad_version=2, f1_unit="characters")

@@ -11,8 +11,8 @@ import pytest
 from preprocessing.errors import BadInput
 from training.files import Records
 from training.metrics import LANGUAGES, mlqa, squad1
-from training.tasks import Item, Span
-from training.tasks.span import Answer
+from training.tasks import ExtractiveQA, TaskItem
+from training.tasks.extractive_qa import SpanPrediction
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,14 @@ def test_a_thousand_random_questions_of_all_languages() -> None:
 
 
 def test_a_task_of_spans_scores_each_file_in_its_language() -> None:
-    task = Span(languages={"context-de": "de", "context-zh": "zh"})
+    task = ExtractiveQA(languages={"context-de": "de", "context-zh": "zh"})
     records = Records([{"id": "1", "question": "?", "context": "x", "answers": ["die Stadt"], "starts": [0]}])
     (german,) = task.items(Records(records.rows, ["test-context-de-question-de.json:1"]), {})
-    assert task.scores([german], [Answer("der „Stadt“")])["exact"] == 1.0
-    assert task.scores([Item("context-zh.json:1", ("?", "x"), ("1", ["大学"], [0]))], [Answer("学大")])["f1"] == 1.0
+    assert task.scores([german], [SpanPrediction("der „Stadt“")])["exact"] == 1.0
+    assert (
+        task.scores([TaskItem("context-zh.json:1", ("?", "x"), ("1", ["大学"], [0]))], [SpanPrediction("学大")])["f1"]
+        == 1.0
+    )
     assert squad1({"1": ["die Stadt"]}, {"1": "der „Stadt“"})["exact"] == 0.0
     with pytest.raises(BadInput, match=r"^test-fr.json:1: languages has no part of this name; it has context-de, "):
         task.items(Records(records.rows, ["test-fr.json:1"]), {})
@@ -129,6 +132,6 @@ def test_a_task_of_spans_scores_each_file_in_its_language() -> None:
 
 def test_languages_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="languages is 'fr', allowed is en or es or de or vi or ar or hi or zh"):
-        Span(languages={"x": "fr"})
+        ExtractiveQA(languages={"x": "fr"})
     with pytest.raises(ValueError, match=r"languages is .* allowed is a key for words of squad_version 1"):
-        Span(languages={"x": "de"}, squad_version=2)
+        ExtractiveQA(languages={"x": "de"}, squad_version=2)

@@ -3,22 +3,22 @@
 import pytest
 
 from preprocessing.errors import DataError
-from preprocessing.shards import Store
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
 from tests.training.held_out import with_test_split
-from training.tasks import Blanks, Cloze, cloze
+from training.tasks import Cloze, ClozeItems, cloze
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store.open(with_test_split(tmp_path_factory.mktemp("corpus") / "mini"), "test")
+def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    return TokenStore.open(with_test_split(tmp_path_factory.mktemp("corpus") / "mini"), "test")
 
 
-def made(store: Store, length: int = 64) -> Blanks:
+def made(store: TokenStore, length: int = 64) -> ClozeItems:
     return Cloze().make(store, Vocab.load(store.vocab_dir), length)
 
 
-def test_a_blank_is_a_word_of_one_token_inside_of_a_sentence(store: Store) -> None:
+def test_a_blank_is_a_word_of_one_token_inside_of_a_sentence(store: TokenStore) -> None:
     vocab, blanks = Vocab.load(store.vocab_dir), made(store).blanks
     assert len(blanks) >= 40
     for blank in blanks:
@@ -29,12 +29,12 @@ def test_a_blank_is_a_word_of_one_token_inside_of_a_sentence(store: Store) -> No
         assert blank.answer not in vocab.special_ids
 
 
-def test_the_same_corpus_makes_the_same_blanks(store: Store) -> None:
+def test_the_same_corpus_makes_the_same_blanks(store: TokenStore) -> None:
     once, again = ([(one.ids_S.tolist(), one.at) for one in made(store).blanks] for _ in range(2))
     assert once == again
 
 
-def test_sentences_that_are_too_long_are_left_out(store: Store) -> None:
+def test_sentences_that_are_too_long_are_left_out(store: TokenStore) -> None:
     longest = max(len(one.ids_S) for one in made(store).blanks)
     assert all(len(one.ids_S) <= longest - 1 for one in made(store, length=longest + 1).blanks)
     with pytest.raises(
@@ -43,7 +43,7 @@ def test_sentences_that_are_too_long_are_left_out(store: Store) -> None:
         made(store, length=8)
 
 
-def test_what_is_left_out_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_out_is_told(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cloze, "MOST_BLANKS", 10_000)
     whole = made(store)
     assert whole.notes == ()
@@ -60,7 +60,7 @@ def test_what_is_left_out_is_told(store: Store, monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_the_majority_is_the_share_of_the_most_frequent_answer(store: Store) -> None:
+def test_the_majority_is_the_share_of_the_most_frequent_answer(store: TokenStore) -> None:
     blanks = made(store)
     answers = [one.answer for one in blanks.blanks]
     assert blanks.majority == max(answers.count(each) for each in set(answers)) / len(answers)

@@ -8,38 +8,38 @@ from typing import Any
 import pytest
 
 from preprocessing.errors import BadInput
-from training.files import Cbt, Conll, Json, Jsonl, Squad, Tsv
+from training.files import CbtFormat, ConllFormat, JsonFormat, JsonlFormat, SquadFormat, TsvFormat
 from training.tasks import (
-    Choose,
-    Classify,
-    Generate,
-    Item,
+    Classification,
+    ExtractiveQA,
+    Generation,
     Kinds,
-    LanguageModelling,
-    Likelihood,
-    Rank,
-    Regress,
-    Span,
-    Split,
-    Tag,
+    LoglikelihoodChoice,
+    MultipleChoice,
+    PerplexityTask,
+    Ranking,
+    Regression,
+    SplitRecords,
     TaskFile,
+    TaskItem,
+    TokenClassification,
     as_text,
     never_in_train,
     never_learned,
 )
 
-CLASSIFY = Classify(text="t", label="y", labels=("no", "yes"))
+CLASSIFY = Classification(text="t", label="y", labels=("no", "yes"))
 KINDS: dict[str, Kinds] = {
     "classification": CLASSIFY,
-    "regression": Regress(text="t", label="y", min_value=0, max_value=5),
-    "ranking": Rank(text="t", text_pair="u", label="y", labels=("0", "1")),
-    "multiple_choice": Choose(context="t", choices=("o",), label="y", labels=("0", "1")),
-    "token_classification": Tag(words="t", tags="y", labels=("O", "B-X")),
-    "loglikelihood_choice": Likelihood(context="{t}", choices=("{o}",), label="y"),
-    "likelihood_named": Likelihood(context="{t}", choices=("{o}",), label="{y}", labels=("A", "B")),
-    "generation": Generate(prompt="{t}", answer="{y}"),
+    "regression": Regression(text="t", label="y", min_value=0, max_value=5),
+    "ranking": Ranking(text="t", text_pair="u", label="y", labels=("0", "1")),
+    "multiple_choice": MultipleChoice(context="t", choices=("o",), label="y", labels=("0", "1")),
+    "token_classification": TokenClassification(words="t", tags="y", labels=("O", "B-X")),
+    "loglikelihood_choice": LoglikelihoodChoice(context="{t}", choices=("{o}",), label="y"),
+    "likelihood_named": LoglikelihoodChoice(context="{t}", choices=("{o}",), label="{y}", labels=("A", "B")),
+    "generation": Generation(prompt="{t}", answer="{y}"),
     "text_to_text": as_text(CLASSIFY, "x"),
-    "perplexity": LanguageModelling(text="t"),
+    "perplexity": PerplexityTask(text="t"),
 }
 PLAIN: dict[str, Any] = {"t": "it is", "u": "so", "o": ["a", "b"]}
 GOOD: dict[str, Any] = {  # a right row of each kind
@@ -91,7 +91,7 @@ def row(kind: str, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def task_of(kind: Kinds, format: Any = None, path: str = "f.jsonl") -> TaskFile:
-    one = Split(paths=(path,), format=format or Jsonl())
+    one = SplitRecords(paths=(path,), format=format or JsonlFormat())
     return TaskFile(name="x", description="x", citation="x", files={"train": one, "dev": one}, task=kind)
 
 
@@ -139,7 +139,10 @@ def test_an_answer_that_is_kept_back_is_none(kind: str, value: Any, tmp_path: Pa
 
 def test_minus_one_is_a_label_where_the_task_says_so(tmp_path: Path) -> None:
     rows = [PLAIN | {"y": value} for value in (-1, 0, "-1", 1.0)]
-    for task in (replace(CLASSIFY, labels=("-1", "0", "1")), Regress(text="t", label="y", min_value=-1, max_value=1)):
+    for task in (
+        replace(CLASSIFY, labels=("-1", "0", "1")),
+        Regression(text="t", label="y", min_value=-1, max_value=1),
+    ):
         items, _ = task_of(task).items("dev", written(tmp_path, rows))
         assert [item.gold for item in items] == ([0, 1, 0, 2] if task.kind == "classification" else [-1, 0, -1, 1])
 
@@ -179,7 +182,7 @@ def test_booleans_of_json_are_labels(kind: str, labels: tuple[str, str], tmp_pat
 @pytest.mark.parametrize("name", ["true", "True"])
 def test_booleans_of_json_are_values_of_a_split(name: str, tmp_path: Path) -> None:
     rows = [{"t": str(n), "y": value} for n, value in enumerate((True, False, None))]
-    split = Split(paths=("f.jsonl",), format=Jsonl())
+    split = SplitRecords(paths=("f.jsonl",), format=JsonlFormat())
     written(tmp_path, rows)
     assert [one["t"] for one in replace(split, include={"y": (name,)}).records(tmp_path).rows] == ["0"]
     assert [one["t"] for one in replace(split, exclude={"y": (name,)}).records(tmp_path).rows] == ["1", "2"]
@@ -201,7 +204,7 @@ def test_questions_with_an_empty_answer_are_unlabelled(version: Any, text: str |
     both = {"answers": [*hidden["answers"], {"text": "text", "answer_start": 2}]}
     none = {"answers": [], "is_impossible": True}
     (tmp_path / "f.json").write_text(squad(hidden, both, none))
-    items, _ = task_of(Span(squad_version=version), Squad(), "f.json").items("dev", tmp_path)
+    items, _ = task_of(ExtractiveQA(squad_version=version), SquadFormat(), "f.json").items("dev", tmp_path)
     nothing = None if version == 1 else ("2", [], [])
     assert [item.gold for item in items] == [None, ("1", ["text"], [2]), nothing]
 
@@ -212,38 +215,38 @@ def test_what_says_oddly_whether_a_question_has_an_answer_is_malformed(said: Any
     answers = [{"text": "is", "answer_start": 3}]
     asked = [{"id": "1", "question": "what", "is_impossible": is_none, "answers": answers} for is_none in (False, said)]
     (tmp_path / "f.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "it is so", "qas": [*asked]}]}]}))
-    items, records = task_of(Span(squad_version=2), Squad(), "f.json").items("dev", tmp_path)
+    items, records = task_of(ExtractiveQA(squad_version=2), SquadFormat(), "f.json").items("dev", tmp_path)
     assert [item.gold for item in items] == [("1", ["is"], [3])]
     assert records.malformed == [f"f.json:2: is_impossible is {said!r}, allowed is true or false"]
 
 
 def test_sentences_of_a_file_without_tags_are_unlabelled(tmp_path: Path) -> None:
-    tag = Tag(labels=("O", "B-LOC"))
+    tag = TokenClassification(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text("-DOCSTART-\n\nshe\nleft\n\nParis\n")
-    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert [(item.texts[0], item.gold) for item in items] == [(("she", "left"), None), (("Paris",), None)]
     assert records.notes == []
     (tmp_path / "f.txt").write_text("she O\nleft O\n\nParis\n")  # where others have tags, it is damage
-    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert len(items) == 1
     assert records.notes == ["malformed rows are left out: f.txt:4: line 4 has 1 columns: a word and a tag are needed"]
 
 
 def test_a_blank_of_a_childrens_book_without_its_answer_is_unlabelled(tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text("1 He sat .\n21 She XXXXX .\t\t\tran|left\n")
-    task = Likelihood(context="{context}", choices=("{endings}",), label="answer")
-    (item,) = task_of(task, Cbt(), "f.txt").items("dev", tmp_path)[0]
+    task = LoglikelihoodChoice(context="{context}", choices=("{endings}",), label="answer")
+    (item,) = task_of(task, CbtFormat(), "f.txt").items("dev", tmp_path)[0]
     assert (item.texts[0].options, item.gold) == (("ran .", "left ."), None)
 
 
 def test_a_column_that_a_table_lacks_is_an_error_and_so_is_that_of_train(tmp_path: Path) -> None:
     (tmp_path / "f.tsv").write_text("t\tz\nit is\tyes\n")
     with pytest.raises(BadInput, match=r"f.tsv:2: has no column y; its columns are t, z"):
-        task_of(CLASSIFY, Tsv(), "f.tsv").items("dev", tmp_path)
+        task_of(CLASSIFY, TsvFormat(), "f.tsv").items("dev", tmp_path)
     with pytest.raises(BadInput, match=r"f.jsonl:1: has no column y; its columns are t"):
         task_of(CLASSIFY).items("train", written(tmp_path, [{"t": "it is"}]))
     (tmp_path / "f.json").write_text(json.dumps([{"t": "it is"}]))
-    (item,) = task_of(CLASSIFY, Json(), "f.json").items("dev", tmp_path)[0]
+    (item,) = task_of(CLASSIFY, JsonFormat(), "f.json").items("dev", tmp_path)[0]
     assert item.gold is None
 
 
@@ -257,8 +260,10 @@ def test_rows_without_text_are_said(kind: str, tmp_path: Path) -> None:
 
 
 def test_classes_that_train_lacks_are_said() -> None:
-    task = Classify(text="t", label="y", labels=("a", "b", "c", "d"))
-    train, test = ([Item(f"{n}", ("x",), gold) for n, gold in enumerate(golds)] for golds in ([0, 1, 0], [1, 2, 2, 0]))
+    task = Classification(text="t", label="y", labels=("a", "b", "c", "d"))
+    train, test = (
+        [TaskItem(f"{n}", ("x",), gold) for n, gold in enumerate(golds)] for golds in ([0, 1, 0], [1, 2, 2, 0])
+    )
     for one in (task, as_text(task, "x")):
         assert never_learned(one, train) == ["has no 'c' or 'd', which a net does not learn to answer"]
         assert never_in_train(one, train, test) == [
@@ -266,13 +271,13 @@ def test_classes_that_train_lacks_are_said() -> None:
         ]
         assert never_in_train(one, train, train) == []
         assert never_learned(one, []) == never_in_train(one, [], test) == []
-    tag = Tag(labels=("O", "B-X", "I-X"))
-    words = [[Item("1", (("u", "v"),), tags)] for tags in (["O", "B-X"], ["B-X", "I-X"])]
+    tag = TokenClassification(labels=("O", "B-X", "I-X"))
+    words = [[TaskItem("1", (("u", "v"),), tags)] for tags in (["O", "B-X"], ["B-X", "I-X"])]
     assert never_learned(tag, words[0]) == ["has no 'I-X', which a net does not learn to answer"]
     assert never_in_train(tag, *words) == [
         "1 of 2 right answers are never the answer in train, and cannot be learned: 'I-X' (1)"
     ]
-    assert never_learned(Regress(text="t", label="y", min_value=0, max_value=1), train) == []
+    assert never_learned(Regression(text="t", label="y", min_value=0, max_value=1), train) == []
 
 
 BLANKS = {
@@ -287,9 +292,9 @@ BLANKS = {
 @pytest.mark.parametrize("other", ["Rome B-LOC\t\n", "Rome\tB-LOC\n", "\tRome B-LOC\n", "Rome X\tB-LOC\n"])
 def test_a_tab_in_a_line_of_conll_is_a_blank_where_most_lines_have_none(other: str, tmp_path: Path) -> None:
     """A tab behind the tag made one word of both, and the sentence had no answer, without a word."""
-    tag = Tag(labels=("O", "B-LOC"))
+    tag = TokenClassification(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text(f"she O\nsaw O\n{other}\nhe O\n")
-    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert [(item.texts[0], item.gold) for item in items] == [
         (("she", "saw", "Rome"), ["O", "O", "B-LOC"]),
         (("he",), ["O"]),
@@ -298,9 +303,9 @@ def test_a_tab_in_a_line_of_conll_is_a_blank_where_most_lines_have_none(other: s
 
 
 def test_a_word_of_conll_has_blanks_where_most_lines_have_tabs(tmp_path: Path) -> None:
-    tag = Tag(labels=("O", "B-LOC"))
+    tag = TokenClassification(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text("-DOCSTART- O\n\nNew York\tB-LOC\nis\tO\n\nhe O\n")
-    items, _ = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    items, _ = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert [item.texts[0] for item in items] == [("New York", "is"), ("he",)]
 
 
@@ -308,11 +313,11 @@ def test_a_word_of_conll_has_blanks_where_most_lines_have_tabs(tmp_path: Path) -
 @pytest.mark.parametrize("between", [" ", "\t", "  "])
 def test_a_word_of_conll_may_have_any_blank_but_those_between_columns(blank: str, between: str, tmp_path: Path) -> None:
     """It was cut into columns, and its tag was a part of the word."""
-    tag = Tag(labels=("O", "B-LOC", "I-LOC"))
+    tag = TokenClassification(labels=("O", "B-LOC", "I-LOC"))
     (tmp_path / "f.txt").write_text(
         f"Rue{blank}de{between}B-LOC\r\nParis{between}I-LOC\r\n \t\r\nshe{between}O\r\n", "utf-8"
     )
-    items, records = task_of(tag, Conll(), "f.txt").items("dev", tmp_path)
+    items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert [(item.texts[0], item.gold) for item in items] == [
         ((f"Rue{blank}de", "Paris"), ["B-LOC", "I-LOC"]),
         (("she",), ["O"]),

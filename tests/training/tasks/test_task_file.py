@@ -11,15 +11,30 @@ from typing import Any, get_args
 import pytest
 
 from preprocessing.errors import BadInput
-from training.files import Csv, Jsonl, Tsv
-from training.tasks import AtHand, Classify, Grid, Kinds, Regress, Scored, Split, TaskFile, Tuned, Way, as_text, at_hand
+from training.files import CsvFormat, JsonlFormat, TsvFormat
+from training.tasks import (
+    Classification,
+    Grid,
+    Kinds,
+    Regression,
+    Scored,
+    SplitAvailability,
+    SplitRecords,
+    TaskFile,
+    Tuned,
+    Way,
+    as_text,
+    at_hand,
+)
 
-KIND = Classify(text="t", label="y", labels=("a", "b"))
+KIND = Classification(text="t", label="y", labels=("a", "b"))
 ROWS = [{"t": f"text {n // 2}", "y": "AB-"[n % 3], "lang": ("en", "de")[n % 2]} for n in range(120)]
 
 
-def split(**keys: Any) -> Split:
-    return Split(paths=("dev.jsonl",), format=Jsonl(), **({"value_map": {"y": {"A": "a", "B": "b"}}} | keys))
+def split(**keys: Any) -> SplitRecords:
+    return SplitRecords(
+        paths=("dev.jsonl",), format=JsonlFormat(), **({"value_map": {"y": {"A": "a", "B": "b"}}} | keys)
+    )
 
 
 @pytest.fixture
@@ -49,14 +64,14 @@ def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
 
 
 @pytest.mark.parametrize("keys", [{}, {"value_map": {"3": {"A": "a"}}}, {"exclude": {"3": ("-",)}}])
-@pytest.mark.parametrize("format", [Tsv(header=False), Csv(header=False)])
+@pytest.mark.parametrize("format", [TsvFormat(header=False), CsvFormat(header=False)])
 def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
     keys: Any, format: Any, tmp_path: Path
 ) -> None:
     """The columns that the task reads are needed, no others."""
     rows = [["1", "x", "one", "a"], ["2", "x"], ["3", "x", "two", "b", "more"], ["4"], ["5", "x", "three"]]
     (tmp_path / "in.txt").write_text("".join(("\t" if format.kind == "tsv" else ",").join(row) + "\n" for row in rows))
-    files = {"dev": Split(paths=("in.txt",), format=format, columns={"text": "2", "label": "3"}, **keys)}
+    files = {"dev": SplitRecords(paths=("in.txt",), format=format, columns={"text": "2", "label": "3"}, **keys)}
     task = TaskFile(name="x", description="x", citation="x", files=files, task=KIND)
     items, records = task.items("dev", tmp_path)
     assert [(item.place, item.texts, item.gold) for item in items] == [
@@ -85,14 +100,14 @@ def test_tenths_share_out_all_rows_and_keep_equal_values_together(data: Path) ->
 
 
 def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> None:
-    other = Split(paths=("a*.tsv", "b.tsv"), format=Tsv(header=False), columns={"text": "1", "label": "0"})
+    other = SplitRecords(paths=("a*.tsv", "b.tsv"), format=TsvFormat(header=False), columns={"text": "1", "label": "0"})
     task = TaskFile(name="x", description="x", citation="x", files={"dev": split(fallbacks=(other,))}, task=KIND)
     with pytest.raises(BadInput, match=r"task x, dev: .* has no dev\.jsonl and no a\*\.tsv and no b\.tsv"):
         task.items("dev", tmp_path)
-    assert at_hand(task, tmp_path) == {"dev": AtHand(is_there=False)}
+    assert at_hand(task, tmp_path) == {"dev": SplitAvailability(is_there=False)}
     (tmp_path / "b.tsv").write_text("b\tThe text\n")
     assert [(item.texts, item.gold) for item in task.items("dev", tmp_path)[0]] == [(("The text",), 1)]
-    assert at_hand(task, tmp_path) == {"dev": AtHand(rows=1, labelled=1, file=str(tmp_path / "b.tsv"))}
+    assert at_hand(task, tmp_path) == {"dev": SplitAvailability(rows=1, labelled=1, file=str(tmp_path / "b.tsv"))}
 
 
 def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one(tmp_path: Path) -> None:
@@ -178,7 +193,7 @@ def test_a_name_has_letters_of_any_script() -> None:
     assert TaskFile(name="отзывы_1.0-a", description="x", citation="x", variants=("de",), files=names, task=KIND).name
 
 
-TABLE = Split(paths=("dev.tsv",), format=Tsv())
+TABLE = SplitRecords(paths=("dev.tsv",), format=TsvFormat())
 
 
 @pytest.mark.parametrize(
@@ -219,15 +234,17 @@ def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [replace(KIND, text="0", label="1"), Regress(text="0", label="-1", min_value=0, max_value=5)]
+    "kind", [replace(KIND, text="0", label="1"), Regression(text="0", label="-1", min_value=0, max_value=5)]
 )
-@pytest.mark.parametrize("format", [Tsv(), Csv()])
-def test_a_first_row_that_is_taken_for_a_header_is_refused(kind: Kinds, format: Tsv | Csv, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", [TsvFormat(), CsvFormat()])
+def test_a_first_row_that_is_taken_for_a_header_is_refused(
+    kind: Kinds, format: TsvFormat | CsvFormat, tmp_path: Path
+) -> None:
     """Where columns are given by number, nothing said that the first row was lost."""
     mark, label = ("\t" if format.kind == "tsv" else ","), "a" if kind.kind == "classification" else "3.5"
     (tmp_path / "dev.tsv").write_text(f"good{mark}{label}\nbad{mark}{label}\n")
 
-    def items(one: Split, of: Kinds = kind) -> int:
+    def items(one: SplitRecords, of: Kinds = kind) -> int:
         return len(
             TaskFile(name="x", description="x", citation="x", files={"dev": one}, task=of).items("dev", tmp_path)[0]
         )

@@ -2,12 +2,12 @@
 
 import pytest
 
-from training.metrics import Paired
-from training.tasks import CellScore, Chosen, TaskScore, better, chosen
+from training.metrics import PairedDifference
+from training.tasks import SelectedTrials, TaskScore, TrialScore, better, chosen
 
 
-def cell(start: str, peak: float, seed: int, dev: float, test: float, metric: str = "accuracy") -> CellScore:
-    return CellScore.of(start, {"learning_rate": peak, "seed": seed}, {"dev": {metric: dev}, "test": {metric: test}})
+def cell(start: str, peak: float, seed: int, dev: float, test: float, metric: str = "accuracy") -> TrialScore:
+    return TrialScore.of(start, {"learning_rate": peak, "seed": seed}, {"dev": {metric: dev}, "test": {metric: test}})
 
 
 def test_the_best_median_on_dev_decides_and_the_test_score_of_it_counts() -> None:
@@ -44,10 +44,13 @@ def test_each_start_has_its_own_choice() -> None:
 
 
 def score(
-    pretrained: tuple[float, ...], random: tuple[float, ...], metric: str = "accuracy", gain: Paired | None = None
+    pretrained: tuple[float, ...],
+    random: tuple[float, ...],
+    metric: str = "accuracy",
+    gain: PairedDifference | None = None,
 ) -> TaskScore:
     both = {"pretrained": pretrained, "random": random}
-    starts = {name: Chosen({}, {"test": {metric: values}}) for name, values in both.items() if values}
+    starts = {name: SelectedTrials({}, {"test": {metric: values}}) for name, values in both.items() if values}
     return TaskScore("t", metric, "test", "", starts, gain=gain)
 
 
@@ -55,9 +58,9 @@ def test_a_comparison_is_won_only_where_its_test_is_significant() -> None:
     both = (0.70, 0.72, 0.74), (0.60, 0.61, 0.62)
     assert score(*both).wins is None  # nothing is known of the questions
     assert score(*both).margin == pytest.approx(0.11)
-    found = {p: score(*both, gain=Paired(0.1, 0.01, 0.19, p, 3, 71)) for p in (0.04, 0.06)}
+    found = {p: score(*both, gain=PairedDifference(0.1, 0.01, 0.19, p, 3, 71)) for p in (0.04, 0.06)}
     assert [(one.wins, one.margin) for one in found.values()] == [(True, 0.1), (False, 0.1)]
-    assert score(*both, gain=Paired(-0.1, -0.19, -0.01, 0.04, 3, 71)).wins is False
+    assert score(*both, gain=PairedDifference(-0.1, -0.19, -0.01, 0.04, 3, 71)).wins is False
     assert score((20.0, 21.0), (40.0, 41.0), "perplexity").margin == 20.0
 
 
@@ -73,5 +76,7 @@ def test_of_one_seed_nothing_is_known_about_the_spread() -> None:
 
 
 def test_there_is_no_gain_between_infinite_scores() -> None:
-    starts = {start: Chosen({}, {"test": {"perplexity": (float("inf"),)}}) for start in ("pretrained", "random")}
+    starts = {
+        start: SelectedTrials({}, {"test": {"perplexity": (float("inf"),)}}) for start in ("pretrained", "random")
+    }
     assert TaskScore("x", "perplexity", "test", "", starts).margin is None

@@ -7,11 +7,11 @@ import pytest
 
 from preprocessing.errors import DataError
 from preprocessing.manifest import Manifest
-from preprocessing.shards import Store, shard_name, write_shard
-from preprocessing.vocab import Vocab
+from preprocessing.shards import TokenStore, shard_name, write_shard
+from preprocessing.tokenization import Vocab
 from tests.training.held_out import with_test_split
 from training.tasks import LENGTH, TASKS, Task
-from training.tasks.documents import MOST_TESTS
+from training.tasks.held_out import MOST_TESTS
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(name: str, corpus: Path) -> Task:
-    store = Store.open(corpus, "test")
+    store = TokenStore.open(corpus, "test")
     task = TASKS[name].make(store, Vocab.load(store.vocab_dir))
     assert isinstance(task, Task)
     return task
@@ -74,7 +74,7 @@ def test_more_labels_than_there_are_is_one_line_that_says_what_to_do(task: Task)
 
 
 def test_rows_that_are_cut_are_told(corpus: Path) -> None:
-    store = Store.open(corpus, "test")
+    store = TokenStore.open(corpus, "test")
     (shard,) = store.shards
     room = int(np.median(shard.num_tokens_N))
     long = int((shard.num_tokens_N > room).sum())
@@ -95,7 +95,7 @@ def test_source_names_the_sources(corpus: Path) -> None:
 
 def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(corpus: Path) -> None:
     task, vocab = made("next_sentence", corpus), Vocab.load(corpus / "vocab")
-    store = Store.open(corpus, "test")
+    store = TokenStore.open(corpus, "test")
     (shard,) = store.shards
     text = [shard.document(i)["ids"].tolist() for i in range(len(shard))]
     for row, label in list(zip(task.pool.rows, task.pool.label_N, strict=True))[:20]:

@@ -9,8 +9,8 @@ from training.losses.heads.adversarial import AdversarialHead
 from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.losses.heads.next_token import NextTokenHead
-from training.losses.heads.pair_label import PairLabelHead
-from training.losses.heads.replaced import ChosenOriginalHead, OriginalHead, ReplacedHead
+from training.losses.heads.replaced_token_detection import ChosenOriginalHead, OriginalHead, ReplacedTokenDetectionHead
+from training.losses.heads.sentence_pair import SentencePairHead
 from training.losses.heads.span_boundary import SpanBoundaryHead, boundary_targets
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "MaskedTokensHead",
     "NextTokenHead",
     "OriginalHead",
-    "PairLabelHead",
-    "ReplacedHead",
+    "ReplacedTokenDetectionHead",
+    "SentencePairHead",
     "SpanBoundaryHead",
     "boundary_targets",
     "tokens_at",

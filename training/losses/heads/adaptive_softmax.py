@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.architectures import bounds
 from training.losses.heads.cross_entropy import linear_cross_entropy, token_log_p, tokens_at
 from training.score import Score
-from training.specs import Trunk
-from training.trunks import bounds
+from training.specs import Architecture
 
 
 class AdaptiveHead(nn.Module):
@@ -19,7 +19,7 @@ class AdaptiveHead(nn.Module):
     where both its cluster and its place in the cluster have the highest score: no target is compared with all tokens.
     """
 
-    def __init__(self, trunk: Trunk, vocab_size: int) -> None:
+    def __init__(self, trunk: Architecture, vocab_size: int) -> None:
         super().__init__()
         self.cutoffs, self.bounds = trunk.cutoffs, bounds(trunk.cutoffs, vocab_size)
         self.narrows = trunk.token_embedding.div_val > 1

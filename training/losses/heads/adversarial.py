@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.architectures import Table, whole
 from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
-from training.specs import Trunk
-from training.trunks import Table, whole
+from training.specs import Architecture
 
 
 class AdversarialHead(nn.Module):
@@ -25,7 +25,7 @@ class AdversarialHead(nn.Module):
     at once.
     """
 
-    def __init__(self, trunk: Trunk, vocab_size: int) -> None:
+    def __init__(self, trunk: Architecture, vocab_size: int) -> None:
         super().__init__()
         self.tokens = MaskedTokensHead(trunk, vocab_size)
         self.baseline = nn.Linear(trunk.hidden_size, 1, bias=False)

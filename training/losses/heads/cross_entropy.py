@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from training.architectures import WHOLE, Share, SplitTable, Table, whole
 from training.score import Score
 from training.specs import LOGITS_AT_ONCE
-from training.trunks import WHOLE, Share, SplitTable, Table, whole
 
 ROWS_AT_ONCE, BLOCK = 512, 4_096  # of likelihoods on a CPU: 8 MB of float32
 

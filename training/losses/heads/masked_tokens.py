@@ -5,16 +5,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from training.architectures import Table, activate, whole
 from training.losses.heads.cross_entropy import token_log_p, token_sample, token_score, tokens_at
 from training.score import Score
-from training.specs import Trunk
-from training.trunks import Table, activate, whole
+from training.specs import Architecture
 
 
 class MaskedTokensHead(nn.Module):
     """Linear to the width of the tied table, activation, norm (BERT 3.1, task 1), or none of it; a bias per token."""
 
-    def __init__(self, trunk: Trunk, vocab_size: int, transform: bool = True) -> None:
+    def __init__(self, trunk: Architecture, vocab_size: int, transform: bool = True) -> None:
         super().__init__()
         self.activation = trunk.activation
         self.transform = nn.Linear(trunk.hidden_size, trunk.table_width) if transform else None

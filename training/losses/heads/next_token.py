@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from training.architectures import Table, whole
 from training.losses.heads.cross_entropy import token_log_p, token_score, tokens_at
 from training.score import Score
-from training.trunks import Table, whole
 
 
 class NextTokenHead(nn.Module):

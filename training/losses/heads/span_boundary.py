@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.architectures import Embedding, Table
 from training.losses.heads.cross_entropy import token_score, tokens_at
 from training.score import Score
-from training.specs import Trunk
-from training.trunks import Embedding, Table
+from training.specs import Architecture
 
 
 class BoundaryTargets(NamedTuple):
@@ -47,7 +47,7 @@ class SpanBoundaryHead(nn.Module):
     """Two layers, each a linear, gelu and a norm, over the tokens around a span and a place in it; then the tied table
     with a bias of its own."""
 
-    def __init__(self, trunk: Trunk, vocab_size: int, positions: int, position_width: int) -> None:
+    def __init__(self, trunk: Architecture, vocab_size: int, positions: int, position_width: int) -> None:
         super().__init__()
         self.positions = positions
         self.offsets = Embedding(positions, position_width)

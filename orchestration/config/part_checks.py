@@ -1,0 +1,138 @@
+"""Parts that lack a fact are refused when a recipe is loaded, not in the middle of a run."""
+
+import inspect
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.readers import Reader, Source
+from preprocessing.errors import BadInput
+from preprocessing.masking import Masking, MaskingPart
+from preprocessing.objectives import Objective, ObjectivePart
+from preprocessing.packing import Packing, PackingPart
+from preprocessing.spec import kind_of
+from preprocessing.tokenization import TokenizerPart, TokenizerSpec
+from training.losses import Loss, LossPart
+from training.optimizers import Optimizer, OptimizerPart
+from training.specs import (
+    POSITIONS,
+    TABLES,
+    WINDOWS,
+    Architecture,
+    ArchitecturePart,
+    AttentionWindow,
+    PositionEmbedding,
+    TokenEmbedding,
+)
+from training.tasks import (
+    GenerationTask,
+    Kinds,
+    LabeledTask,
+    Scored,
+    ScoredTask,
+    TaskKind,
+    TaskPart,
+    Tasks,
+    Tuned,
+    Written,
+)
+
+UNIONS: Final[tuple[tuple[Any, Any], ...]] = (
+    (Source, Reader),
+    (Packing, PackingPart),
+    (Masking, MaskingPart),
+    (Objective, ObjectivePart),
+    (TokenizerSpec, TokenizerPart),
+    (Architecture, ArchitecturePart),
+    (Loss, LossPart),
+    (Optimizer, OptimizerPart),
+    (Tasks, TaskPart),
+    (Kinds, TaskKind),
+    (Tuned, LabeledTask),
+    (Scored, ScoredTask),
+    (Written, GenerationTask),
+)
+
+INNER: Final[Mapping[Any, tuple[Any, ...]]] = {
+    PositionEmbedding: POSITIONS,
+    AttentionWindow: WINDOWS,
+    TokenEmbedding: TABLES,
+}
+"""The parts inside of a trunk, by their Protocol."""
+
+
+@cache
+def check_facts() -> None:
+    """BadInput with one line for each class of a union that lacks facts of its Protocol."""
+    found = [lacking(member, protocol) for union, protocol in UNIONS for member in typing.get_args(union)]
+    found += [lacking(member, protocol) for protocol, members in INNER.items() for member in members]
+    found += [of_one_kind(union) for union, _ in UNIONS]
+    if lines := [line for line in found if line]:
+        raise BadInput("\n".join(lines))
+
+
+def lacking(member: Any, protocol: Any) -> str:
+    """What to say of a class that lacks facts, in one line; "" where it has all of them."""
+    keys = getattr(member, "__dataclass_fields__", {})
+    if not keys:
+        return f"{_file(member)}: {member.__name__} is no part; put @spec above the class"
+    missing = [name for name in names(protocol) if name not in keys and not hasattr(member, name)]
+    has_no = ", ".join(f"`{name}`" for name in missing)
+    return (
+        f"{_file(member)}: {member.__name__} has no {has_no}; {_file(protocol)} says what they mean" if missing else ""
+    )
+
+
+def of_one_kind(union: Any) -> str:
+    """What to say of a union in which two parts have one `kind`, in one line; "" where each has its own."""
+    first: dict[str, Any] = {}
+    for member in typing.get_args(union):
+        kind = getattr(member, "__dataclass_fields__", {}).get("kind")
+        if kind is None:
+            continue  # `lacking` says it
+        if (other := first.setdefault(kind.default, member)) is not member:
+            return f"{_file(member)}: {member.__name__} has kind {kind.default!r}, as {_file(other)} has; name another"
+    return ""
+
+
+def unlisted(members: Sequence[Any], kind: str) -> str:
+    """The file of a part of this kind that the union of these members forgets, in one line; "" where there is none."""
+    for union, protocol in UNIONS:
+        if set(typing.get_args(union)) == set(members):
+            door = sys.modules[members[0].__module__.rpartition(".")[0]]
+            name = next(name for name, value in vars(door).items() if value == union)
+            files, folder = sorted(Path(str(door.__file__)).parent.glob("*.py")), door.__name__.replace(".", "/")
+            listed = next((file.name for file in files if f"\n{name} = " in file.read_text(encoding="utf-8")), "")
+            for file in files:
+                if _defines(file, f"{door.__name__}.{file.stem}", kind, protocol):
+                    return f"{folder}/{file.name} defines it: add it to the union {name} in {folder}/{listed}"
+    return ""
+
+
+def _defines(file: Path, module: str, kind: str, protocol: Any) -> bool:
+    if loaded := sys.modules.get(module):
+        classes = [each for each in vars(loaded).values() if hasattr(each, "__dataclass_fields__")]
+        own = [each for each in classes if each.__module__ == module and "kind" in each.__dataclass_fields__]
+        return any(kind_of(each) == kind and not lacking(each, protocol) for each in own)
+    return f'kind: Literal["{kind}"]' in file.read_text(encoding="utf-8")
+
+
+def names(protocol: Any) -> list[str]:
+    """The names of all facts that a Protocol asks for.
+
+    >>> names(TaskPart)
+    ['shrinks', 'way', 'kind', 'describe', 'make']
+    """
+    found: dict[str, None] = {}
+    for layer in reversed(protocol.__mro__):
+        if getattr(layer, "_is_protocol", False):
+            found |= dict.fromkeys((*inspect.get_annotations(layer), *vars(layer)))
+    return [name for name in found if not name.startswith("_")]
+
+
+def _file(member: Any) -> str:
+    """Where a class stands, from the folder of the checkout."""
+    return f"{member.__module__.replace('.', '/')}.py"

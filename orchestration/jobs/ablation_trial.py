@@ -1,0 +1,91 @@
+"""One cell of a table, in a process of Ray's: a finished run is measured, its weights stay as they are."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from orchestration.launch import WEIGHTS, finetune_one, made
+from orchestration.tracking import history
+from preprocessing.errors import BadInput
+from training.run import Run
+from training.tasks import LENGTH
+
+FINETUNINGS: Final = (0, 1, 2)  # seeds: rows, order and classifier of each
+LABELS, STEPS = 1_000, 600  # of each; with 200 of both, nets of minutes stay at chance
+
+
+@dataclass(frozen=True)
+class MeasureRequest:
+    """A measure, as it travels: what of, and the run whose rows it takes, as JSON ("" for a task)."""
+
+    kind: str
+    of: str
+    rows: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredScore:
+    """What was measured, an accuracy or nats, and on what it rests, in words."""
+
+    value: float
+    rests_on: str
+    questions: int = 0  # that an accuracy is a mean over; 0: it is none, or a score of an earlier version
+
+
+def measured(folder: Path, run_json: str, questions: dict[str, MeasureRequest]) -> dict[str, MeasuredScore]:
+    """The scores of the finished run in `folder`, by column. DataError where its held-out text is too small."""
+    import torch
+
+    torch.set_num_threads(1)
+    run = Run.from_json(run_json)
+    return {column: _score(folder, run, one) for column, one in questions.items()}
+
+
+def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
+    from training.evaluation import Budget, held_out, load, masked, pairs
+    from training.formats import load_spec
+
+    match question.kind:
+        case "masked":
+            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return MeasuredScore(found.accuracy, f"{found.scored:,} masked tokens of held-out text", found.scored)
+        case "loss":
+            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return MeasuredScore(found.loss, f"{found.scored:,} masked tokens of held-out text")
+        case "rise":
+            losses = [value for _, value in history(folder)["train/loss"]]
+            return MeasuredScore(rise(losses), f"{len(losses):,} means over the steps of training")
+        case "pairs":
+            found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            how = f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
+            return MeasuredScore(found.accuracy, how, found.scored)
+        case "task":
+            corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).model.longest
+            pool = made(question.of, corpus, min(LENGTH, longest), folder).pool
+            budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
+            outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
+            how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
+            how += f"; chance is {outcomes[0].chance:.3f}"
+            return MeasuredScore(mean(outcome.accuracy for outcome in outcomes), how, len(outcomes[0].right))
+        case _:
+            raise BadInput(f"a table measures masked, loss, pairs, task or rise, not {question.kind!r}")
+
+
+def rise(losses: Sequence[float]) -> float:
+    """How far the losses were above their lowest value so far, at the most; infinite where one is not finite.
+
+    >>> rise([5.0, 3.0, 4.5, 2.0, 2.5])
+    1.5
+    """
+    if not all(map(math.isfinite, losses)):
+        return math.inf
+    return max(loss - lowest for loss, lowest in zip(losses, accumulate(losses, min), strict=True))
+
+
+def _rows(run: Run, question: MeasureRequest) -> Run:
+    """The rows of another run, made of this one's corpus: the same text, and certainly the same vocabulary."""
+    return replace(Run.from_json(question.rows), corpus=run.corpus)

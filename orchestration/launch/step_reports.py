@@ -1,0 +1,104 @@
+"""How far a training is, and fine-tunings are, as events for whoever looks on: steps, figures, and the time left."""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from orchestration.progress import Report
+from training.run import Run
+
+FIGURES = {"perf/tokens_per_second": "tokens_per_s", "perf/mfu": "mfu", "train/loss": "loss", "eval/loss": "held_out"}
+RECENT = 50  # steps whose mean is the pace
+
+
+class StepReporter:
+    """Told where the loop is and what it has logged, it reports the stage "pretrain"."""
+
+    def __init__(self, run: Run, report: Report) -> None:
+        self.run, self.report = run, report
+        self.figures: dict[str, float] = {}
+        self.pace_s: deque[float] = deque(maxlen=RECENT)  # for a token of a batch
+        self.once_s: dict[str, float] = {}  # what an evaluation, a checkpoint, ... took the last time
+        self.begun = self.done = -1  # the first step of a process takes longer than others
+        self.doing, self.since_s = "", 0.0
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Take note of the figures that are shown."""
+        self.figures |= {FIGURES[key]: value for key, value in metrics.items() if key in FIGURES}
+
+    def at(self, done: int, doing: str = "") -> None:
+        """`done` updates are done; now the next one begins, or what `doing` says (training/loop.py)."""
+        self._measure(done, time.monotonic())
+        self.done, self.doing = done, doing
+        figures = {name: self.figures[name] for name in FIGURES.values() if name in self.figures}
+        event: dict[str, Any] = {"stage": "pretrain", "done": done, "total": self.run.steps, **figures}
+        if self.pace_s:
+            event["left_s"] = self.left_s()
+        if now := doing or ("" if self.pace_s or done == self.run.steps else f"step {done + 1}"):
+            event["now"] = now
+        self.report(event)
+
+    def _measure(self, done: int, now_s: float) -> None:
+        if self.begun < 0:
+            self.begun = done
+        elif self.doing:
+            self.once_s[self.doing] = now_s - self.since_s
+        elif done == self.done + 1 and done > self.begun + 1:
+            self.pace_s.append(
+                (now_s - self.since_s) / (_tokens_left(self.run, done - 1) - _tokens_left(self.run, done))
+            )
+        self.since_s = now_s
+
+    def left_s(self) -> float:
+        """Seconds to the last step; with evaluations and the like, as soon as it is known what one takes."""
+        run = self.run
+        every = {
+            "evaluation": run.eval_every,
+            "checkpoint": run.save_every,
+            "samples": run.eval_every,
+            "weights": run.save_weights_every,
+        }
+        steps_s = sum(self.pace_s) / len(self.pace_s) * _tokens_left(run, self.done)
+        return steps_s + sum(
+            took_s * _times_left(run.steps, self.done, every.get(what, 0)) for what, took_s in self.once_s.items()
+        )
+
+
+class FineTunings:
+    """How far many fine-tunings are together, as the stage "finetune"."""
+
+    def __init__(self, num: int, steps: int, report: Report) -> None:
+        """`num` of `steps` each."""
+        self.num, self.steps, self.report = num, steps, report
+        self.first: tuple[float, int] | None = None  # when it was first asked, and the steps that were done then
+
+    def at(self, ended: int, begun: int, last: str = "") -> None:
+        """So many have ended, the `last` one with this result, and the others have done so many steps."""
+        now_s, done = time.monotonic(), ended * self.steps + begun
+        event: dict[str, Any] = {"stage": "finetune", "done": done, "total": self.num * self.steps}
+        first_s, first = self.first = self.first or (now_s, done)
+        if done > first and now_s > first_s:
+            event["steps_per_s"] = (done - first) / (now_s - first_s)
+        self.report(event | {"ended": f"{ended}/{self.num} cells"} | ({"last": last} if last else {}))
+
+
+def _tokens_left(run: Run, done: int) -> int:
+    """The room for tokens in the steps that are left; those of a later phase may be longer."""
+    tokens = 0
+    for phase in run.phases:
+        skipped = min(done, phase.steps)
+        tokens += (phase.steps - skipped) * phase.global_batch_size * phase.seq_length
+        done -= skipped
+    return tokens
+
+
+def _times_left(steps: int, done: int, every: int) -> int:
+    """How often something is still due that is done every so many steps (0: never), and at the end.
+
+    >>> _times_left(10, 4, 4), _times_left(10, 10, 4), _times_left(10, 0, 0)
+    (2, 0, 0)
+    """
+    if not every or done >= steps:
+        return 0
+    return steps // every - done // every + (steps % every > 0)

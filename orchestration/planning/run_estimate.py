@@ -1,0 +1,402 @@
+"""The plan of a recipe on a cluster: what it needs, how long it takes, what it costs, and what would be better."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from orchestration.config import Cluster, Recipe
+from orchestration.gpus import gpus_here
+from orchestration.planning.devices import DEVICES, UNNAMED, Device, core_here, cores, device_of, gpu_here
+from orchestration.planning.layout import Checkpointing, ParallelLayout, layout_of, near_partition
+from orchestration.planning.memory import DeviceMemory
+from orchestration.planning.overheads import CALIBRATED
+from orchestration.planning.search import (
+    FILLED,
+    REFUSED,
+    LayoutCandidate,
+    best,
+    chosen,
+    filled,
+    fits,
+    in_phase,
+    legal,
+    needs,
+    smallest,
+)
+from orchestration.planning.workload import Workload, demand_of
+from preprocessing.errors import BadInput, ResourceError
+
+DAY, HOUR = 86_400.0, 3_600.0
+GPU = "h100"  # what is named where a net does not fit on the CPUs of a machine
+
+
+@dataclass(frozen=True)
+class CostedLayout:
+    """A layout with its time and money."""
+
+    choice: LayoutCandidate
+    device: Device
+    flops: float  # of the whole run, of the model alone
+
+    @property
+    def days(self) -> float:
+        return self.choice.total_s / DAY
+
+    @property
+    def device_hours(self) -> float:
+        return self.choice.total_s / HOUR * self.choice.layout.devices
+
+    @property
+    def usd(self) -> float:
+        return self.device_hours * self.device.price
+
+    @property
+    def mfu(self) -> float:
+        """Share of the devices' peak that the model's own FLOPs are (arXiv:2204.02311, appendix B)."""
+        layout = self.choice.layout
+        return self.flops / (self.choice.total_s * layout.devices * self.device.peak(layout.precision))
+
+    @property
+    def fits(self) -> bool:
+        return fits(self.choice.memory, self.device)
+
+    def shares(self) -> dict[str, float]:
+        """Of the run's time, by what it goes to: why the MFU is what it is."""
+        total: dict[str, float] = {}
+        for one, steps in zip(self.choice.seconds, self.choice.steps, strict=True):
+            for name, seconds in one.items():
+                total[name] = total.get(name, 0.0) + seconds * steps
+        return {name: seconds / self.choice.total_s for name, seconds in total.items()}
+
+    def values(self) -> dict[str, Any]:
+        """As plain values."""
+        layout = self.choice.layout
+        return {
+            "layout": {name: getattr(layout, name) for name in ParallelLayout.__dataclass_fields__},
+            "devices": layout.devices,
+            "fits": self.fits,
+            "memory_bytes": dict(self.choice.memory.items()) | {"peak": self.choice.memory.peak},
+            "step_s": [one.total for one in self.choice.seconds],
+            "sent_bytes": [dict(one.items()) | {"total": one.total} for one in self.choice.sent],
+            "shares": self.shares(),
+            "mfu": self.mfu,
+            "days": self.days,
+            "device_hours": self.device_hours,
+            "usd": self.usd,
+        }
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """What is known before anything is spent."""
+
+    recipe: Recipe
+    cluster: Cluster
+    demand: Workload
+    device: Device
+    assumed: str  # what was assumed of the devices; "" where the cluster file or this machine says it
+    own: CostedLayout  # the layout of the cluster file
+    why_not: str  # why that cannot be; "" where it can
+    notes: tuple[str, ...]  # what to know of it: memory that is tight, keys that are not counted
+    checkpointing: dict[str, DeviceMemory]  # its memory with each kind of activation checkpointing
+    better: tuple[CostedLayout, ...]  # the best on the same devices
+    wanted: CostedLayout | None = None  # what meets the deadline or the budget
+    unmet: str = ""  # why nothing does
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe.name,
+            "cluster": self.cluster.name,
+            "parameters": self.demand.parameters,
+            "flops": self.demand.training_flops,
+            "tokens": self.recipe.num_tokens,
+            "device": self.device.name,
+            "assumed": self.assumed,
+            "calibrated": CALIBRATED if self.device.kind == "cuda" else "",
+            "own": self.own.values(),
+            "why_not": self.why_not,
+            "notes": list(self.notes),
+            "activation_checkpointing": {
+                kind: {"activations": one.activations, "peak": one.peak} for kind, one in self.checkpointing.items()
+            },
+            "better": [one.values() for one in self.better],
+            "wanted": self.wanted.values() if self.wanted else None,
+            "unmet": self.unmet,
+        }
+
+
+def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> RunEstimate:
+    """Of the whole run. `budget` in US dollars or `deadline_s` in seconds: also the layout that meets it."""
+    demand = demand_of(recipe)
+    layout = _own_layout(recipe, cluster, demand)
+    device, assumed = _planned_on(recipe, cluster, demand, layout)
+    refuse_precision(cluster, device)
+    cuda = device.kind != "cpu"
+    own = _costed(demand, chosen(demand, layout, device), device)
+    devices = max(1, cluster.count_workers(recipe))
+    better = tuple(_costed(demand, one, device) for one in best(demand, device, devices, like=layout))
+    needed = own.choice.memory
+    why_not = legal(layout, demand)
+    if not why_not and filled(needed, device) > REFUSED:
+        why_not = _too_much(needed, device)
+    kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
+    each = {str(kind): needs(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
+    notes = _notes(cluster, device, layout, needed)
+    found = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better)
+    return _met(found, devices, budget, deadline_s, layout) if budget or deadline_s else found
+
+
+def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: bool = False) -> list[str]:
+    """What is to be known of a layout that fits: what was assumed, memory that is tight, what is not counted.
+    `elsewhere`: on machines of which this one is none.
+
+    ResourceError where the layout of the cluster file needs more than its devices or their hosts have, with one that
+    fits; BadInput where it has a precision that they lack.
+    """
+    demand = demand_of(recipe)
+    layout = _own_layout(recipe, cluster, demand)
+    device, assumed = _planned_on(recipe, cluster, demand, layout, timed=False, elsewhere=elsewhere)
+    refuse_precision(cluster, device)
+    _, needed = needs(demand, layout, cuda=device.kind != "cpu")
+    if filled(needed, device) <= REFUSED:
+        return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
+    known = f" ({assumed})" if assumed else ""
+    hint = _hint(demand, cluster, layout)
+    raise ResourceError(f"{recipe.name} on {cluster.name}: {_too_much(needed, device)}{known}; {hint}")
+
+
+def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> list[str]:
+    """ResourceError where GPUs are missing here; else as `refuse_what_does_not_fit`."""
+    refuse_missing_gpus(cluster, cluster.count_workers(recipe))
+    return refuse_what_does_not_fit(recipe, cluster)
+
+
+def refuse_precision(cluster: Cluster, device: Device) -> None:
+    """BadInput where weights are to be in bf16 and devices have none."""
+    if cluster.engine.precision == "bf16" and not device.has_bf16:
+        raise BadInput(
+            f"{cluster.name}: cluster.engine.precision is bf16, which {device.name} does not have; "
+            "give fp32, or fp16 without pipeline_parallel"
+        )
+
+
+def _hint(demand: Workload, cluster: Cluster, layout: ParallelLayout) -> str:
+    """The smallest layout that fits, as keys of the cluster file; of CPUs on this machine, else on GPUs."""
+    if cluster.engine.device == "cpu" and not cluster.ray_address:
+        most, kind = max(1, int(cores()) // cluster.cpus_per_worker), "on this machine"
+    else:
+        most, kind = 1 << 16, "of this kind"
+    if found := smallest(demand, _device_for(cluster), most=most, like=layout):
+        return f"the smallest that fits: {' '.join(found.layout.overrides(cluster))}"
+    nothing = f"nothing {kind} does, however many"
+    if cluster.engine.device == "cuda":
+        return nothing
+    on_gpus = smallest(demand, lambda _: DEVICES[GPU], like=replace(layout, precision="bf16"))
+    return f"{nothing}; of {GPU} it would be {on_gpus.layout.describe()}" if on_gpus else nothing
+
+
+def _device_for(cluster: Cluster) -> Callable[[int], Device]:
+    """What each of so many workers runs on; how fast it is does not count."""
+    if cluster.engine.device == "cuda":
+        device = devices_of(cluster, 1)[0]
+        return lambda _: device
+    return lambda workers: devices_of(cluster, workers, timed=False)[0]
+
+
+def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: DeviceMemory) -> tuple[str, ...]:
+    """What to know of a layout that is not refused."""
+    machine, notes, share = cluster.engine, list[str](), filled(needed, device)
+    if FILLED < share <= REFUSED:
+        notes.append(f"tight: {share:.0%} of the memory by the plan, which may be a tenth off")
+    if layout.tensor > device.per_node:
+        notes.append(f"slow: tensor_parallel is {layout.tensor}, a node has {device.per_node} devices")
+    prepare = layout.devices * machine.dataloader_num_workers
+    is_here = not cluster.ray_address and (device.kind == "cpu" or bool(gpus_here()))
+    if is_here and prepare and prepare > (room := max(0.0, cores() - layout.devices)):
+        notes.append(
+            f"slow: {prepare} loader processes beside {layout.devices} workers, there are {room:.3g} cores more"
+        )
+    further = near_partition(machine) > 1
+    odd = [
+        *(["compile"] if machine.torch_compile else []),
+        *(["layout padded"] if machine.padding == "padded" else []),
+        *(["zero_hpz_partition_size"] if further else []),
+    ]
+    return (*notes, *([f"not counted: {', '.join(odd)}"] if odd else []))
+
+
+def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) -> str:
+    """What to set where a worker wanted `used` of `limit` bytes with the micro-batches of the cluster file.
+
+    What was used beyond the plan, such as libraries, other processes and fragments, is taken to stay.
+    """
+    demand = demand_of(recipe)
+    own, cuda, more = _own_layout(recipe, cluster, demand), cluster.engine.device == "cuda", "cluster.engine."
+    length = demand.longest.seq_length
+    row = demand.row_tokens(length)
+
+    def planned(rows: int) -> float:
+        return needs(demand, replace(own, micro_tokens=rows * row), cuda=cuda)[1].peak
+
+    now = in_phase(own, demand, demand.longest).rows
+    room = FILLED * limit - max(0.0, used - planned(now))
+    most = now - 1 if planned(now) > room else now // 2  # the plan is wrong here, or others need memory too
+    if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
+        return f"{rows * row:,} would fit: set {more}micro_batch_tokens={rows * row}; what is learned does not change"
+    return (
+        f"by the plan not even one row of {length} tokens would fit: set "
+        f"{more}activation_checkpointing=full, a higher {more}zero, or more workers"
+    )
+
+
+def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
+    """ResourceError where workers need GPUs of this machine, and it has fewer."""
+    if cluster.engine.device != "cuda" or cluster.ray_address:
+        return
+    wanted, found = workers * cluster.gpus_per_worker, len(gpus_here())
+    if found < wanted:
+        raise ResourceError(
+            f"{cluster.name}: {workers} workers need {wanted} GPUs, this machine has {found or 'none'}; "
+            "run on another machine, name a cluster by `address`, or use --cluster local"
+        )
+
+
+def _planned_on(
+    recipe: Recipe,
+    cluster: Cluster,
+    demand: Workload,
+    layout: ParallelLayout,
+    *,
+    timed: bool = True,
+    elsewhere: bool = False,
+) -> tuple[Device, str]:
+    """As `devices_of`; a GPU that nobody names is the usual one, or the largest where only that has room: what is
+    refused fits no GPU that is known."""
+    workers = cluster.count_workers(recipe)
+    device, assumed = devices_of(cluster, workers, timed=timed, elsewhere=elsewhere)
+    usual, largest = UNNAMED
+    is_unnamed = bool(assumed) and device.name == usual
+    if is_unnamed and not fits(needs(demand, layout, cuda=True)[1], device):
+        return devices_of(cluster, workers, timed=timed, elsewhere=elsewhere, unnamed=largest)
+    return device, assumed
+
+
+def devices_of(
+    cluster: Cluster, workers: int, *, timed: bool = True, elsewhere: bool = False, unnamed: str = UNNAMED[0]
+) -> tuple[Device, str]:
+    """What each of the workers runs on, and what was assumed of it. Cores are `timed`, or of unknown speed; `unnamed`
+    is the GPU where neither the cluster file nor this machine says it, `elsewhere` that this machine has no part."""
+    if cluster.engine.device == "cpu":
+        sharing = 1 if cluster.ray_address else workers  # of a cluster it is not known how many share a machine
+        share, assumed = float(cluster.cpus_per_worker), ""
+        if cluster.ray_address:
+            assumed = "each machine of the cluster assumed to be like this one"
+        elif workers * share > cores():
+            assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, there are {cores():g} here"
+            share = cores() / workers
+        device = core_here(share, sharing, timed=timed)
+    elif cluster.gpu_type:
+        device, assumed = device_of(cluster.gpu_type), ""
+    elif not elsewhere and (here := gpu_here()):
+        device, assumed = here
+        if cluster.ray_address:
+            like = f"each machine of the cluster assumed to be like this one ({device.name})"
+            assumed = "; ".join(filter(None, (like, assumed)))
+    else:
+        device = DEVICES[unnamed]
+        none = "" if elsewhere else " and this machine has no GPU"
+        assumed = f"{unnamed} assumed: {cluster.name} names no gpu_type{none}; set cluster.gpu_type"
+    return (replace(device, price=cluster.usd_per_device_hour) if cluster.usd_per_device_hour else device), assumed
+
+
+def _own_layout(recipe: Recipe, cluster: Cluster, demand: Workload) -> ParallelLayout:
+    longest = demand.longest
+    return layout_of(
+        cluster.engine, cluster.count_workers(recipe), demand.row_tokens(longest.seq_length), longest.global_batch_size
+    )
+
+
+def _costed(demand: Workload, choice: LayoutCandidate, device: Device) -> CostedLayout:
+    return CostedLayout(choice, device, demand.training_flops)
+
+
+def _too_much(needed: DeviceMemory, device: Device) -> str:
+    if needed.peak / device.memory < filled(needed, device):
+        node = device.per_node
+        return (
+            f"the host of {node} devices needs {brief_bytes(node * needed.host)} for what is offloaded, "
+            f"hosts of {device.name} have {brief_bytes(node * device.host)}"
+        )
+    largest = max(needed.items(), key=lambda item: item[1] if item[0] not in ("host", "disk") else 0.0)
+    return (
+        f"each device needs {brief_bytes(needed.peak)}, most of it {largest[0]} ({brief_bytes(largest[1])}), "
+        f"{device.name} has {brief_bytes(device.memory)}"
+    )
+
+
+def _met(found: RunEstimate, devices: int, budget: float, deadline_s: float, like: ParallelLayout) -> RunEstimate:
+    """With the layout that meets a deadline on the fewest devices, or a budget in the shortest time."""
+    tried: list[CostedLayout] = []
+
+    def met(count: int) -> bool:
+        """Whether so many devices meet the deadline; what was tried is kept."""
+        choices = best(found.demand, found.device, count, count=2, like=like)
+        costed = [_costed(found.demand, one, found.device) for one in choices]
+        tried.extend(costed)
+        return any(one.choice.total_s <= deadline_s for one in costed)
+
+    counts = [1 << power for power in range(int(math.log2(devices)) + 1)]
+    counts += [devices] if devices not in counts else []
+    few = 0
+    for count in counts:
+        if met(count) and deadline_s:
+            _bisect(met, few, count)
+            break
+        few = count
+    if not tried:
+        return replace(found, unmet=f"no layout of {devices:,} x {found.device.name} has room for it")
+    if deadline_s:
+        meeting = [one for one in tried if one.choice.total_s <= deadline_s]
+        if meeting:
+            return replace(found, wanted=min(meeting, key=lambda one: (one.choice.layout.devices, one.choice.total_s)))
+        fastest = min(tried, key=lambda one: one.choice.total_s)
+        return replace(found, unmet=f"at best {duration(fastest.choice.total_s)}, on {fastest.choice.layout.devices:,}")
+    if not found.device.price:
+        return replace(found, unmet="these devices have no price; set `price` in the cluster file")
+    affordable = [one for one in tried if one.usd <= budget]
+    if affordable:
+        return replace(found, wanted=min(affordable, key=lambda one: one.choice.total_s))
+    cheapest = min(tried, key=lambda one: one.usd)
+    steps = int(found.recipe.num_steps * budget / cheapest.usd)
+    said = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buy {steps:,} of {found.recipe.num_steps:,} steps"
+    return replace(found, unmet=said)
+
+
+def _bisect(met: Callable[[int], bool], few: int, enough: int) -> None:
+    """Try numbers of devices between two of which the larger meets a deadline, to a hundredth of it."""
+    while enough - few > max(1, enough // 100):
+        count = (few + enough) // 2
+        few, enough = (few, count) if met(count) else (count, enough)
+
+
+def brief_bytes(number: float) -> str:
+    """
+    >>> brief_bytes(9.53e12), brief_bytes(81.2e9), brief_bytes(5e6)
+    ('9.5 TB', '81.2 GB', '5.0 MB')
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if number >= size:
+            return f"{number / size:,.1f} {unit}"
+    return f"{number:,.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(3 * 86_400), duration(5_400), duration(90), duration(0.25)
+    ('3.0 days', '1.5 hours', '1.5 minutes', '0.25 s')
+    """
+    for unit, size in (("days", DAY), ("hours", HOUR), ("minutes", 60.0)):
+        if seconds >= (1.5 * size if unit == "days" else size):
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.2g} s"

@@ -1,0 +1,93 @@
+"""What a recipe asks for, however it is laid out: weights, rows, work and FLOPs of its phases."""
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from orchestration.config import Recipe
+from preprocessing.tokenization import table_rows
+from training import meter
+from training.specs import BatchWork, BlockSpec, Phase, Weights
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A recipe in numbers."""
+
+    recipe: Recipe
+    vocab_size: int  # rows of the token table
+    weights: Weights  # of the trunk and the heads; of these all are whole
+
+    @property
+    def heads(self) -> int:
+        """Weights of the heads."""
+        return sum(loss.weights(self.recipe.model, self.vocab_size) for loss in self.recipe.losses)
+
+    @property
+    def parameters(self) -> int:
+        return self.weights.total
+
+    @property
+    def longest(self) -> Phase:
+        """The phase with the longest rows."""
+        return max(self.recipe.phases, key=lambda phase: phase.seq_length)
+
+    def row_tokens(self, length: int) -> int:
+        """Tokens that the loader counts for a row of this length: two texts where an encoder reads one of them."""
+        return 2 * length if self.recipe.objective.two_sided else length
+
+    def micro_rows(self, micro_tokens: int, phase: Phase, replicas: int) -> int:
+        """Rows of a micro-batch of a phase, at most, where so many replicas share its batch."""
+        return max(1, min(micro_tokens // self.row_tokens(phase.seq_length), -(-phase.global_batch_size // replicas)))
+
+    def work(self, rows: float, length: int) -> BatchWork:
+        """The work of so many rows, each of them full."""
+        choose, rewrite = self.recipe.masking, self.recipe.objective
+        reads, writes = rewrite.shares(choose)
+        predicted = 1.0 if rewrite.two_sided else choose.predicted
+        tokens, source_tokens = writes * rows * length, reads * rows * length
+        return BatchWork(
+            tokens=round(tokens),
+            squares=round(tokens * writes * length),
+            targets=round(predicted * tokens),
+            source_tokens=round(source_tokens),
+            source_squares=round(source_tokens * reads * length),
+            crossed=round(tokens * reads * length),
+        )
+
+    def flops(self, rows: float, length: int) -> float:
+        """Of a forward and a backward pass over so many rows (training/meter.py)."""
+        return meter.flops(self.recipe.model, self.vocab_size, self.work(rows, length))
+
+    def flops_of_heads(self, rows: float, length: int) -> float:
+        """Of those the comparison of states with the token table."""
+        work = self.work(rows, length)
+        return self.flops(rows, length) - meter.flops(self.recipe.model, self.vocab_size, replace(work, targets=0))
+
+    def flops_of_pairs(self, rows: float, length: int) -> float:
+        """Of those the products of queries, keys and values: half of the pairs where a mask hides what follows."""
+        trunk, total = self.recipe.model, 0.0
+        seen = 0.5 if trunk.attention_mask == "causal" and not trunk.reads_source else 1.0
+        for stack in self.blocks(rows, length):
+            passes = 3 if stack.backward else 1
+            total += passes * 4 * stack.number * stack.heads_width * (seen * stack.pairs + stack.source_pairs)
+        return min(total, self.flops(rows, length) - self.flops_of_heads(rows, length))
+
+    @property
+    def training_flops(self) -> float:
+        """Of the whole run."""
+        return sum(phase.steps * self.flops(phase.global_batch_size, phase.seq_length) for phase in self.recipe.phases)
+
+    def blocks(self, rows: float, length: int) -> tuple[BlockSpec, ...]:
+        """The stacks that so many rows go through."""
+        return self.recipe.model.blocks(self.work(rows, length))
+
+
+def demand_of(recipe: Recipe) -> Workload:
+    """
+    >>> from orchestration.config import load
+    >>> demand_of(load("mt_nlg_530b")).parameters
+    529600819200
+    """
+    rows = table_rows(recipe.data.tokenizer)
+    heads = (Weights(others=loss.weights(recipe.model, rows)) for loss in recipe.losses)
+    return Workload(recipe, rows, reduce(Weights.__add__, heads, recipe.model.weights(rows)))

@@ -1,0 +1,112 @@
+"""Books of Project Gutenberg: a file is a document, without what transcribers and printers put around its text."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
+
+from pipeline.readers.book_contents import without_contents
+from pipeline.readers.book_matter import without_italics, without_notes
+from pipeline.readers.file_ranges import FileRange, pieces_at
+from pipeline.readers.files import Sides, absolute, find_single, shown
+from pipeline.readers.lines import TextLine
+from pipeline.readers.plain import line_records, never
+from pipeline.readers.reader import FileProbe
+from pipeline.readers.record import Record
+from pipeline.readers.transcode import require_encoding
+from preprocessing.spec import spec
+from preprocessing.text import decode
+
+# What Project Gutenberg puts around a book, as its files of 1991 to today have it; long titles wrap the marks.
+_START: Final = re.compile(
+    r"^[ \t]*\*\*\*[ \t]*START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG\s+E(?:BOOK|TEXT)"
+    r"(?:.*\*\*\*.*|[^*\n]*\n(?:[^*\n]+\n){0,3}[^*\n]*\*\*\*.*|.*)\n",
+    re.IGNORECASE | re.MULTILINE,
+)
+# The end of the small print of 1991 to 2003: it stood before the book, and behind it where there is the mark above.
+_SMALL_PRINT: Final = re.compile(r"^[ \t]*\*END[ *]*THE SMALL PRINT.*\n", re.IGNORECASE | re.MULTILINE)
+_END: Final = re.compile(
+    r"^[ \t]*(?:\*\*\*[ \t]*END\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG\s+E(?:BOOK|TEXT)"
+    r"|(?:\*\*\*[ \t]*)?END OF (?:THE |THIS )?PROJECT GUTENBERG"
+    r"|\*\*\*[ \t]*START: FULL LICENSE)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CREDITS: Final = re.compile(
+    r"\s*(?:(?:E-?text |This e(?:-?text|book) was )?(?:produced|prepared|transcribed|scanned) (?:by|from)\b"
+    r"|Note: (?:Project Gutenberg also has|Images of the original pages are available)).*\n"
+    r"(?:.+\n)*\s*",
+    re.IGNORECASE,
+)
+_MARK: Final = re.compile(
+    rb"\*\*\*\s?START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG|\*END[ *]*THE SMALL PRINT", re.IGNORECASE
+)
+
+
+@spec
+class GutenbergReader:
+    """A file is a book; what Project Gutenberg puts around its text goes."""
+
+    names: ClassVar[tuple[str, ...]] = ("gutenberg",)
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
+
+    kind: Literal["gutenberg"] = "gutenberg"
+    path: str
+    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
+    encoding: str = ""  # of all files; "": that of each is found
+
+    def __post_init__(self) -> None:
+        require_encoding("gutenberg.encoding", self.encoding)
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    @classmethod
+    def looks_like(cls, sample: FileProbe) -> Self | None:
+        return cls(path=sample.path) if _MARK.search(sample.start) else None
+
+    def describe(self) -> str:
+        return f"{shown(self.path, self.extensions)}: read as gutenberg"
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single(self.path, self.extensions)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
+        return pieces_at(sides[0], [])
+
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
+        return line_records(piece, never, book, limit, self.encoding)
+
+
+def book(label: str, block: TextLine) -> Record:
+    """A book without Project Gutenberg's header and licence, notes, contents and marks of italics, if it has these."""
+    text, repaired = decode(block.content)
+    return Record(label, block.size, stripped(text.replace("\r\n", "\n")), repaired, start=block.start)
+
+
+def stripped(text: str) -> str:
+    r"""The book between the marks of Project Gutenberg (the last start, the first end after it), its text alone.
+
+    >>> stripped("The Project Gutenberg EBook of X\n\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n\n"
+    ...          "Produced by Y and\nZ\n\nCall me X.\n\nEnd of Project Gutenberg's X, by Y\n\nLicence")
+    'Call me X.\n\n'
+    """
+    starts = list(_START.finditer(text)) or list(_SMALL_PRINT.finditer(text))
+    if starts:
+        text = text[starts[-1].end() :]
+        while credits := _CREDITS.match(text):
+            text = text[credits.end() :]
+    end = _END.search(text)
+    text = text[: end.start()] if end else text
+    return without_italics(without_contents(without_notes(text)))

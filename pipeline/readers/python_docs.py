@@ -1,0 +1,198 @@
+"""The documentation installed with Python and its packages, as prose: real English on every machine, without a network.
+
+Nothing is imported: modules are found in the standard library and in site-packages, and parsed. Of a docstring only the
+paragraphs that are sentences stay; doctests, code, tables and signatures go.
+"""
+
+import ast
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
+
+from pipeline.readers.file_ranges import FileRange, pieces_at
+from pipeline.readers.files import InputFile, Sides
+from pipeline.readers.reader import FileProbe
+from pipeline.readers.record import BETWEEN, Record
+from preprocessing.errors import BadInput
+from preprocessing.spec import spec
+
+STANDARD: Final = "python"
+_OTHER: Final = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "dist-packages", "_vendor"}
+_DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_TOPICS: Final = "pydoc_data/topics.py"
+
+# Parsing is slow (5 MB/s), so a file is parsed only where long strings are a good part of it, which is quick to find.
+_LONG_STRING: Final = re.compile(rb'"""([^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*)"""', re.DOTALL)
+_LONG: Final = 150  # bytes
+_WORTH_PARSING: Final = 0.3  # share of a file that is long strings
+
+_FENCE: Final = re.compile(r"^ *(```|~~~).*?(^ *\1|\Z)", re.DOTALL | re.MULTILINE)
+_UNDERLINE: Final = re.compile(r"^[^\n]*\n *([-=~^\"'*#+.])\1{2,} *$", re.MULTILINE)  # a heading and its line
+_HEADING: Final = re.compile(r"\w+:")  # Args:, Returns:
+# :param x: | @param | .. note:: | - item | x (int): or *args:
+_FIELD: Final = re.compile(r"\s*(:\w[^:\n]*:|@\w+|\.\. .*|[-*+]\s|\*{0,2}\w+( \([^)\n]*\))?:\s)\s*")
+_ROLE: Final = re.compile(r":[\w:+-]+:`~?([^`<]*?)\s*(?:<[^`>]*>)?`_*")
+_MARKUP: Final = re.compile(r"[`*]{1,2}([^`*\n]+)[`*]{1,2}_*")
+_WORD: Final = re.compile(r"\b[A-Za-z][a-z']*\b")
+_CODE: Final = re.compile(r"[=_{}\[\]<>|\\/@#$%^~+]")
+
+
+@spec
+class PythonDocsReader:
+    """The documentation installed with Python and its packages: pydoc's topics and docstrings. Nothing is imported."""
+
+    names: ClassVar[tuple[str, ...]] = ("python_docs",)
+    located: ClassVar[tuple[str, ...]] = ()
+    leads: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[tuple[str, ...]] = ()
+    of_folder: ClassVar[bool] = False
+
+    kind: Literal["python_docs"] = "python_docs"
+    packages: tuple[str, ...] = ()  # top-level names, "python" for the standard library; none named means all
+
+    @property
+    def place(self) -> str:
+        return ",".join(self.packages)
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(packages=tuple(filter(None, place.split(","))))
+
+    @classmethod
+    def looks_like(cls, sample: FileProbe) -> Self | None:
+        """Never: it has no path."""
+        return None
+
+    def describe(self) -> str:
+        return f"installed documentation of {', '.join(self.packages) or 'Python and all its packages'}"
+
+    def anchored(self, folder: Path) -> Self:
+        return self
+
+    def files(self) -> list[Sides]:
+        return [(file,) for file in find_modules(self.packages)]
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
+        return pieces_at(sides[0], [])
+
+    def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
+        return documentation(piece.file)
+
+
+def find_modules(packages: tuple[str, ...] = ()) -> list[InputFile]:
+    """Python files of these top-level packages (all, where none is named), labelled with the package, in order."""
+    standard = Path(sysconfig.get_path("stdlib"))
+    roots = {standard: STANDARD} | {Path(sysconfig.get_path(name)): "" for name in ("purelib", "platlib")}
+    found: dict[str, InputFile] = {}
+    for root, owner in roots.items():
+        for folder, below, names in os.walk(root):
+            below[:] = sorted(name for name in below if name not in _OTHER and not name.startswith((".", "__")))
+            inside = Path(folder).relative_to(root).parts
+            for name in sorted(names):
+                label = owner or (inside[0] if inside else name.removesuffix(".py"))
+                wanted = name.endswith(".py") and not name.startswith("test_") and (not packages or label in packages)
+                if wanted and os.access(path := os.path.join(folder, name), os.R_OK):
+                    stat = os.stat(path)
+                    found[path] = InputFile(label, path, stat.st_size, stat.st_mtime_ns)
+    missing = set(packages) - {file.label for file in found.values()}
+    if missing or not found:
+        given = ", ".join(sorted(missing)) or "nothing"
+        raise BadInput(f"installed: {given} is not installed here; name installed packages or none, which means all")
+    return sorted(found.values())
+
+
+def documentation(file: InputFile) -> Iterator[Record]:
+    """The docstrings of a Python file, or pydoc's topics, as prose; and one record for the code around them."""
+    content = Path(file.path).read_bytes()
+    rest = len(content)
+    for docstring in _texts(file, content):
+        size = min(rest, len(docstring.encode(errors="replace")))
+        yield Record(file.label, size, prose(docstring), start=len(content) - rest)
+        rest -= size
+    yield Record(file.label, rest, fault=BETWEEN, start=len(content) - rest)
+
+
+def _texts(file: InputFile, content: bytes) -> Iterator[str]:
+    if file.path.endswith(_TOPICS):
+        yield from _topics(_parsed(content))
+    elif sum(len(text) for text in _LONG_STRING.findall(content) if len(text) > _LONG) > _WORTH_PARSING * len(content):
+        yield from _docstrings(_parsed(content))
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """The docstrings of a module, class or function and of what is defined right inside of it."""
+    if isinstance(node, _DOCUMENTED):
+        if docstring := ast.get_docstring(node):
+            yield docstring
+        for child in node.body:
+            yield from _docstrings(child)
+
+
+def _topics(tree: ast.AST) -> Iterator[str]:
+    values = (value for node in ast.walk(tree) if isinstance(node, ast.Dict) for value in node.values)
+    for value in values:
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.value
+
+
+def _parsed(content: bytes) -> ast.AST:
+    """The syntax tree; an empty one where a file is not Python of this version (templates, Python 2)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+        try:
+            return ast.parse(content)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.Module([], [])
+
+
+def prose(docstring: str) -> str:
+    r"""The paragraphs of a docstring that are sentences, each on one line.
+
+    >>> prose("Add two numbers, whatever their size may be.\n\n>>> add(1, 2)\n3\n\nParameters\n----------\nx : int\n"
+    ...       "    The first of the two numbers, which may\n    be :class:`huge`, too.")
+    'Add two numbers, whatever their size may be.\n\nThe first of the two numbers, which may be huge, too.'
+    """
+    text = _UNDERLINE.sub("\n", _FENCE.sub("", docstring.expandtabs()))
+    return "\n\n".join(paragraph for block in _blocks(text) if _is_prose(paragraph := _plain(block)))
+
+
+def _blocks(text: str) -> Iterator[list[str]]:
+    """Runs of lines with one indentation that stand together, without doctests and what `::` introduces."""
+    block: list[str] = []
+    indents: set[int] = set()  # those that a line of this block may have; empty: any
+    code_below = -1  # indentation of the line whose `::` began code, or -1
+    example = False
+    for line in [*text.split("\n"), ""]:
+        words, indent = line.strip(), len(line) - len(line.lstrip())
+        words = "" if _HEADING.fullmatch(words) else words
+        example = bool(words) and (example or words.startswith((">>>", "In [")))
+        if words and indent <= code_below:
+            code_below = -1
+        field = _FIELD.match(line)
+        if block and (not words or field or (indents and indent not in indents)):
+            yield block
+            block = []
+        if words and code_below < 0 and not example:
+            block.append(words)
+            indents = set() if field else {indent}  # what hangs below a field may be indented as it likes
+            if words.endswith("::"):
+                code_below = indent
+
+
+def _plain(block: list[str]) -> str:
+    text = " ".join(block)
+    field = _FIELD.match(text)
+    text = _ROLE.sub(r"\1", text[field.end() :] if field else text)
+    return _MARKUP.sub(r"\1", text).replace("::", ":").strip()
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a paragraph is a sentence or more: it begins and ends like one and is words for the most part."""
+    words = _WORD.findall(text)
+    letters = sum(map(len, words))
+    few_symbols = len(_CODE.findall(text)) <= 0.02 * len(text)
+    return len(words) >= 6 and text[0].isupper() and text[-1] in ".!?" and letters >= 0.7 * len(text) and few_symbols

@@ -1,0 +1,52 @@
+"""Choices (masking): Row -> hits, the tokens that the model predicts: 0 = not chosen, k = part of the k-th chosen unit.
+
+A special token is never chosen, no unit reaches over one, and each row has a budget of tokens that is met exactly (by
+Words, as far as whole words allow); where a part differs it says so. Read part.py and tokens.py first, then budget.py,
+which all of them share. A masking scheme is one file here and one line in the union below, which is the registry.
+"""
+
+from preprocessing.masking.budget import HITS, Rounding
+from preprocessing.masking.entity import EntityMasking
+from preprocessing.masking.fragment import FragmentMasking
+from preprocessing.masking.ngram import NgramMasking, ngram_lengths
+from preprocessing.masking.none import NoMasking
+from preprocessing.masking.part import MaskingPart
+from preprocessing.masking.partial_prediction import PartialPrediction
+from preprocessing.masking.random_spans import RandomSpans
+from preprocessing.masking.span import SpanMasking, span_lengths
+from preprocessing.masking.token import TokenMasking
+from preprocessing.masking.whole_word import WholeWordMasking
+
+__all__ = [
+    "HITS",
+    "EntityMasking",
+    "FragmentMasking",
+    "Masking",
+    "MaskingPart",
+    "NgramMasking",
+    "NoMasking",
+    "PartialPrediction",
+    "RandomSpans",
+    "Rounding",
+    "SpanMasking",
+    "TokenMasking",
+    "WholeWordMasking",
+    "ngram_lengths",
+    "span_lengths",
+]
+
+Masking = (
+    NoMasking
+    | TokenMasking
+    | WholeWordMasking
+    | EntityMasking
+    | SpanMasking
+    | NgramMasking
+    | RandomSpans
+    | FragmentMasking
+    | PartialPrediction
+)
+
+
+def _has_every_fact(choose: Masking) -> MaskingPart:
+    return choose  # a member without a fact is a type error here

@@ -1,0 +1,75 @@
+"""Whole phrases and words (ERNIE)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking.budget import HITS, Rounding, most_runs
+from preprocessing.masking.token import TokenMasking
+from preprocessing.masking.whole_word import WholeWordMasking
+from preprocessing.schema import Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+
+
+@spec
+class EntityMasking:
+    """Whole phrases and whole words in random order while they fit (ERNIE, arXiv:1904.09223, 4.2): Words over units.
+
+    The phrases are those that `units` of the corpus file names; a word outside of them is a unit by itself. Rounding
+    `independent` is that of the released ERNIE/batching.py: a unit is chosen when the draw of its first token is below
+    `rate`. A share `token_level_prob` of the rows has single tokens chosen instead (its character level).
+    """
+
+    kind: Literal["entity"] = "entity"
+    rate: float = 0.15
+    rounding: Rounding | Literal["independent"] = "nearest"  # of the number of tokens; independent: units by themselves
+    max_predictions_per_seq: int = 0
+    token_level_prob: float = 0.0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "unit_starts"})
+    emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset({"phrases"})
+
+    def __post_init__(self) -> None:
+        TokenMasking(
+            rate=self.rate, rounding=self.rounding, max_predictions_per_seq=self.max_predictions_per_seq
+        )  # has the same limits
+        require(
+            0 <= self.token_level_prob <= 1,
+            "masking.token_level_prob",
+            self.token_level_prob,
+            "a share of the rows, from 0 to 1",
+        )
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return (
+            most_runs(num_tokens)
+            if self.rounding == "independent"
+            else most_runs(num_tokens, self.rate, self.max_predictions_per_seq)
+        )
+
+    def describe(self) -> str:
+        singly = f", or ({self.token_level_prob:.0%} of the rows) one by one" if self.token_level_prob else ""
+        return f"{self.rate:.0%} of the tokens, in whole phrases and words{singly}"
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        if self.token_level_prob and rng.random() < self.token_level_prob:
+            return TokenMasking(
+                rate=self.rate, rounding=self.rounding, max_predictions_per_seq=self.max_predictions_per_seq
+            )(row, rng)
+        if self.rounding == "independent":
+            begin_W = np.flatnonzero(row["unit_starts"])
+            is_chosen_W = (rng.random(len(begin_W)) < self.rate) & ~row["special_tokens_mask"][begin_W]
+            long_W = np.diff(begin_W, append=len(row["input_ids"]))
+            return np.repeat(np.where(is_chosen_W, np.cumsum(is_chosen_W), 0), long_W).astype(np.int32)
+        words = WholeWordMasking(
+            rate=self.rate, rounding=self.rounding, max_predictions_per_seq=self.max_predictions_per_seq
+        )
+        return words(row | {"word_starts": row["unit_starts"]}, rng)

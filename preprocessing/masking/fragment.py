@@ -1,0 +1,80 @@
+"""One run of tokens (MASS)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking.budget import HITS, most_runs, number_runs
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+
+
+@spec
+class FragmentMasking:
+    """One run of tokens (MASS, arXiv:1905.02450, 3.1): as many as a share `rate` of the row, its ends counted as well.
+
+    In 20 % of the rows it stands at the start, in 20 % at the end, in 60 % anywhere, be it there (`shuffle_segments` in
+    MASS-unsupNMT/src/trainer.py, whose runs may end with the end token of a sentence; here they end before it). It is
+    several units where special tokens stand inside.
+
+    With `block_size` there is one in each so many tokens, as long as a share `rate` of these, rounded down, and
+    anywhere in them with the same probability (MASS for summarisation: masked_dataset.py in MASS-summarization, where
+    blocks begin behind the first token as well). A row that is too short for that has one run as without blocks.
+    """
+
+    kind: Literal["fragment"] = "fragment"
+    rate: float = 0.5
+    block_size: int = 0  # tokens; 0: the whole row
+
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask"})
+    emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        require(0 < self.rate <= 1, "masking.rate", self.rate, "a share above 0, at most 1")
+        require(
+            self.block_size >= 0,
+            "masking.block_size",
+            self.block_size,
+            "a number of tokens from 1 up, or 0 for the whole row",
+        )
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, self.rate)
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens, in one run" + (
+            f" of each {self.block_size:,}" if self.block_size else ""
+        )
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        if self.block_size and np.any(
+            is_chosen_S := self._of_blocks(len(row["special_tokens_mask"]), rng) & ~row["special_tokens_mask"]
+        ):
+            return number_runs(is_chosen_S)
+        ordinary = np.flatnonzero(~row["special_tokens_mask"])
+        is_chosen_S = np.zeros(len(row["special_tokens_mask"]), dtype=bool)
+        if len(ordinary):
+            first, stop = int(ordinary[0]), int(ordinary[-1]) + 1
+            wanted = min(max(1, round(self.rate * len(is_chosen_S))), stop - first)
+            where, place = rng.random(2)
+            free = stop - first - wanted
+            first += 0 if where < 0.2 else free if where < 0.4 else int(place * (free + 1))
+            is_chosen_S[first : first + wanted] = True
+        return number_runs(is_chosen_S & ~row["special_tokens_mask"])
+
+    def _of_blocks(self, num_tokens: int, rng: np.random.Generator) -> Bools:
+        """Which tokens are in the run of their block."""
+        begin_N = np.arange(1, num_tokens, self.block_size)
+        long_N = np.minimum(self.block_size, num_tokens - begin_N)
+        wanted_N = (self.rate * long_N).astype(np.int64)
+        first_N = begin_N + (rng.random(len(begin_N)) * (long_N - wanted_N + 1)).astype(np.int64)
+        inside_S = np.arange(1, num_tokens) - np.repeat(first_N, long_N)
+        return np.append(False, (inside_S >= 0) & (inside_S < np.repeat(wanted_N, long_N)))

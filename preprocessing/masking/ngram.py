@@ -1,0 +1,134 @@
+"""N-grams that keep apart (ALBERT, UniLM)."""
+
+from bisect import bisect_left, bisect_right
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking.budget import HITS, OrdinaryWords, Rounding, budget, check, most_runs
+from preprocessing.schema import Floats, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+
+
+@spec
+class NgramMasking:
+    """Runs of 1 to `max_ngram` whole words that keep apart: no two share a word (ALBERT, arXiv:1909.11942, 3.1).
+
+    A number of words n is drawn with p(n) proportional to 1/n (.545, .273 and .182, mean 1.636), then a place for it
+    uniformly among those where n words are free; where there is none left, n - 1 words do. The ordinary words of a row
+    count as a circle, the first one following the last: only so is each word chosen as often as any other. What
+    reaches over a special token or an end of the row is cut there and is two n-grams.
+    What would overflow the budget is cut behind a word, and a word that is longer than the rest of it is passed over.
+    `ngram_weights` are other probabilities of 1, 2, ... words: .8, .1 and .1 are UniLM's (arXiv:1905.03197, 2.3), whose
+    n-grams are `ngram_unit` tokens: each ordinary token counts as a word.
+
+    Mended against the reference (create_masked_lm_predictions of google-research/albert): there an n-gram begins at a
+    word of the row, so that the first word is chosen half as often as others, and one that crosses [SEP] stays whole.
+    """
+
+    kind: Literal["ngram"] = "ngram"
+    rate: float = 0.15
+    max_ngram: int = 3
+    rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
+    max_predictions_per_seq: int = 0
+    ngram_weights: tuple[float, ...] = ()
+    ngram_unit: Literal["word", "token"] = "word"
+
+    emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        check(self.rate, self.max_predictions_per_seq)
+        require(self.max_ngram >= 1, "masking.max_ngram", self.max_ngram, "a number of words from 1 up")
+        if self.ngram_weights:
+            each = (
+                len(self.ngram_weights) == self.max_ngram
+                and min(self.ngram_weights) >= 0
+                and abs(sum(self.ngram_weights) - 1) < 1e-6
+            )
+            require(
+                each,
+                "masking.ngram_weights",
+                self.ngram_weights,
+                f"{self.max_ngram} probabilities that sum up to 1, or none",
+            )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset(
+            {"special_tokens_mask", "word_starts"} if self.ngram_unit == "word" else {"special_tokens_mask"}
+        )
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, self.rate, self.max_predictions_per_seq)
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens, in n-grams of up to {self.max_ngram} {self.ngram_unit}s"
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        words = OrdinaryWords(
+            row["special_tokens_mask"],
+            row["word_starts"] if self.ngram_unit == "word" else np.ones(len(row["input_ids"]), bool),
+        )
+        long, count = words.long_O.tolist(), len(words.long_O)
+        # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time
+        places_of = [list(range(count)) if n < count else list[int]() for n in range(self.max_ngram)]
+        kinds = [0, *sorted(set(long))]
+        widest_of = kinds[-1:] * self.max_ngram  # no word in these lists has more tokens
+        left = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
+        lengths, where = ngram_lengths(self.max_ngram, left, rng, self.ngram_weights), rng.random(left)
+        chosen, firsts = list[int](), list[int]()
+        for num_words, share in zip(lengths.tolist(), where.tolist(), strict=True):
+            places: list[int] = []
+            while left and num_words and not places:
+                num_words -= 1
+                places = places_of[num_words]
+                if left < widest_of[num_words]:  # the budget only shrinks
+                    places[:] = [word for word in places if long[word] <= left]
+                    widest_of[num_words] = kinds[bisect_right(kinds, left) - 1]
+            if not places:
+                break
+            first = last = places[int(share * len(places))]
+            firsts.append(first)
+            while last <= first + num_words and long[last % count] <= left:
+                left -= long[last % count]
+                chosen.append(last % count)
+                last += 1
+            for n, places in enumerate(places_of):
+                _remove(places, first - n, last, count)
+        return words.units(chosen, firsts)
+
+
+def _remove(places: list[int], start: int, stop: int, count: int) -> None:
+    """Take the places [start, stop) of a circle of so many out of a sorted list.
+
+    >>> places = [0, 1, 2, 3, 4, 5]
+    >>> _remove(places, -1, 2, 6)
+    >>> places
+    [2, 3, 4]
+    """
+    del places[bisect_left(places, start) : bisect_left(places, stop)]
+    if start < 0:
+        del places[bisect_left(places, start + count) :]
+    if stop > count:
+        del places[: bisect_left(places, stop - count)]
+
+
+def ngram_lengths(longest: int, count: int, rng: np.random.Generator, weights: tuple[float, ...] = ()) -> Ints:
+    """Numbers of words from 1 to `max_ngram` with p(n) proportional to its weight, or to 1/n, int64 [count]."""
+    return 1 + np.searchsorted(_ngram_cdf(longest, tuple(weights)), rng.random(count), side="right")
+
+
+@lru_cache
+def _ngram_cdf(longest: int, weights: tuple[float, ...]) -> Floats:
+    weight = np.array(weights) if weights else 1 / np.arange(1, longest + 1)
+    return np.cumsum(weight)[:-1] / weight.sum()  # without its last value, 1

@@ -1,0 +1,95 @@
+"""Partial prediction (XLNet)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking.budget import HITS, OrdinaryWords, most_runs
+from preprocessing.masking.ngram import ngram_lengths
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+
+
+@spec
+class PartialPrediction:
+    """One token in `group_size`, as n-grams of words, each in a context of `group_size` * n words (XLNet,
+    arXiv:1906.08237, 3.1).
+
+    Half of the tokens are chosen in each half of the row, which an XLNet row has, the odd one in the first: 43 and 42
+    of 512. Once around the ordinary words of a half, from one that is drawn uniformly: a number of words n from 1 to
+    `max_ngram`, p(n) proportional to 1/n; an n-gram of them, anywhere in the next `group_size` * n words. What reaches
+    over a special token or from the end of the half to its beginning is cut there and is two n-grams. Where the round
+    ends first, tokens drawn uniformly make up for what is missing: one in a hundred, or in ten where words have four
+    tokens.
+
+    The paper speaks of spans of tokens, the reference (`_sample_mask` in data_utils.py) looks for words, as here.
+    Mended against it: it takes n pieces all the same (it tests the first piece again and again), so that first
+    pieces of long words are targets several times as often as their last; its context stands beside the n-gram and
+    not around it, so that a seventh of the tokens is chosen and tokens drawn anywhere are the rest; and its first
+    context begins with the half, its last n-gram may not reach the end, so that either edge has fewer targets. A
+    special token is never chosen here; there it may be, and is not predicted.
+    """
+
+    kind: Literal["partial_prediction"] = "partial_prediction"
+    group_size: int = 6
+    max_ngram: int = 5
+
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
+    emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        require(self.group_size >= 2, "masking.group_size", self.group_size, "a number of tokens from 2 up")
+        require(self.max_ngram >= 1, "masking.max_ngram", self.max_ngram, "a number of words from 1 up")
+
+    @property
+    def predicted(self) -> float:
+        return 1 / self.group_size
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, 1 / self.group_size)
+
+    def describe(self) -> str:
+        return f"one token in {self.group_size}, in n-grams of up to {self.max_ngram}"
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        special_S, starts_S = row["special_tokens_mask"], row["word_starts"]
+        num_tokens = len(special_S)
+        middle, wanted = num_tokens // 2, num_tokens // self.group_size
+        first_half_S = self._half(special_S[:middle], starts_S[:middle], wanted - wanted // 2, rng)
+        second_half_S = self._half(special_S[middle:], starts_S[middle:], wanted // 2, rng)
+        second_half_S[second_half_S > 0] += first_half_S.max(initial=0)
+        return np.append(first_half_S, second_half_S)
+
+    def _half(self, special_S: Bools, starts_S: Bools, goal: int, rng: np.random.Generator) -> Ints:
+        """The column `hits` of a half, with `goal` tokens or all that are not special."""
+        words = OrdinaryWords(special_S, starts_S)
+        chosen, firsts, left = self._ngrams(words.long_O.tolist(), goal, rng)
+        hit_S = words.units(chosen, firsts)
+        single_S = np.zeros(len(hit_S), dtype=bool)
+        single_S[rng.permutation(np.flatnonzero((hit_S == 0) & ~special_S))[:left]] = True
+        # numbered anew: a unit begins with a single token, and where the number of the n-gram is another one
+        is_first_S = single_S | ((hit_S > 0) & (np.diff(hit_S, prepend=0) != 0))
+        return np.where(single_S | (hit_S > 0), np.cumsum(is_first_S), 0).astype(np.int32)
+
+    def _ngrams(self, long: list[int], goal: int, rng: np.random.Generator) -> tuple[list[int], list[int], int]:
+        """Which words of a half are chosen, `long` being the tokens of each; which begin an n-gram; tokens missing."""
+        chosen, firsts, left, at = list[int](), list[int](), goal, 0
+        begin = int(rng.random() * len(long))
+        lengths, places = ngram_lengths(self.max_ngram, goal, rng).tolist(), rng.random(goal).tolist()
+        for num_words, place in zip(lengths, places, strict=True):
+            num_words = min(num_words, left)
+            first = at + int(place * ((self.group_size - 1) * num_words + 1))
+            if not left or first + num_words > len(long):
+                break
+            at += self.group_size * num_words
+            firsts.append((begin + first) % len(long))
+            for word in range(begin + first, begin + first + num_words):
+                if long[word % len(long)] > left:
+                    break
+                left -= long[word % len(long)]
+                chosen.append(word % len(long))
+        return chosen, firsts, left

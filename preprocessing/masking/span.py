@@ -1,0 +1,116 @@
+"""Geometric spans of whole words (SpanBERT)."""
+
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs, number_runs
+from preprocessing.schema import Floats, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+
+
+@spec
+class SpanMasking:
+    """Runs of whole words with geometric lengths (SpanBERT, arXiv:1907.10529, 3.1); touching runs are one unit.
+
+    A length of 1 to `max_span_length` words is drawn with p(l) proportional to p * (1 - p)^(l - 1), renormalised: mean
+    3.797 words, the paper's 3.8 (clipping long draws would give 4.463). A token that is not yet chosen is drawn
+    uniformly; the span begins where its word begins and ends early at a special token. The last span stops exactly at
+    the budget, be it inside a word: one cut in a row, as in the reference.
+
+    A share `phrase_prob` of the spans is a phrase of two words or more that is not chosen yet, where there is one
+    (table 3, named entities and noun phrases; the reference tries again with a phrase that it has masked already).
+    """
+
+    kind: Literal["span"] = "span"
+    rate: float = 0.15
+    geometric_p: float = 0.2  # of the geometric distribution of lengths: the larger, the shorter
+    max_span_length: int = 10
+    rounding: Rounding = "up"  # of the number of chosen tokens, as of kind tokens
+    phrase_prob: float = 0.0
+
+    emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        check(self.rate, 0)
+        require(0 < self.geometric_p < 1, "masking.geometric_p", self.geometric_p, "a probability between 0 and 1")
+        require(
+            self.max_span_length >= 1, "masking.max_span_length", self.max_span_length, "a number of words from 1 up"
+        )
+        require(
+            0 <= self.phrase_prob <= 1, "masking.phrase_prob", self.phrase_prob, "a share of the spans, from 0 to 1"
+        )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset({"special_tokens_mask", "word_starts"} | ({"unit_starts"} if self.phrase_prob else set()))
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    @property
+    def wants(self) -> frozenset[str]:
+        return frozenset({"phrases"} if self.phrase_prob else ())
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, self.rate)
+
+    def describe(self) -> str:
+        named = f", {self.phrase_prob:.0%} of them in whole phrases" if self.phrase_prob else ""
+        return f"{self.rate:.0%} of the tokens{named}, in spans of up to {self.max_span_length} words"
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        special_S, num_tokens = row["special_tokens_mask"], len(row["input_ids"])
+        begin_W = np.flatnonzero(row["word_starts"])
+        word_S = np.cumsum(row["word_starts"]) - 1
+        special_word_W = np.append(np.flatnonzero(special_S[begin_W]), len(begin_W))
+        wall_W = special_word_W[np.searchsorted(special_word_W, np.arange(len(begin_W)))]  # next special word
+        begin, wall, word = [*begin_W.tolist(), num_tokens], wall_W.tolist(), word_S.tolist()
+        ordinary = np.flatnonzero(~special_S)
+        left = budget(row, self.rate, self.rounding, 0, rng)
+        is_chosen_S = np.zeros(num_tokens, dtype=bool)
+        phrases = _phrases(row, rng) if self.phrase_prob else []
+        while left:
+            anchors = ordinary[rng.integers(len(ordinary), size=left)].tolist()
+            for anchor, num_words in zip(
+                anchors, span_lengths(self.geometric_p, self.max_span_length, left, rng).tolist(), strict=True
+            ):
+                if phrases and rng.random() < self.phrase_prob:
+                    span_S = is_chosen_S[phrases.pop()]
+                elif is_chosen_S[anchor]:
+                    continue
+                else:
+                    first = word[anchor]
+                    span_S = is_chosen_S[begin[first] : begin[min(first + num_words, wall[first])]]
+                free = np.flatnonzero(~span_S)[:left]
+                span_S[free] = True
+                left -= len(free)
+                if not left:
+                    break
+        return number_runs(is_chosen_S)
+
+
+def _phrases(row: Row, rng: np.random.Generator) -> list[slice]:
+    """Units of two words or more, in random order."""
+    begin_U = np.flatnonzero(row["unit_starts"])
+    end_U = np.append(begin_U[1:], len(row["input_ids"]))
+    words_S1 = np.append(0, np.cumsum(row["word_starts"]))
+    many = np.flatnonzero(words_S1[end_U] - words_S1[begin_U] >= 2)
+    return [slice(begin_U[unit], end_U[unit]) for unit in rng.permutation(many).tolist()]
+
+
+def span_lengths(p: float, longest: int, count: int, rng: np.random.Generator) -> Ints:
+    """Lengths in words from the geometric distribution, truncated to 1 ... longest and renormalised, int64 [count]."""
+    return 1 + np.searchsorted(_span_cdf(p, longest), rng.random(count), side="right")
+
+
+@lru_cache
+def _span_cdf(p: float, longest: int) -> Floats:
+    weight = (1 - p) ** np.arange(longest)
+    return np.cumsum(weight)[:-1] / weight.sum()  # without its last value, 1

@@ -1,0 +1,60 @@
+"""Whole words (BERT, May 2019)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs
+from preprocessing.schema import Ints, Row
+from preprocessing.spec import Shrinks, spec
+
+
+@spec
+class WholeWordMasking:
+    """Whole words in random order while they fit (BERT's whole-word masking, README of google-research/bert, May 2019).
+
+    A word that would overflow the budget is skipped and the search goes on, so a row falls short of its budget only
+    when every word that is left is longer than what is left of the budget.
+    """
+
+    kind: Literal["whole_word"] = "whole_word"
+    rate: float = 0.15
+    rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
+    max_predictions_per_seq: int = 0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
+    emits: ClassVar[frozenset[str]] = HITS
+    can_emit: ClassVar[frozenset[str]] = HITS
+    span_mean: ClassVar[float] = 0.0
+    shrinks: ClassVar[Shrinks] = {}
+    wants: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        check(self.rate, self.max_predictions_per_seq)
+
+    @property
+    def predicted(self) -> float:
+        return self.rate
+
+    def most_runs(self, num_tokens: int) -> int:
+        return most_runs(num_tokens, self.rate, self.max_predictions_per_seq)
+
+    def describe(self) -> str:
+        return f"{self.rate:.0%} of the tokens, in whole words"
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        begin_W = np.flatnonzero(row["word_starts"])
+        long_W = np.diff(begin_W, append=len(row["input_ids"]))
+        left = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
+        order = rng.permutation(np.flatnonzero(~row["special_tokens_mask"][begin_W]))
+        is_chosen_W = np.zeros(len(begin_W), dtype=bool)
+        while True:
+            order = order[long_W[order] <= left]  # the budget only shrinks: what does not fit now never will
+            if not order.size:
+                break
+            total = np.cumsum(long_W[order])
+            num_taken = int(np.searchsorted(total, left, side="right"))
+            is_chosen_W[order[:num_taken]] = True
+            left -= int(total[num_taken - 1])
+            order = order[num_taken:]
+        return np.repeat(np.where(is_chosen_W, np.cumsum(is_chosen_W), 0), long_W).astype(np.int32)

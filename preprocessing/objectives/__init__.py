@@ -1,0 +1,49 @@
+"""Rewrites (corruption): Row -> the ids that the model reads, and the labels that it predicts.
+
+Read shift.py and cloze.py first; seq2seq.py is what all rewrites for an encoder and a decoder share. A rewrite is one
+file here and one line in the union below, which is the registry.
+"""
+
+from preprocessing.objectives.causal_lm import CausalLM
+from preprocessing.objectives.denoising import Denoising
+from preprocessing.objectives.deshuffling import Deshuffling
+from preprocessing.objectives.gap_sentence_generation import GapSentenceGeneration
+from preprocessing.objectives.masked_seq2seq import MaskedSeq2Seq
+from preprocessing.objectives.mlm import MaskedLM
+from preprocessing.objectives.part import ObjectivePart
+from preprocessing.objectives.permutation_lm import PermutationLM
+from preprocessing.objectives.prefix_lm import PrefixLM
+from preprocessing.objectives.span_corruption import SpanCorruption
+from preprocessing.objectives.unified_lm import UnifiedLM
+
+__all__ = [
+    "CausalLM",
+    "Denoising",
+    "Deshuffling",
+    "GapSentenceGeneration",
+    "MaskedLM",
+    "MaskedSeq2Seq",
+    "Objective",
+    "ObjectivePart",
+    "PermutationLM",
+    "PrefixLM",
+    "SpanCorruption",
+    "UnifiedLM",
+]
+
+Objective = (
+    MaskedLM
+    | CausalLM
+    | SpanCorruption
+    | PrefixLM
+    | Deshuffling
+    | Denoising
+    | MaskedSeq2Seq
+    | PermutationLM
+    | UnifiedLM
+    | GapSentenceGeneration
+)
+
+
+def _has_every_fact(rewrite: Objective) -> ObjectivePart:
+    return rewrite  # a member without a fact is a type error here

@@ -1,0 +1,53 @@
+"""Each token predicts the next (GPT)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.part import Attention
+from preprocessing.schema import Row
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
+
+
+@spec
+class CausalLM:
+    """Each token predicts the next one (GPT); a row of n + 1 tokens gives n targets."""
+
+    kind: Literal["causal_lm"] = "causal_lm"
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels"})
+    specials: ClassVar[tuple[str, ...]] = ()
+    lookahead: ClassVar[int] = 1
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "model"
+    target: ClassVar[str] = ""
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "each token predicts the next"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which `length` are read."""
+        return length + self.lookahead
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return PLAIN if frame == ENDED else frame  # the end of a text is predicted, and stands before the next one
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        shortened = {name: column[:-1] if np.ndim(column) else column for name, column in row.items()}
+        return shortened | {"labels": row["input_ids"][1:]}

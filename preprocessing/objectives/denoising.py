@@ -1,0 +1,224 @@
+"""Noise over a whole row, which the decoder restores (BART, arXiv:1910.13461, 2.2)."""
+
+from math import ceil
+from typing import ClassVar, Final, Literal, get_args
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.mlm import ordinary_ids
+from preprocessing.objectives.part import Attention
+from preprocessing.objectives.seq2seq import two_sides
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import Frame, Vocab
+
+Edit = Literal["sentence_permutation", "token_masking", "token_deletion", "text_infilling", "document_rotation"]
+_COVERING: Final = ("token_masking", "token_deletion", "text_infilling")
+_DESCRIBED: Final[dict[Edit, str]] = {
+    "sentence_permutation": "sentences shuffled",
+    "token_masking": "{rate:.0%} of the tokens masked",
+    "token_deletion": "{rate:.0%} of the tokens deleted",
+    "text_infilling": "{rate:.0%} of the words infilled in spans of {mean:g}",
+    "document_rotation": "tokens rotated",
+}
+
+
+@spec
+class Denoising:
+    """One of BART's five noises or several, always in the order of `Edit`, as in fairseq's denoising_dataset.py.
+
+    sentence_permutation: the sentences of each document change places, a share `permute_sentence_ratio` of them.
+    token_masking: a share `mask_ratio` of the tokens, rounded up, becomes [MASK]; token_deletion: it is left out.
+    text_infilling: runs of whole words become one [MASK] each. Their lengths are drawn from Poisson(`poisson_lambda`)
+    until they sum up to a share `mask_ratio` of the words, rounded up, and the last is cut to fit. A run of length 0
+    puts a [MASK] between two tokens. The others begin at different words, drawn uniformly, and end early at a special
+    token; a run that begins inside another one becomes a part of it, so that somewhat less than `mask_ratio` is masked.
+    document_rotation: the row begins with another token, drawn uniformly, and what was before it follows at the end.
+
+    A token that a mask stands for becomes a random one with probability `random_replace_prob` instead. A special token
+    inside of the row (a separator) stays where it is except in document_rotation, and the first and the last one of a
+    row always stay. A noised row is never longer than it was.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
+    >>> special_S = np.array([True, False, False, False, False, False, False, True])
+    >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 15, 16, 3]), "word_starts": np.ones(8, bool)}
+    >>> row |= {"special_tokens_mask": special_S}
+    >>> made = Denoising(noise_types=("text_infilling",), mask_ratio=0.5)(row, Tiny, key(0, "masking").at(0, 2))
+    >>> made["source_input_ids"].tolist()
+    [2, 4, 12, 4, 15, 16, 3]
+    >>> made["input_ids"].tolist(), made["labels"].tolist()
+    ([3, 2, 11, 12, 13, 14, 15, 16], [2, 11, 12, 13, 14, 15, 16, 3])
+    """
+
+    kind: Literal["denoising"] = "denoising"
+    noise_types: tuple[Edit, ...] = (
+        "sentence_permutation",
+        "text_infilling",
+    )  # the noises, one or several; each is described above
+    mask_ratio: float = 0.3
+    poisson_lambda: float = 3.0
+    random_replace_prob: float = 0.0
+    permute_sentence_ratio: float = 1.0
+
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = True
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "model"
+    target: ClassVar[str] = "the whole text"
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        once = 0 < len(self.noise_types) == len(set(self.noise_types))
+        require(
+            once, "objective.noise_types", self.noise_types, f"one or several of {', '.join(get_args(Edit))}, each once"
+        )
+        one = sum(edit in _COVERING for edit in self.noise_types) <= 1
+        require(
+            one,
+            "objective.noise_types",
+            self.noise_types,
+            "at most one of token_masking, token_deletion and text_infilling",
+        )
+        require(0 < self.mask_ratio <= 1, "objective.mask_ratio", self.mask_ratio, "a share above 0, at most 1")
+        require(self.poisson_lambda > 0, "objective.poisson_lambda", self.poisson_lambda, "a positive number of words")
+        for name in ("random_replace_prob", "permute_sentence_ratio"):
+            require(0 <= getattr(self, name) <= 1, f"objective.{name}", getattr(self, name), "a share from 0 to 1")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        extra = {"sentence_permutation": "sentence_starts", "text_infilling": "word_starts"}
+        return frozenset(
+            {"input_ids", "special_tokens_mask"} | {extra[edit] for edit in self.noise_types if edit in extra}
+        )
+
+    def describe(self) -> str:
+        noise = ", ".join(
+            _DESCRIBED[edit].format(rate=self.mask_ratio, mean=self.poisson_lambda) for edit in self.noise_types
+        )
+        return f"text with {noise} is read, the text is predicted"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which neither side is longer than `length`."""
+        return length
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        ids_U, special_S = row["input_ids"], row["special_tokens_mask"]
+        starts_S = row["word_starts"] if "text_infilling" in self.noise_types else None
+        if "sentence_permutation" in self.noise_types:
+            order_S = _sentence_order(special_S, row["sentence_starts"], self.permute_sentence_ratio, rng)
+            ids_U = ids_U[order_S]  # special tokens stay in place
+            starts_S = None if starts_S is None else starts_S[order_S]
+        if starts_S is not None:
+            ids_U = self._infill(ids_U, special_S, starts_S, vocab, rng)
+        elif "token_masking" in self.noise_types or "token_deletion" in self.noise_types:
+            ordinary = np.flatnonzero(~special_S)
+            at_M = rng.permutation(ordinary)[: ceil(self.mask_ratio * len(ordinary) - 1e-9)]
+            if "token_deletion" in self.noise_types:
+                at_M = at_M[: len(ids_U) - 1]  # an encoder reads one token at least
+            if "token_masking" in self.noise_types:
+                ids_U = ids_U.copy()
+                ids_U[at_M] = self._masks(len(at_M), vocab, rng)
+            else:
+                ids_U = np.delete(ids_U, at_M)
+        if "document_rotation" in self.noise_types:
+            first, stop = _body(ids_U, special_S)
+            if stop > first:
+                ids_U = ids_U.copy()
+                ids_U[first:stop] = np.roll(ids_U[first:stop], -int(rng.integers(stop - first)))
+        return two_sides(row, ids_U, row["input_ids"], vocab.sep)
+
+    def _infill(self, ids_S: Ints, special_S: Bools, starts_S: Bools, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        """The row with runs of words, and places between two tokens, turned into masks."""
+        num_tokens = len(ids_S)
+        begin_W1 = np.append(starts_S.nonzero()[0], num_tokens)
+        special_W = special_S[begin_W1[:-1]]
+        words = (~special_W).nonzero()[0]
+        length_N = infill_lengths(self.poisson_lambda, ceil(self.mask_ratio * len(words) - 1e-9), rng)
+        long_N = length_N[length_N > 0]
+        first_N = words[rng.permutation(len(words))[: len(long_N)]]
+        walls = np.append(special_W.nonzero()[0], len(special_W))
+        stop_N = np.minimum(first_N + long_N, walls[walls.searchsorted(first_N)])
+        at_N = begin_W1[first_N]
+        step_S1 = np.bincount(at_N + 1, minlength=num_tokens + 1)
+        step_S1 -= np.bincount(begin_W1[stop_N], minlength=num_tokens + 1)
+        is_kept_S = step_S1[:-1].cumsum() == 0  # not inside of a run, behind its first token
+        at_N = at_N[is_kept_S[at_N]]
+        ids_S = ids_S.copy()
+        ids_S[at_N] = self._masks(len(at_N), vocab, rng)
+        kept_U = ids_S[is_kept_S]
+        return self._insert(kept_U, special_S, min(len(length_N) - len(long_N), len(ids_S) - len(kept_U)), vocab, rng)
+
+    def _insert(self, ids_U: Ints, special_S: Bools, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        """The ids with `count` masks more, at places drawn uniformly."""
+        if not count:
+            return ids_U
+        first, stop = _body(ids_U, special_S)
+        is_old = np.ones(len(ids_U) + count, dtype=bool)
+        is_old[first + rng.permutation(stop + count - first)[:count]] = False
+        longer = np.empty(len(is_old), dtype=ids_U.dtype)
+        longer[is_old], longer[~is_old] = ids_U, self._masks(count, vocab, rng)
+        return longer
+
+    def _masks(self, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        """What stands in place of the text: [MASK], or with probability `random_replace_prob` a random token."""
+        mask_N = np.full(count, vocab.mask, dtype=np.int64)
+        if self.random_replace_prob:
+            random_at = (rng.random(count) < self.random_replace_prob).nonzero()[0]
+            mask_N[random_at] = ordinary_ids(len(random_at), vocab, rng)
+        return mask_N
+
+
+def infill_lengths(mean: float, budget: int, rng: np.random.Generator) -> Ints:
+    """Poisson draws that sum up to `budget`, the last one cut for it, int64.
+
+    >>> from preprocessing.rng import key
+    >>> infill_lengths(3.0, 10, key(0, "masking").at(0, 1)).tolist()
+    [0, 2, 2, 5, 1]
+    """
+    length_N = rng.poisson(mean, size=ceil(1.2 * budget / mean) + 8)  # nearly always enough
+    while (total_N := np.cumsum(length_N))[-1] < budget:
+        length_N = np.append(length_N, rng.poisson(mean, size=len(length_N)))
+    last = int(np.searchsorted(total_N, budget))
+    length_N[last] -= total_N[last] - budget
+    return length_N[: last + 1] if budget else length_N[:0]
+
+
+def _sentence_order(special_S: Bools, starts_S: Bools, share: float, rng: np.random.Generator) -> Ints:
+    """Which token comes to each place when a share of the sentences, rounded up, change places in their documents."""
+    begin_N = starts_S.nonzero()[0]  # a special token is a sentence of its own
+    special_N = special_S[begin_N]
+    document_N, chosen = special_N.cumsum(), (~special_N).nonzero()[0]
+    if share < 1:
+        chosen = np.sort(rng.permutation(chosen)[: ceil(share * len(chosen) - 1e-9)])
+    comes_N = np.arange(len(begin_N))  # which sentence to each place
+    comes_N[chosen] = chosen[(document_N[chosen] + rng.random(len(chosen))).argsort()]
+    place_S, bound_N1 = np.arange(len(starts_S)), [*begin_N.tolist(), len(starts_S)]
+    return np.concatenate([place_S[bound_N1[number] : bound_N1[number + 1]] for number in comes_N.tolist()])
+
+
+def _body(ids_U: Ints, special_S: Bools) -> tuple[int, int]:
+    """Start and stop of what lies between the special tokens at both ends of a row, which no noise moves.
+
+    `special_S` is that of the row before its noise, with the same ends.
+    """
+    return int(special_S[0]), len(ids_U) - int(special_S[-1])

@@ -1,0 +1,62 @@
+"""Tokens in random order (T5, arXiv:1910.10683, table 3)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.part import Attention
+from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.schema import Row
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import Frame, Vocab
+
+
+@spec
+class Deshuffling:
+    """All tokens in random order; the row as it was is predicted (T5 3.3.1, after arXiv:1904.09408).
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, pad, sep = 100, 0, 3
+    >>> made = Deshuffling()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_input_ids"].tolist(), made["labels"].tolist()
+    ([11, 14, 13, 12, 3], [11, 12, 13, 14, 3])
+    """
+
+    kind: Literal["deshuffling"] = "deshuffling"
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = True
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "model"
+    target: ClassVar[str] = "the whole text"
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "tokens in random order are read, the text is predicted"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which each side, its end included, has `length`."""
+        return length - 1
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame.ended()
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        source_U = ended(rng.permutation(row["input_ids"]), vocab.sep)
+        return two_sides(row, source_U, ended(row["input_ids"], vocab.sep), vocab.pad)

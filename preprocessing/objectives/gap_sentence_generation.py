@@ -1,0 +1,129 @@
+"""Gap sentences: whole sentences are masked, and generated from the rest (PEGASUS, arXiv:1912.08777)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.part import Attention
+from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.schema import Floats, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import ENDED, Frame, Vocab
+
+
+@spec
+class GapSentenceGeneration:
+    """A share of a row's sentences is masked, one [MASK] each, and the decoder predicts them in their order (3.1).
+
+    `principal` (Ind-Orig in the paper) takes the sentences that say most of the rest: those with the highest ROUGE-1 F1
+    between themselves and all others, each scored by itself, counting every occurrence of a token; ties go to the
+    earlier one. `random` and `lead` (the first ones) are its other rows of figure 4a. Tokens stand for words here, so
+    that the score needs no text. At least one sentence is masked, and where there are several not all of them.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, pad, sep, mask = 100, 0, 3, 4
+    >>> row = {"input_ids": np.array([11, 12, 21, 22, 11, 12, 21]), "special_tokens_mask": np.zeros(7, bool)}
+    >>> row["sentence_starts"] = np.array([1, 0, 1, 0, 1, 0, 0], bool)
+    >>> made = GapSentenceGeneration(gap_sentences_ratio=0.3)(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_input_ids"].tolist(), made["labels"].tolist()
+    ([11, 12, 21, 22, 4, 3], [11, 12, 21, 3])
+    """
+
+    kind: Literal["gap_sentence_generation"] = "gap_sentence_generation"
+    gap_sentences_ratio: float = 0.3  # of the sentences of a row (gap sentences ratio)
+    selection: Literal["principal", "random", "lead"] = "principal"  # those that say most of the rest, any, the first
+    keep_ratio: float = 0.0  # of the gap sentences, which the source has too: the large net learns to copy (6.2)
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "sentence_starts"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    specials: ClassVar[tuple[str, ...]] = ("pad", "sep", "mask")
+    lookahead: ClassVar[int] = 0
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = True
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "model"
+    target: ClassVar[str] = "the gap sentences"
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = (
+        "a row of one sentence is predicted from [MASK] alone: documents of one sentence teach the net no gap sentences"
+    )
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.gap_sentences_ratio < 1,
+            "objective.gap_sentences_ratio",
+            self.gap_sentences_ratio,
+            "a share of the sentences between 0 and 1",
+        )
+        require(
+            0 <= self.keep_ratio <= 1,
+            "objective.keep_ratio",
+            self.keep_ratio,
+            "a share of the gap sentences from 0 to 1",
+        )
+
+    def describe(self) -> str:
+        which = {"principal": "those that say most of the rest", "random": "any", "lead": "the first ones"}[
+            self.selection
+        ]
+        kept = f", {self.keep_ratio:.0%} of them kept in the source" if self.keep_ratio else ""
+        return f"{self.gap_sentences_ratio:.0%} of the sentences masked, {which}, and predicted{kept}"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 1 - self.gap_sentences_ratio * (1 - self.keep_ratio), self.gap_sentences_ratio
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which neither side, its end included, is longer than `length`."""
+        return length - 1
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return ENDED
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        ordinary_S = ~row["special_tokens_mask"]
+        ids_S, begins_S = row["input_ids"][ordinary_S], row["sentence_starts"][ordinary_S]
+        sentence_S = np.cumsum(begins_S) - begins_S[:1].sum()  # a row may begin inside of a sentence
+        num_sentences = int(sentence_S[-1]) + 1 if len(ids_S) else 0
+        is_gap_N = np.zeros(num_sentences, dtype=bool)
+        is_gap_N[self._selected(ids_S, sentence_S, num_sentences, rng)] = True
+        is_masked_N = is_gap_N & (rng.random(num_sentences) >= self.keep_ratio)
+        is_gap_S, is_masked_S = is_gap_N[sentence_S], is_masked_N[sentence_S]
+        is_first_S = np.diff(sentence_S, prepend=-1) > 0
+        masked_S = ids_S.copy()
+        masked_S[is_masked_S] = vocab.mask
+        source_U = masked_S[~is_masked_S | is_first_S]
+        return two_sides(row, ended(source_U, vocab.sep), ended(ids_S[is_gap_S], vocab.sep), vocab.pad)
+
+    def _selected(self, ids_S: Ints, sentence_S: Ints, num: int, rng: np.random.Generator) -> Ints:
+        """Numbers of the gap sentences."""
+        wanted = min(max(1, round(self.gap_sentences_ratio * num)), max(1, num - 1))
+        match self.selection:
+            case "principal":
+                return np.argsort(-rouge_1(ids_S, sentence_S, num), kind="stable")[:wanted]
+            case "random":
+                return rng.permutation(num)[:wanted]
+            case "lead":
+                return np.arange(min(wanted, num))
+
+
+def rouge_1(ids_S: Ints, sentence_S: Ints, num: int) -> Floats:
+    """ROUGE-1 F1 of each of `num` sentences against all others, float64 [N]; 0 where nothing is shared.
+
+    >>> rouge_1(np.array([7, 8, 7, 9]), np.array([0, 0, 1, 1]), 2).tolist()
+    [0.5, 0.5]
+    """
+    token_S, kinds = np.unique(ids_S, return_inverse=True)
+    count_NV = np.zeros((num, len(token_S)), dtype=np.int64)
+    np.add.at(count_NV, (sentence_S, kinds), 1)
+    other_NV = count_NV.sum(axis=0) - count_NV
+    shared_N = np.minimum(count_NV, other_NV).sum(axis=1)
+    # 2 P R / (P + R) with P = shared / own and R = shared / others is 2 shared / (own + others)
+    return 2 * shared_N / max(1, len(ids_S))

@@ -1,0 +1,115 @@
+"""A fragment of the row is masked for the encoder, and predicted by the decoder (MASS, arXiv:1905.02450)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.mlm import MaskedLM
+from preprocessing.objectives.part import Attention
+from preprocessing.schema import Ints, Row
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import Frame, Vocab
+
+
+@spec
+class MaskedSeq2Seq:
+    """The encoder reads the row with its chosen tokens masked as Cloze masks them. The decoder predicts these: before
+    each it reads the token that stands before it in the row, with the position of that token (MASS 3.1).
+
+    With `hide_masked_from_decoder` the decoder does not attend to the encoder's states at [MASK] (the reference's
+    `enc_mask`, which its code for summarisation does not have). With one chosen token this is masked language
+    modelling; with the whole row chosen it is a causal language model, since the encoder reads masks alone. The
+    reference may predict the end token of a sentence as well; here only ordinary tokens are chosen.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
+    >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 3]), "hits": np.array([0, 0, 1, 1, 0, 0])}
+    >>> made = MaskedSeq2Seq(mask_replace_prob=1.0, random_replace_prob=0.0)(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_input_ids"].tolist(), made["source_seen"].astype(int).tolist()
+    ([2, 11, 4, 4, 14, 3], [1, 1, 0, 0, 1, 1])
+    >>> made["input_ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
+    ([11, 12], [1, 2], [12, 13])
+    """
+
+    kind: Literal["masked_seq2seq"] = "masked_seq2seq"
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    hide_masked_from_decoder: bool = True
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
+    specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "positions", "source_input_ids", "source_seen"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "model"
+    target: ClassVar[str] = "the fragment"
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        MaskedLM(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        )  # has the same limits
+
+    @property
+    def emits(self) -> frozenset[str]:
+        """Columns of a row that are made."""
+        return frozenset(
+            {"labels", "positions", "source_input_ids"} | ({"source_seen"} if self.hide_masked_from_decoder else set())
+        )
+
+    def describe(self) -> str:
+        shares = MaskedLM(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        ).describe_shares()
+        visible = "" if self.hide_masked_from_decoder else ", which reads the masks as well"
+        return f"masked for the encoder ({shares}), predicted by the decoder{visible}"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 1.0, choose.predicted
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which neither side is longer than `length`."""
+        return length
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        row = row if row["hits"].any() else row | {"hits": _one(row, vocab, rng)}
+        masked = MaskedLM(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
+            row, vocab, rng
+        )
+        ids_S, at_M = row["input_ids"], np.flatnonzero(row["hits"])
+        before_M = np.maximum(at_M - 1, 0)
+        ids_M = np.full(len(at_M), vocab.sep, dtype=np.int32)
+        ids_M[at_M > 0] = ids_S[before_M[at_M > 0]]
+        made = {name: column for name, column in row.items() if not np.ndim(column)} | {
+            "input_ids": ids_M,
+            "token_type_ids": np.zeros(len(at_M), dtype=np.int8),
+            "positions": before_M.astype(np.int32),
+            "labels": ids_S[at_M].astype(np.int32),
+            "source_input_ids": masked["input_ids"],
+        }
+        if self.hide_masked_from_decoder:
+            made["source_seen"] = masked["input_ids"] != vocab.mask
+        if "languages" in row:
+            made |= {"languages": row["languages"][at_M], "source_languages": row["languages"]}
+        return made
+
+
+def _one(row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
+    """The column `hits` with one token chosen, an ordinary one where there is one: a decoder predicts one at least."""
+    ordinary = np.flatnonzero(~np.isin(row["input_ids"], vocab.special_ids))
+    hit_S = np.zeros(len(row["input_ids"]), dtype=np.int32)
+    hit_S[rng.choice(ordinary if len(ordinary) else len(hit_S))] = 1
+    return hit_S

@@ -1,0 +1,130 @@
+"""Fill in the blanks: chosen tokens are masked where they stand, and predicted there."""
+
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.part import Attention
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import Frame, Vocab
+
+
+@spec
+class MaskedLM:
+    """Chosen tokens become [MASK], a random token, or stay; the label is the token that was there (BERT 3.1: 80/10/10).
+
+    `replace_unit`: one draw for each token, or one for all tokens of a chosen unit (a span, as in SpanBERT).
+    `random_token_source`: a random token is never a special one (ordinary, as in fairseq), or is any id (vocabulary, as
+    in the reference BERT), or is drawn from the tokens of the text, so that it is as frequent as there: those of the
+    corpus (corpus, as in the reference SpanBERT), or the row's own (row).
+    """
+
+    kind: Literal["mlm"] = "mlm"
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    replace_unit: Literal["token", "span"] = "token"
+    random_token_source: Literal["non_special", "vocabulary", "row", "corpus"] = "non_special"
+
+    emits: ClassVar[frozenset[str]] = frozenset({"labels"})
+    specials: ClassVar[tuple[str, ...]] = ("mask",)
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "model"
+    target: ClassVar[str] = ""
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        for name in ("mask_replace_prob", "random_replace_prob"):
+            share = getattr(self, name)
+            require(0 <= share <= 1, f"objective.{name}", share, "a share from 0 to 1")
+        require(
+            self.mask_replace_prob + self.random_replace_prob <= 1 + 1e-9,
+            "objective.mask_replace_prob + random_replace_prob",
+            self.mask_replace_prob + self.random_replace_prob,
+            "at most 1",
+        )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Columns of a row that are read."""
+        return frozenset(
+            {"input_ids", "special_tokens_mask", "hits"}
+            | ({"stream"} if self.random_token_source == "corpus" else set())
+        )
+
+    def describe(self) -> str:
+        return f"{self.describe_shares()}, drawn per {self.replace_unit}"
+
+    def describe_shares(self) -> str:
+        """How many of the chosen tokens are masked, swapped and kept."""
+        return (
+            f"{self.mask_replace_prob:.0%} masked, {self.random_replace_prob:.0%} swapped, "
+            f"{abs(1 - self.mask_replace_prob - self.random_replace_prob):.0%} kept"
+        )
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which at most `length` are read."""
+        return length
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        hit_S, ids_S = row["hits"], row["input_ids"].copy()
+        at_M = np.flatnonzero(hit_S)
+        labels_S = np.full(len(ids_S), IGNORE, dtype=np.int32)
+        labels_S[at_M] = ids_S[at_M]
+        draw_M = (
+            rng.random(len(at_M)) if self.replace_unit == "token" else rng.random(hit_S.max(initial=0))[hit_S[at_M] - 1]
+        )
+        swap_at = at_M[
+            (draw_M >= self.mask_replace_prob) & (draw_M < self.mask_replace_prob + self.random_replace_prob)
+        ]
+        ids_S[at_M[draw_M < self.mask_replace_prob]] = vocab.mask
+        ids_S[swap_at] = self._random_ids(len(swap_at), row, vocab, rng)
+        made = row | {"input_ids": ids_S, "labels": labels_S}
+        made.pop("stream", None)  # not of the row
+        return made
+
+    def _random_ids(self, count: int, row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
+        match self.random_token_source:
+            case "non_special":
+                return ordinary_ids(count, vocab, rng)
+            case "vocabulary":
+                return rng.integers(vocab.size, size=count)
+            case "row":
+                own = row["input_ids"][~row["special_tokens_mask"]]
+                return own[rng.integers(len(own), size=count)] if count else own[:0]
+            case "corpus":
+                return row["stream"][rng.integers(len(row["stream"]), size=count)]
+
+
+def ordinary_ids(count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
+    """Random ids, no special one among them, each other one as likely; int64 [count]."""
+    ordinal = rng.integers(vocab.size - len(vocab.special_ids), size=count)
+    return ordinal + np.searchsorted(_ordinal_above(vocab.special_ids), ordinal, side="right")
+
+
+@lru_cache
+def _ordinal_above(special_ids: tuple[int, ...]) -> Ints:
+    """For each special id, in order, which one among the ordinary ids the next of them is, counted from 0.
+
+    >>> _ordinal_above((0, 1, 5)).tolist()
+    [0, 0, 3]
+    """
+    return np.sort(np.array(special_ids, dtype=np.int64)) - np.arange(len(special_ids))

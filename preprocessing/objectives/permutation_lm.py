@@ -1,0 +1,92 @@
+"""Permutation language modelling: tokens are predicted in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.part import Attention
+from preprocessing.schema import IGNORE, Row
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import Frame, Vocab
+
+
+@spec
+class PermutationLM:
+    """The attention mask of a random order of the tokens of each `perm_size`, in which the chosen ones are predicted.
+
+    The rule of the reference (`_local_perm` in data_utils.py): the tokens of a block draw a permutation, an index each.
+    Ordinary tokens that are not predicted get the index -1 instead. Token i does not attend to token j of its block if
+    j has an index of its own and index[i] <= index[j]; where i is not a target, index[i] + 1 takes the place of
+    index[i]. No block attends to a later one, each attends to all earlier ones, and a content state to its own token.
+
+    As `rank` and `reach`, i attends to j iff rank[j] <= reach[i], in block b, where all ranks are above those before:
+
+    * Not predicted, index -1: all in the block and behind it attend to it. It attends to what has no index: for all
+      others is 0 <= index[j]. So its rank is the lowest of the block, b * (block + 1), and so is its reach.
+    * Special tokens (separators, [CLS]) keep their index, are never predicted, and attend to j iff
+      index[j] <= index[i]. So rank = b * (block + 1) + 1 + index, and reach = rank.
+    * Targets attend to j iff index[j] < index[i]: the same rank, and reach = rank - 1.
+
+    A target's reach does not cover itself: it holds for a query as it is, and a content state attends to its own token
+    besides. The reference draws one permutation for the blocks of one half; here each block has its own.
+
+    >>> from preprocessing.rng import key
+    >>> special_S = np.array([False, False, False, False, False, True])
+    >>> row = {"input_ids": np.arange(11, 17), "special_tokens_mask": special_S, "hits": np.array([0, 1, 0, 2, 0, 0])}
+    >>> made = PermutationLM(perm_size=3)(row, None, key(0, "masking").at(0, 0))
+    >>> made["rank"].tolist(), made["reach"].tolist()
+    ([0, 1, 0, 5, 4, 7], [0, 0, 0, 4, 4, 7])
+    >>> made["labels"].tolist()
+    [-100, 12, -100, 14, -100, -100]
+    """
+
+    kind: Literal["permutation_lm"] = "permutation_lm"
+    perm_size: int = 256
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "hits"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    specials: ClassVar[tuple[str, ...]] = ()
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "queries"
+    target: ClassVar[str] = ""
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
+
+    def __post_init__(self) -> None:
+        require(self.perm_size >= 1, "objective.perm_size", self.perm_size, "a number of tokens from 1 up")
+
+    def describe(self) -> str:
+        return f"attention mask of a random order of prediction in each {self.perm_size:,} tokens"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which `length` are read."""
+        return length
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        is_target_S = row["hits"] > 0
+        place_S = np.arange(len(is_target_S))
+        block_S = place_S // self.perm_size
+        drawn_S = np.empty_like(place_S)  # a permutation of the row that keeps blocks together
+        drawn_S[np.argsort(block_S + rng.random(len(place_S)))] = place_S
+        is_ordered_S = is_target_S | row["special_tokens_mask"]
+        rank_S = block_S + np.where(is_ordered_S, drawn_S + 1, block_S * self.perm_size)
+        return row | {
+            "labels": np.where(is_target_S, row["input_ids"], IGNORE).astype(np.int32),
+            "rank": rank_S.astype(np.int32),
+            "reach": (rank_S - is_target_S).astype(np.int32),
+        }

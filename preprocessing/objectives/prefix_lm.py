@@ -1,0 +1,62 @@
+"""A prefix language model between two stacks (T5, arXiv:1910.10683, table 3)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.part import Attention
+from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.schema import Row
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import Frame, Vocab
+
+
+@spec
+class PrefixLM:
+    """The row is cut in two, anywhere with the same probability: the second part is predicted (T5 3.3.1, prefix LM).
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, pad, sep = 100, 0, 3
+    >>> made = PrefixLM()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_input_ids"].tolist(), made["input_ids"].tolist(), made["labels"].tolist()
+    ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
+    """
+
+    kind: Literal["prefix_lm"] = "prefix_lm"
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = True
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "model"
+    target: ClassVar[str] = "the rest of the text"
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def describe(self) -> str:
+        return "the beginning is read, the rest is predicted"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 0.5, 0.5
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which neither part, its end included, is longer than `length`."""
+        return length
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame.ended()
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        source_U, answer_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
+        return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)

@@ -1,0 +1,172 @@
+"""Text to text (T5, arXiv:1910.10683, 3.1 and 3.3): spans behind sentinels, prefixes, shuffled text.
+
+Both sides end with the end token (`sep`), and the decoder starts with padding. Table 3 of the paper, row by row: prefix
+LM is Prefix; BERT-style is Sentinel(targets=all, collapse_spans=False, random_replace_prob=.1) over single tokens;
+deshuffling is Deshuffle; MASS-style is BERT-style without swap; "replace spans" is Sentinel over single tokens, "drop
+tokens" the same with collapse=False; "random spans" is Sentinel over noise_spans.
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.masking import Masking
+from preprocessing.objectives.mlm import ordinary_ids
+from preprocessing.objectives.part import Attention
+from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import Frame, Vocab
+
+
+@spec
+class SpanCorruption:
+    """Each run of chosen tokens becomes one sentinel, and is predicted behind this sentinel: the first is the last id
+    of the vocabulary, the next the one before it, and so on (T5 3.1.4).
+
+    Without `collapse_spans` the runs are left out, and the tokens alone are predicted. `targets` all: the whole row is
+    predicted, and without `collapse_spans` each chosen token becomes the first sentinel, or with probability
+    `random_replace_prob` a random token. Where the chosen runs begin behind an unchosen token and end the row, as
+    noise_spans makes them, ids are those of the reference; elsewhere its targets begin without a sentinel, or end with
+    one more.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, pad, sep, sentinels = 100, 0, 3, 10
+    >>> row = {"input_ids": np.array([11, 12, 13, 14, 15, 16]), "hits": np.array([0, 1, 1, 0, 0, 2])}
+    >>> made = SpanCorruption()(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made["source_input_ids"].tolist(), made["labels"].tolist(), made["input_ids"].tolist()
+    ([11, 99, 14, 15, 98, 3], [99, 12, 13, 98, 16, 3], [0, 99, 12, 13, 98, 16])
+    """
+
+    kind: Literal["span_corruption"] = "span_corruption"
+    targets: Literal["spans", "all"] = "spans"
+    collapse_spans: bool = True
+    random_replace_prob: float = 0.0
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    segments: ClassVar[int] = 1
+    reads_segments: ClassVar[int] = 1
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = True
+    attention: ClassVar[Attention] = "model"
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.random_replace_prob <= 1,
+            "objective.random_replace_prob",
+            self.random_replace_prob,
+            "a share from 0 to 1",
+        )
+        in_place = self.targets == "all" and not self.collapse_spans
+        require(
+            in_place or not self.random_replace_prob,
+            "objective.random_replace_prob",
+            self.random_replace_prob,
+            "0 unless targets is all and collapse_spans is false",
+        )
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        """Special tokens that the vocabulary must have."""
+        drops = self.targets == "spans" and not self.collapse_spans
+        return ("pad", "sep") if drops else ("pad", "sep", "sentinel")
+
+    @property
+    def target(self) -> str:
+        return "masked spans" if self.targets == "spans" else "the whole text"
+
+    def describe(self) -> str:
+        if self.collapse_spans:
+            answer = "predicted behind it" if self.targets == "spans" else "and the text is predicted"
+            return f"each masked span is one sentinel, {answer}"
+        if self.targets == "spans":
+            return "masked tokens are left out, and predicted"
+        swapped = f", {self.random_replace_prob:.0%} of them another token" if self.random_replace_prob else ""
+        return f"each masked token is a sentinel{swapped}, and the text is predicted"
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        if self.targets == "all":
+            return 1.0, 1.0
+        if not choose.span_mean:
+            return 1.0, choose.predicted
+        sentinels = choose.predicted / choose.span_mean
+        return 1.0, (choose.predicted + sentinels) / (1 - choose.predicted + sentinels)  # its source is a full row
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which neither side is longer than `length`; with noise_spans the source is just as long.
+
+        >>> from preprocessing.masking import RandomSpans
+        >>> [SpanCorruption().raw_length(length, RandomSpans()) for length in (512, 256, 128, 64)]
+        [568, 284, 141, 70]
+        """
+        if not choose.span_mean or self.targets == "all":
+            return length - 1  # one for the end; how many spans there will be is not known
+        raw = length - 1
+        while max(self._lengths(raw + 1, choose)) <= length:
+            raw += 1
+        return raw
+
+    def _lengths(self, num_tokens: int, choose: Masking) -> tuple[int, int]:
+        """Lengths of source and answer of a row, their ends included."""
+        hit_S = choose({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
+        noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse_spans else 0
+        return num_tokens - noise + sentinels + 1, noise + sentinels + 1
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        if "sentinel" not in self.specials:
+            return 0
+        return choose.most_runs(num_tokens) if self.collapse_spans else 1
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame.ended()
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        ids_S, is_hit_S = row["input_ids"], row["hits"] > 0
+        first_S = is_hit_S.copy()  # of its run
+        first_S[1:] &= ~is_hit_S[:-1]
+        if self.targets == "spans" and not self.collapse_spans:
+            source_U, answer_S = ids_S[~is_hit_S], ids_S[is_hit_S]
+        elif self.collapse_spans:
+            sentinel_N = self._sentinels(int(first_S.sum()), vocab)
+            source_U = _collapsed(ids_S, is_hit_S, first_S, sentinel_N)
+            answer_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
+        else:
+            source_U, answer_S = ids_S.copy(), ids_S
+            source_U[is_hit_S] = vocab.size - 1
+            if self.random_replace_prob:
+                swap_at = np.flatnonzero(is_hit_S & (rng.random(len(ids_S)) < self.random_replace_prob))
+                source_U[swap_at] = ordinary_ids(len(swap_at), vocab, rng)
+        return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)
+
+    def _sentinels(self, count: int, vocab: Vocab) -> Ints:
+        if count > vocab.sentinels:
+            raise BadInput(
+                f"a row has {count} chosen spans and the vocabulary {vocab.sentinels} sentinels; "
+                "ask for more in data.tokenizer.extra_ids, or for longer spans"
+            )
+        return vocab.size - 1 - np.arange(count, dtype=np.int32)
+
+
+def _collapsed(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
+    """The row with a sentinel in place of each chosen run."""
+    source_S = ids_S.copy()
+    source_S[first_S] = sentinel_N
+    return source_S[first_S | ~is_hit_S]
+
+
+def _spans(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
+    """The chosen runs, each behind its sentinel."""
+    first_M = first_S[is_hit_S]
+    at_M = np.arange(len(first_M)) + np.cumsum(first_M)
+    answer = np.empty(len(first_M) + len(sentinel_N), dtype=np.int32)
+    answer[at_M] = ids_S[is_hit_S]
+    answer[at_M[first_M] - 1] = sentinel_N
+    return answer

@@ -1,0 +1,159 @@
+"""One net, four attention masks: each row is a cloze under one of them (UniLM, arXiv:1905.03197)."""
+
+from typing import ClassVar, Final, Literal, get_args
+
+import numpy as np
+
+from preprocessing.masking import Masking
+from preprocessing.objectives.mlm import MaskedLM
+from preprocessing.objectives.part import Attention
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import Frame, Vocab
+
+Mode = Literal["bidirectional", "seq2seq", "left_to_right", "right_to_left"]
+_SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second segment, as in the released code
+    "bidirectional": (0, 1),
+    "left_to_right": (2, 2),
+    "right_to_left": (3, 3),
+    "seq2seq": (4, 5),
+}
+
+
+@spec
+class UnifiedLM:
+    """A cloze over a pair, under one of four attention masks, each for a share of the rows (UniLM 2.3).
+
+    full: each token attends to each. left: to itself and what is left of it; right: to itself and what is right of it.
+    sequence: the first segment attends to itself; a token of the second to the first, to itself and to what is left of
+    it. There the end token of the second may be masked as well, with the probability of an ordinary token, so that the
+    net learns to stop. Segments are numbered by mode, six in all; the label of a pair is predicted in mode full alone.
+
+    A pair of which the second segment is not the next one (label 1) is always read in full: its target would have
+    another source, or its text would change in the middle. `share` of the segment should be half of
+    `bidirectional_prob`: then half of the rows in mode full are such pairs, and the other modes have their shares of
+    all rows.
+
+    >>> from preprocessing.rng import key
+    >>> class Tiny:
+    ...     size, mask, special_ids = 100, 4, (0, 1, 2, 3, 4)
+    >>> special_S = np.array([True, False, True, False, True])
+    >>> row = {"input_ids": np.array([2, 11, 3, 12, 3]), "hits": np.array([0, 0, 0, 1, 0])}
+    >>> row |= {"special_tokens_mask": special_S, "token_type_ids": np.array([0, 0, 0, 1, 1])}
+    >>> forward = UnifiedLM(bidirectional_prob=0, seq2seq_prob=1, left_to_right_prob=0, right_to_left_prob=0)
+    >>> made = forward(row, Tiny, key(0, "masking").at(0, 0))
+    >>> made["rank"].tolist(), made["reach"].tolist(), made["token_type_ids"].tolist()
+    ([0, 0, 0, 3, 4], [0, 0, 0, 3, 4], [4, 4, 4, 5, 5])
+    """
+
+    kind: Literal["unified_lm"] = "unified_lm"
+    bidirectional_prob: float = 1 / 3  # share of the rows, in which each token attends to each
+    seq2seq_prob: float = 1 / 3  # share of the rows, whose second segment is predicted from the first
+    left_to_right_prob: float = 1 / 6  # share of the rows, read from left to right
+    right_to_left_prob: float = 1 / 6  # share of the rows, read from right to left
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+
+    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "token_type_ids", "special_tokens_mask", "hits"})
+    emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    specials: ClassVar[tuple[str, ...]] = ("mask",)
+    lookahead: ClassVar[int] = 0
+    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    segments: ClassVar[int] = 6
+    reads_segments: ClassVar[int] = 2
+    selects: ClassVar[bool] = False
+    two_sided: ClassVar[bool] = False
+    attention: ClassVar[Attention] = "rows"
+    target: ClassVar[str] = ""
+    perm_size: ClassVar[int] = 0
+    remark: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        MaskedLM(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        )  # has the same limits
+        shares = [getattr(self, f"{mode}_prob") for mode in get_args(Mode)]
+        require(min(shares) >= 0, "rewrite", shares, "no negative share")
+        require(
+            abs(sum(shares) - 1) < 1e-6,
+            "objective.bidirectional_prob + seq2seq_prob + left_to_right_prob + right_to_left_prob",
+            sum(shares),
+            "1",
+        )
+
+    def describe(self) -> str:
+        shares = MaskedLM(
+            mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
+        ).describe_shares()
+        return (
+            f"{self.bidirectional_prob:.0%} bidirectional, {self.seq2seq_prob:.0%} sequence-to-sequence, "
+            f"{self.left_to_right_prob:.0%} left-to-right, "
+            f"{self.right_to_left_prob:.0%} right-to-left; {shares}"
+        )
+
+    def shares(self, choose: Masking) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def raw_length(self, length: int, choose: Masking) -> int:
+        """Tokens of a row of which `length` are read."""
+        return length
+
+    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+        return 0
+
+    def frame(self, frame: Frame) -> Frame:
+        return frame
+
+    def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        mode = self._mode(rng.random(), row.get("next_sentence_label"))
+        if mode == "seq2seq":
+            row = row | {"hits": _with_end(row, rng)}
+        rank_S = _rank(mode, row["token_type_ids"])
+        segment_S = np.array(_SEGMENTS[mode], dtype=np.int8)[row["token_type_ids"]]
+        masks: Row = {"rank": rank_S, "reach": rank_S, "token_type_ids": segment_S}
+        if "next_sentence_label" in row and mode != "bidirectional":
+            masks["next_sentence_label"] = np.array(IGNORE, dtype=np.int8)
+        return (
+            MaskedLM(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
+                row, vocab, rng
+            )
+            | masks
+        )
+
+    def _mode(self, draw: float, label: Ints | None) -> Mode:
+        """The mode in whose share of the line from 0 to 1 `draw` lies; label 1 has half of the bidirectional one."""
+        if label == 1:
+            return "bidirectional"
+        taken = 0.0 if label is None else self.bidirectional_prob / 2
+        draw = taken + draw * (1 - taken)
+        for mode in get_args(Mode):
+            draw -= getattr(self, f"{mode}_prob")
+            if draw < 0:
+                return mode
+        return "bidirectional"  # the shares may sum up to a little less than 1
+
+
+def _rank(mode: Mode, segment_S: Ints) -> Ints:
+    """The rank of each token, which is also its reach: it attends to what has the same rank or a lower one."""
+    place_S = np.arange(len(segment_S), dtype=np.int32)
+    match mode:
+        case "bidirectional":
+            return np.zeros_like(place_S)
+        case "left_to_right":
+            return place_S
+        case "right_to_left":
+            return place_S[::-1].copy()
+        case "seq2seq":
+            return np.where(segment_S, place_S, 0).astype(np.int32)
+
+
+def _with_end(row: Row, rng: np.random.Generator) -> Ints:
+    """The hits, and with the probability of an ordinary token one more: the end token of the second segment."""
+    hit_S, ends = row["hits"], bool(row["special_tokens_mask"][-1] and row["token_type_ids"][-1])
+    rate = int(np.count_nonzero(hit_S)) / max(1, int(np.count_nonzero(~row["special_tokens_mask"])))
+    if not ends or rng.random() >= rate:
+        return hit_S
+    hit_S = hit_S.copy()
+    hit_S[-1] = hit_S.max() + 1
+    return hit_S

@@ -1,0 +1,62 @@
+"""Segments (packing): which ranges of a shard's tokens make one row, and the special tokens around them.
+
+`plan` does the index arithmetic of a whole shard at once and reads no token; `row` fetches one row of a plan. Read
+plan.py and part.py first, then packed.py; pair.py (with pool.py), stream.py, sentence.py and parallel.py are its
+siblings. A new one is one file here and one line in the union below, which is the registry.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from preprocessing.packing.contiguous import Contiguous
+from preprocessing.packing.packing_plan import PackingPlan
+from preprocessing.packing.parallel import ParallelSentences
+from preprocessing.packing.part import PackingPart, ReversiblePacking
+from preprocessing.packing.pool import pools
+from preprocessing.packing.segment_pair import SegmentPair
+from preprocessing.packing.single_sentence import SingleSentence
+from preprocessing.packing.stream import Stream, StreamPair
+from preprocessing.shards import Shard
+
+__all__ = [
+    "Contiguous",
+    "Packing",
+    "PackingPart",
+    "PackingPlan",
+    "ParallelSentences",
+    "SegmentPair",
+    "SingleSentence",
+    "Stream",
+    "StreamPair",
+    "lines_of",
+    "plans_of",
+]
+
+Packing = Contiguous | SegmentPair | Stream | StreamPair | SingleSentence | ParallelSentences
+
+
+def _has_every_fact(segment: Packing) -> PackingPart:
+    return segment  # a member without a fact is a type error here
+
+
+def lines_of(segment: Packing, shards: Sequence[Shard]) -> tuple[Shard, ...]:
+    """What is planned, a line of tokens for each shard: the shard, or where rows take partners from it the pool."""
+    return tuple(cast(Sequence[Shard], pools(shards)) if segment.partners else shards)
+
+
+def plans_of(
+    segment: Packing, lines: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
+) -> tuple[PackingPlan, ...]:
+    """A plan of each line, and where the text is read both ways one more of each, which reads it from its end.
+
+    Those that read forward stand first. `draws(k)` is the generator of the k-th plan.
+    """
+    plans = [segment.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines)]
+    if segment.both_ways:
+        plans += [
+            cast(ReversiblePacking, segment).plan(shard, length, lookahead, draws(k), backward=True)
+            for k, shard in enumerate(lines, start=len(lines))
+        ]
+    return tuple(plans)

@@ -1,0 +1,148 @@
+"""Rows filled to the brim from documents in order (GPT-2, RoBERTa, T5)."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.packing.packing_plan import (
+    EMITTED,
+    Columns,
+    PackingPlan,
+    compact,
+    count_up,
+    row_of,
+    separators,
+    stretch,
+    windows,
+)
+from preprocessing.schema import Ints, Row
+from preprocessing.shards import Shard
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
+
+
+@spec
+class Contiguous:
+    """Rows filled to the brim from documents in order.
+
+    `tokens` (GPT-2): documents, each with a separator behind it, cut every `length` tokens; the last row may be short.
+    Without `add_separators` nothing stands between them (T5, `reduce_concat_tokens` in t5/data/preprocessors.py).
+    `sentences` (RoBERTa 4.2, FULL-SENTENCES): `<s> whole sentences </s>`, with one more `</s>` between two documents.
+    Without `cross_documents` no row holds two documents. A sentence that is longer than a row is cut, or dropped, and
+    the row before it ends there (SpanBERT's BlockDataset, which also loses what stands before a last long sentence).
+    Positions here count the separators too: the one behind document d has a place on the line.
+    """
+
+    kind: Literal["contiguous"] = "contiguous"
+    unit: Literal["sentence", "token"]  # whole sentences between <s> and </s>, or tokens up to the last place
+    cross_documents: bool = True
+    overlong: Literal["truncate", "drop"] = "truncate"  # of `sentence`
+    add_separators: bool = True
+
+    emits: ClassVar[Columns] = EMITTED
+    can_emit: ClassVar[Columns] = EMITTED
+    fresh: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    segments: ClassVar[int] = 1
+    reuse_len: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
+    wants: ClassVar[frozenset[str]] = frozenset()
+    both_ways: ClassVar[bool] = False
+    partners: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        require(
+            self.add_separators or self.unit == "token",
+            "packing.add_separators",
+            self.add_separators,
+            "true with unit sentence",
+        )
+
+    @property
+    def specials(self) -> tuple[str, ...]:
+        """Special tokens that the vocabulary must have."""
+        return ("cls", "sep") if self.unit == "sentence" else ("sep",) if self.add_separators else ()
+
+    @property
+    def least(self) -> int:
+        return 3 if self.unit == "sentence" else 1
+
+    @property
+    def frame(self) -> Frame:
+        if self.unit == "sentence":
+            return Frame("cls A sep", "cls A sep B sep")
+        return ENDED if self.add_separators else PLAIN
+
+    def describe(self) -> str:
+        if self.unit == "token":
+            return "running text packed end to end" + ("" if self.cross_documents else ", one document a row")
+        where = "across" if self.cross_documents else "inside"
+        return f"full sentences packed {where} documents" + ", none longer than a row" * (self.overlong == "drop")
+
+    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
+        """Rows of at most length + lookahead tokens, together every token that is not dropped; draws nothing."""
+        separator_at_N = separators(shard) if self.add_separators else shard.offset_N1[:0]
+        counts = {"documents": len(shard.offset_N1) - 1}
+        if self.unit == "token":
+            bound_N1 = np.append(0, separator_at_N + 1) if self.add_separators else shard.offset_N1
+            begin_N, end_N = bound_N1[:-1], bound_N1[1:]
+            if self.cross_documents:
+                begin_N, end_N = begin_N[:1], end_N[-1:]
+            start_R, stop_R = windows(begin_N, end_N, length, lookahead)
+        else:
+            room, start_M = length + lookahead - 2, shard.sentence_at_M
+            if self.overlong == "truncate":
+                start_M = _cut_long(start_M, int(shard.offset_N1[-1]), room)
+                counts |= {"cuts_in_sentences": len(start_M) - len(shard.sentence_at_M)}
+            start_R, stop_R, num_dropped = self._fill(start_M, shard.offset_N1, room)
+            if self.overlong == "drop":
+                counts |= {"dropped_sentences": num_dropped}
+        counts |= {"rows": len(start_R)}
+        return PackingPlan(
+            start_RP=compact(start_R[:, None]),
+            stop_RP=compact(stop_R[:, None]),
+            separator_at_N=separator_at_N,
+            counts=counts,
+        )
+
+    def _fill(self, piece_at_M: Ints, offset_N1: Ints, room: int) -> tuple[Ints, Ints, int]:
+        """Start and stop of rows that take as many whole pieces as `room` holds, separators between them included.
+
+        Also the number of pieces that are longer than that; they are in no row.
+        """
+        document_M = np.searchsorted(offset_N1, piece_at_M, side="right") - 1
+        begin_M = piece_at_M + document_M
+        end_M = np.append(piece_at_M[1:], offset_N1[-1:])[: len(piece_at_M)] + document_M
+        next_M = np.searchsorted(end_M, begin_M + room, side="right")  # first piece that a row begun here cannot hold
+        if not self.cross_documents:
+            next_M = np.minimum(next_M, np.searchsorted(document_M, document_M, side="right"))
+        next_of, first, firsts, num_dropped = next_M.tolist(), 0, [], 0
+        while first < len(next_of):
+            if next_of[first] == first:
+                first, num_dropped = first + 1, num_dropped + 1
+                continue
+            firsts.append(first)
+            first = next_of[first]
+        first_R = np.array(firsts, dtype=np.int64)
+        return begin_M[first_R], end_M[next_M[first_R] - 1], num_dropped
+
+    def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
+        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
+        row of the plan.
+        """
+        special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
+        if self.unit == "sentence":
+            special_S = np.pad(special_S, 1, constant_values=True)  # <s> in front, </s> behind
+        row = row_of(special_S, [part], shard, vocab, wanted)
+        if self.unit == "sentence":
+            row["input_ids"][0] = vocab.cls
+        return row
+
+
+def _cut_long(sentence_at_M: Ints, total: int, room: int) -> Ints:
+    """Sentence starts, and a further start every `room` tokens inside a sentence that is longer than that."""
+    num_pieces_M = -(-np.diff(sentence_at_M, append=total) // room)
+    return np.repeat(sentence_at_M, num_pieces_M) + room * count_up(num_pieces_M)

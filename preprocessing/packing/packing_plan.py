@@ -1,0 +1,127 @@
+"""What all segments have in common: the plan of a shard, and how a row is put together from it.
+
+A shard is taken as one line of tokens: documents follow each other, sentence starts are positions on that line. Where
+rows have separators between documents, these have places on the line too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.shards import Shard
+from preprocessing.tokenization import Vocab
+
+EMITTED: Final = frozenset({"input_ids", "token_type_ids", "special_tokens_mask", "word_starts"})
+"""The columns that every segment makes; `sentence_starts` and `unit_starts` come on top where they are needed."""
+
+Columns = frozenset[str]
+
+
+def _none() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class PackingPlan:
+    """The R rows of one shard; row i is made of P parts, part p being the positions [start_RP[i, p], stop_RP[i, p])."""
+
+    start_RP: Ints
+    stop_RP: Ints
+    counts: dict[str, int]  # for the data card
+    pair_label_R: Ints = field(
+        default_factory=_none
+    )  # int8; only where rows are pairs that follow each other or do not
+    separator_at_N: Ints = field(default_factory=_none)  # int64; where on the line separators stand, if it has any
+    text_at_N: Ints = field(
+        default_factory=_none
+    )  # int64; Parallel: the token that stands first behind the separator before
+    language_RP: Ints = field(
+        default_factory=_none
+    )  # int8; Parallel and Sentence: language of each part, -1 where there is no such part
+
+    def __len__(self) -> int:
+        return len(self.start_RP)
+
+
+def separators(shard: Shard) -> Ints:
+    """Places of the separators behind the documents, on the line that has a place for each, int64 [N]."""
+    return shard.offset_N1[1:] + np.arange(len(shard.offset_N1) - 1)
+
+
+def sentences_on_line(shard: Shard) -> Ints:
+    """Places of the sentence starts on the line that has a separator behind each document, int64 [M]."""
+    return shard.sentence_at_M + np.searchsorted(shard.offset_N1, shard.sentence_at_M, side="right") - 1
+
+
+def stretch(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, tuple[int, int]]:
+    """What is at the places [start, stop) of a line with separators: where those are, and the tokens in between."""
+    before, after = np.searchsorted(plan.separator_at_N, (start, stop)).tolist()
+    special_S = np.zeros(stop - start, dtype=bool)
+    special_S[plan.separator_at_N[before:after] - start] = True
+    return special_S, (start - before, stop - after)
+
+
+def row_of(
+    special_S: Bools, parts: Sequence[tuple[int, int]], shard: Shard, vocab: Vocab, wanted: Columns = frozenset()
+) -> Row:
+    """Columns of a row whose special places hold the separator and whose others hold the parts [start, stop)."""
+    ids_S = np.full(len(special_S), vocab.sep, dtype=np.int32)
+    ids_S[~special_S] = np.concatenate([shard.ids_T[start:stop] for start, stop in parts])
+    row: Row = {
+        "input_ids": ids_S,
+        "token_type_ids": np.zeros(len(ids_S), dtype=np.int8),
+        "special_tokens_mask": special_S,
+        "word_starts": _starts(special_S, [shard.word_starts(*part) for part in parts]),
+    }
+    if shard.has_units:
+        row["unit_starts"] = _starts(special_S, [shard.unit_starts(*part) for part in parts])
+    if "sentence_starts" in wanted:
+        row["sentence_starts"] = _starts(special_S, [shard.sentence_starts(*part) for part in parts])
+    return row
+
+
+def _starts(special_S: Bools, starts: list[Bools]) -> Bools:
+    """Starts of words, units or sentences in a row: none reaches over a special token."""
+    starts_S = special_S.copy()
+    starts_S[~special_S] = np.concatenate(starts)
+    starts_S[0] = True
+    starts_S[1:] |= special_S[:-1]
+    return starts_S
+
+
+def count_up(num_D: Ints) -> Ints:
+    """0, 1, ... num[0] - 1, 0, 1, ... num[1] - 1, and so on.
+
+    >>> count_up(np.array([3, 0, 2])).tolist()
+    [0, 1, 2, 0, 1]
+    """
+    return np.arange(num_D.sum()) - np.repeat(np.cumsum(num_D) - num_D, num_D)
+
+
+def windows(begin_D: Ints, end_D: Ints, stride: int, lookahead: int) -> tuple[Ints, Ints]:
+    """Start and stop of windows over the stretches [begin, end), one every `stride`; none has fewer than two tokens."""
+    num_D = (end_D - begin_D - 2) // stride + 1
+    start_R = np.repeat(begin_D, num_D) + stride * count_up(num_D)
+    return start_R, np.minimum(start_R + stride + lookahead, np.repeat(end_D, num_D))
+
+
+def excess(start_RP: Ints, stop_RP: Ints, room: int) -> Ints:
+    """Tokens that each of two parts has to lose, one by one off the longer (the second when equal), to fit `room`.
+
+    >>> excess(np.array([[0, 0]]), np.array([[9, 4]]), room=8).tolist()
+    [[5, 0]]
+    """
+    long_a_R, long_b_R = (stop_RP - start_RP).T
+    excess_R = np.maximum(long_a_R + long_b_R - room, 0)
+    from_a_R = np.clip(long_a_R - long_b_R, 0, excess_R)  # one side alone, until both are equal; then in turns
+    from_b_R = np.clip(long_b_R - long_a_R, 0, excess_R)
+    in_turns_R = excess_R - from_a_R - from_b_R
+    return np.stack([from_a_R + in_turns_R // 2, from_b_R + (in_turns_R + 1) // 2], axis=1)
+
+
+def compact(position_RP: Ints) -> Ints:
+    """The same numbers in the smallest unsigned type that holds them: a plan stays in memory."""
+    return position_RP.astype(np.min_scalar_type(position_RP.max(initial=0)))

@@ -1,0 +1,326 @@
+"""Text in several languages: streams of one language each, and translations side by side (XLM, arXiv:1901.07291)."""
+
+import re
+from typing import ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.packing.packing_plan import EMITTED, Columns, PackingPlan, compact, row_of, windows
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.shards import Shard
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import Frame, Vocab
+
+_MOST: Final = 127  # languages: their numbers are int8
+
+
+class _Texts(NamedTuple):
+    """X stretches of tokens [begin, end), in their order, each in one language; and which of them translate which."""
+
+    begin_X: Ints
+    end_X: Ints
+    language_X: Ints
+    pair_2R: Ints  # two sides of each translation
+    num_unaligned: int  # documents with other translations in their source, but without sides themselves
+
+
+@spec
+class ParallelSentences:
+    """Rows in one language (XLM 3.3, MLM), and translations (3.4, TLM) that hold a share `translation_ratio` of the
+    tokens.
+
+    A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it: as the text goes on, or
+    with `order: shuffled` in any order, a new one each epoch, as the lines of the authors' files are (`shuf` in their
+    get-data-wiki.sh; `sentence_boundaries: lines` in the corpus file makes each line a sentence here). A translation is
+    `</s> x </s> </s> y </s>`, where languages switch and, with `reset_positions`, positions begin again; of more than
+    two sides two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as
+    well.
+
+    The share is one of tokens, not of rows, since a batch is one mean over all of its targets, a fixed share of the
+    tokens. The reference updates by MLM and by TLM in turns, each time by a mean of its own: both weigh the same there,
+    however short translations are, and so they do here at .5.
+
+    Languages are sampled with q proportional to p^alpha (3.1): within a shard the rows of all but the most frequent are
+    repeated, pairs of languages likewise, and so are rows or pairs for the sake of their share. The number of a
+    language is its place in `languages`, where one is named by the source of the text (`wiki.fr`, `fr/part-1.txt`; of
+    `europarl.en-fr.en` the first side is en). Sides whose source does not name each are numbered as they come.
+
+    Sides are the units of a document where no unit begins within a sentence: `phrases: given` in the corpus file.
+    """
+
+    kind: Literal["parallel"] = "parallel"
+    translation_ratio: float = 0.5
+    reset_positions: bool = True
+    sentence_order: Literal["text", "shuffled"] = "text"  # of the sentences of a language, within a shard
+    language_sampling_alpha: float = (
+        0.7  # languages are sampled with q proportional to p^alpha; 1: as the text has them
+    )
+    languages: tuple[str, ...] = ()  # in the order of their numbers; none named: one, or as many as there are sides
+
+    can_emit: ClassVar[Columns] = EMITTED | {"languages", "positions"}
+    specials: ClassVar[tuple[str, ...]] = ("sep",)
+    fresh: ClassVar[bool] = True  # other rows are repeated in every epoch
+    ordered: ClassVar[bool] = False
+    segments: ClassVar[int] = 1
+    reuse_len: ClassVar[int] = 0
+    label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
+    both_ways: ClassVar[bool] = False
+    partners: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # as many as the text has
+
+    def __post_init__(self) -> None:
+        for name in ("translation_ratio", "language_sampling_alpha"):
+            require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a share from 0 to 1")
+        known = len(set(self.languages)) == len(self.languages) <= _MOST
+        require(known, "packing.languages", self.languages, f"up to {_MOST} names, each once")
+
+    @property
+    def emits(self) -> Columns:
+        return EMITTED | {"languages"} | ({"positions"} if self._has_positions else frozenset())
+
+    @property
+    def wants(self) -> frozenset[str]:
+        return frozenset({"translations"} if self.translation_ratio else ())
+
+    @property
+    def least(self) -> int:
+        return 7 if self.translation_ratio else 2
+
+    @property
+    def frame(self) -> Frame:
+        return Frame("sep A sep", "sep A sep sep B sep")
+
+    def describe(self) -> str:
+        one = (
+            "running text of one language a row"
+            if self.sentence_order == "text"
+            else "shuffled lines of one language a row"
+        )
+        return (
+            f"{one}, or ({self.translation_ratio:.0%} of the tokens) a sentence and its translation"
+            if self.translation_ratio
+            else one
+        )
+
+    @property
+    def _has_positions(self) -> bool:
+        return self.translation_ratio > 0 and self.reset_positions
+
+    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
+        """Rows of at most length + lookahead tokens; BadInput where a language, or sides for pairs, are not known."""
+        if self.translation_ratio and not shard.has_units:
+            raise BadInput(
+                f"{shard.path}: has no translations, which packing.translation_ratio {self.translation_ratio} needs: "
+                f"read sources of kind "
+                "parallel with `phrases: given` in the corpus file, or set packing.translation_ratio=0"
+            )
+        texts = self._texts(shard, rng)
+        separator_at_N, text_at_N, bound_L1 = _line(texts, shard, rng if self.sentence_order == "shuffled" else None)
+        start_R, stop_R = windows(bound_L1[:-1], bound_L1[1:], length - 1, lookahead)
+        language_R = np.searchsorted(bound_L1, start_R, side="right") - 1
+        side_2R = texts.pair_2R if self.translation_ratio else texts.pair_2R[:, :0]
+        long_R = (texts.end_X - texts.begin_X)[side_2R].sum(axis=0) + 4
+        fits_R = long_R <= length + lookahead
+        side_R2 = side_2R[:, fits_R].T
+        row_R, pair_R = self._shares(
+            (language_R, stop_R - start_R + 1), (texts.language_X[side_R2], long_R[fits_R]), rng
+        )
+        none_R = np.zeros(len(row_R), dtype=np.int64)
+        rows_R2 = [
+            np.stack([at_R[row_R], other_R], axis=1)
+            for at_R, other_R in ((start_R, none_R), (stop_R, none_R), (language_R, none_R - 1))
+        ]
+        pairs_R2 = [at_X[side_R2[pair_R]] for at_X in (texts.begin_X, texts.end_X, texts.language_X)]
+        start_RP, stop_RP, language_RP = (np.concatenate(both) for both in zip(rows_R2, pairs_R2, strict=True))
+        return PackingPlan(
+            start_RP=compact(start_RP),
+            stop_RP=compact(stop_RP),
+            language_RP=language_RP.astype(np.int8),
+            separator_at_N=separator_at_N,
+            text_at_N=text_at_N,
+            counts={
+                "documents": len(shard.offset_N1) - 1,
+                "unaligned_documents": texts.num_unaligned,
+                "rows": len(start_RP),
+                "translations": len(pair_R),
+                "dropped_translations": int((~fits_R).sum()),
+            },
+        )
+
+    def _shares(self, rows: tuple[Ints, Ints], pairs: tuple[Ints, Ints], rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Numbers of the rows in one language and of the translations, each as often as `language_sampling_alpha` and
+        `translation_ratio` say.
+
+        Of both are given the languages, and the lengths with all special tokens: the budget of a row counts them too.
+        """
+        (language_R, long_row_R), (languages_R2, long_pair_R) = rows, pairs
+        row_R = (
+            _sampled(language_R, self.language_sampling_alpha, rng)
+            if self.translation_ratio < 1
+            else np.zeros(0, dtype=np.int64)
+        )
+        pair_R = _sampled(languages_R2 @ np.array([_MOST + 1, 1]), self.language_sampling_alpha, rng)
+        if len(row_R) and len(pair_R):
+            times = (
+                long_row_R[row_R].sum()
+                / long_pair_R[pair_R].sum()
+                * self.translation_ratio
+                / (1 - self.translation_ratio)
+            )
+            row_R = _repeated(row_R, round(len(row_R) * max(1, 1 / times)), rng)
+            pair_R = _repeated(pair_R, round(len(pair_R) * max(1, times)), rng)
+        return row_R, pair_R
+
+    def _texts(self, shard: Shard, rng: np.random.Generator) -> _Texts:
+        """The documents of one language, and the sides of those that are translations."""
+        offset_N1, source_N = shard.offset_N1, shard.source_N
+        num_documents = len(offset_N1) - 1
+        side_at, num_sides_N = _sides(shard) if shard.has_units else (offset_N1[:0], np.zeros(num_documents, int))
+        has_sides_N = num_sides_N >= 2
+        num_with_S, num_S = (np.bincount(of, minlength=len(shard.sources)) for of in (source_N[has_sides_N], source_N))
+        is_alone_N = (2 * num_with_S < num_S)[source_N]  # single words may look like sides in a few documents
+        is_translated_N = has_sides_N & ~is_alone_N
+        side_at = side_at[np.repeat(is_translated_N, num_sides_N)]
+        num_sides_N = np.where(is_translated_N, num_sides_N, 0)
+        num_sides_D = num_sides_N[is_translated_N]
+        begin_X = np.sort(np.concatenate([side_at, offset_N1[:-1][is_alone_N]]))
+        document_X = np.searchsorted(offset_N1, begin_X, side="right") - 1
+        next_X = np.append(begin_X[1:], offset_N1[-1:])[: len(begin_X)]
+        first_X = np.searchsorted(begin_X, offset_N1[document_X])  # the first text of the same document
+        language_X = self.languages_of(shard, num_sides_N)[document_X, np.arange(len(begin_X)) - first_X]
+        one, other = rng.random((2, len(num_sides_D)))
+        one_D = (one * num_sides_D).astype(np.int64)
+        other_D = (other * (num_sides_D - 1)).astype(np.int64)
+        other_D += other_D >= one_D
+        first_D = np.searchsorted(begin_X, offset_N1[:-1][is_translated_N])
+        return _Texts(
+            begin_X,
+            np.minimum(next_X, offset_N1[document_X + 1]),
+            language_X,
+            first_D + np.sort([one_D, other_D], axis=0),
+            int((~is_translated_N & ~is_alone_N).sum()),
+        )
+
+    def languages_of(self, shard: Shard, num_sides_N: Ints) -> Ints:
+        """Number of the language of each side, or of the one text, of each document, int64 [N, most sides].
+
+        BadInput where a source does not say it.
+        """
+        found = np.zeros((len(num_sides_N), max(1, int(num_sides_N.max(initial=1)))), dtype=np.int64)
+        kinds, kind_N = np.unique(np.stack([shard.source_N, num_sides_N]), axis=1, return_inverse=True)
+        for kind, (source, num_sides) in enumerate(kinds.T.tolist()):
+            numbers = self._numbers(shard.sources[source], max(1, num_sides))
+            if numbers is None:
+                raise BadInput(
+                    f"{shard.path}: source {shard.sources[source]!r} does not say its language: name a file or folder "
+                    f"after one of packing.languages {list(self.languages)}, or name more languages there"
+                )
+            found[kind_N.reshape(-1) == kind, : len(numbers)] = numbers
+        return found
+
+    def _numbers(self, source: str, num_sides: int) -> list[int] | None:
+        """Languages of the sides of a source, None where they are not known.
+
+        >>> parallel = ParallelSentences(languages=("en", "fr", "de"))
+        >>> [parallel._numbers(source, 2) for source in ("europarl.fr-en.fr", "val.en.gz")]
+        [[1, 0], [0, 1]]
+        >>> parallel._numbers("wiki/de/AA", 1), parallel._numbers("wiki", 1)
+        ([2], None)
+        """
+        words = re.split(r"[^0-9A-Za-z]+", source)[::-1]
+        named = [self.languages.index(word) for word in dict.fromkeys(words) if word in self.languages]
+        if num_sides == 1:
+            return named[:1] if named else [0] if len(self.languages) < 2 else None
+        if len(named) == num_sides:
+            return named
+        return list(range(num_sides)) if num_sides <= (len(self.languages) or _MOST) else None
+
+    def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
+        """Columns input_ids, token_type_ids, special_tokens_mask, word_starts, languages and, where they restart,
+        positions of the i-th row.
+        """
+        bounds = list(zip(plan.start_RP[i].tolist(), plan.stop_RP[i].tolist(), strict=True))
+        language, other = plan.language_RP[i].tolist()
+        if other < 0:
+            special_S, parts = _window(plan, *bounds[0])
+            second = len(special_S)  # there is no second side
+        else:
+            second, parts = bounds[0][1] - bounds[0][0] + 2, bounds
+            special_S = np.zeros(second + bounds[1][1] - bounds[1][0] + 2, dtype=bool)
+            special_S[[0, second - 1, second, -1]] = True
+        row = row_of(special_S, parts, shard, vocab, wanted)
+        place_S = np.arange(len(special_S), dtype=np.int32)
+        row["languages"] = np.where(place_S < second, language, other).astype(np.int8)
+        if self._has_positions:
+            row["positions"] = np.where(place_S < second, place_S, place_S - second)
+        return row
+
+
+def _sides(shard: Shard) -> tuple[Ints, Ints]:
+    """Where units begin, and how many each document has, int64 [N]; none in one where a unit begins in a sentence."""
+    unit_at = np.flatnonzero(shard.unit_starts(0, int(shard.offset_N1[-1])))
+    document = np.searchsorted(shard.offset_N1, unit_at, side="right") - 1
+    num_documents = len(shard.offset_N1) - 1
+    is_inner = ~np.isin(unit_at, shard.sentence_at_M, assume_unique=True)
+    is_text_N = np.bincount(document[is_inner], minlength=num_documents) > 0
+    num_units_N = np.where(is_text_N, 0, np.bincount(document, minlength=num_documents))
+    return unit_at[~is_text_N[document]], num_units_N
+
+
+def _line(texts: _Texts, shard: Shard, rng: np.random.Generator | None) -> tuple[Ints, Ints, Ints]:
+    """All sentences, those of a language together, on one line with a separator behind each; with `rng` in any order.
+
+    Places of the separators, the first token of each sentence, and the places at which languages begin and the last
+    ends.
+    """
+    start_M = shard.sentence_at_M
+    stop_M = np.append(start_M[1:], shard.offset_N1[-1:])[: len(start_M)]
+    text_M = np.searchsorted(texts.begin_X, start_M, side="right") - 1
+    inside_M = (text_M >= 0) & (start_M < np.append(texts.end_X, 0)[text_M])
+    start_M, stop_M, language_M = start_M[inside_M], stop_M[inside_M], texts.language_X[text_M[inside_M]]
+    order = np.argsort(language_M, kind="stable")
+    if rng is not None:
+        order = np.lexsort((rng.random(len(language_M)), language_M))
+    end_M = np.cumsum((stop_M - start_M + 1)[order])
+    num_languages = int(language_M.max(initial=-1)) + 1
+    bound_L1 = np.searchsorted(language_M[order], np.arange(num_languages + 1))
+    return end_M - 1, start_M[order], np.concatenate([[0], end_M])[bound_L1]
+
+
+def _window(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, list[tuple[int, int]]]:
+    """A separator and the places [start, stop) of the line: where separators are, and the tokens in between."""
+    first, last = np.searchsorted(plan.separator_at_N, (start, stop)).tolist()
+    special_S = np.zeros(stop - start + 1, dtype=bool)
+    special_S[0] = True
+    special_S[plan.separator_at_N[first:last] - start + 1] = True
+    ends = [*plan.separator_at_N[first:last].tolist(), stop]
+    begins = [start, *(end + 1 for end in ends[:-1])]
+    inside = start - (int(plan.separator_at_N[first - 1]) + 1 if first else 0)  # of the first sentence
+    parts = list[tuple[int, int]]()
+    for token, begin, end in zip(plan.text_at_N[first : last + 1].tolist(), begins, ends, strict=False):
+        token += inside if begin == start else 0
+        if begin == end:
+            continue  # the window begins or ends at a separator
+        if parts and parts[-1][1] == token:
+            parts[-1] = (parts[-1][0], token + end - begin)  # the next sentence of the same text
+        else:
+            parts.append((token, token + end - begin))
+    return special_S, parts
+
+
+def _sampled(group_R: Ints, alpha: float, rng: np.random.Generator) -> Ints:
+    """Numbers of rows, those of rare groups several times, so that q(group) is proportional to p(group)^alpha."""
+    groups, of_R, count_G = np.unique(group_R, return_inverse=True, return_counts=True)
+    found: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    for group in range(len(groups)):
+        wanted = round(count_G[group] * (count_G.max() / count_G[group]) ** (1 - alpha))
+        found.append(_repeated(np.flatnonzero(of_R.reshape(-1) == group), wanted, rng))
+    return np.concatenate(found)
+
+
+def _repeated(row_R: Ints, wanted: int, rng: np.random.Generator) -> Ints:
+    """The rows as often as it takes to be `wanted` (as many, or more); which come once more is drawn."""
+    whole, rest = divmod(wanted, max(1, len(row_R)))
+    return np.concatenate([np.tile(row_R, whole), rng.permutation(row_R)[:rest]])

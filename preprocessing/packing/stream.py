@@ -1,0 +1,229 @@
+"""Segments whose rows go on from each other: a trunk with a memory reads the text of a shard as it was written.
+
+Their rows are in the order of the text and all of one length. rows.py lays them out so that row b of a batch goes on
+where row b of the batch before stopped.
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.packing.packing_plan import (
+    EMITTED,
+    Columns,
+    PackingPlan,
+    compact,
+    excess,
+    row_of,
+    sentences_on_line,
+    separators,
+    stretch,
+)
+from preprocessing.schema import Bools, Ints, Row
+from preprocessing.shards import Shard
+from preprocessing.spec import Shrinks, require, spec
+from preprocessing.tokenization import ENDED, Frame, Vocab
+
+
+@spec
+class Stream:
+    """Documents, each with a separator behind it, cut every `length` tokens (Transformer-XL, arXiv:1901.02860, 3.2).
+
+    What is left at the end of a shard and fills no row is left out.
+    """
+
+    kind: Literal["stream"] = "stream"
+
+    emits: ClassVar[Columns] = EMITTED
+    can_emit: ClassVar[Columns] = EMITTED
+    specials: ClassVar[tuple[str, ...]] = ("sep",)
+    fresh: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
+    segments: ClassVar[int] = 1
+    reuse_len: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
+    wants: ClassVar[frozenset[str]] = frozenset()
+    both_ways: ClassVar[bool] = False
+    partners: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {}
+
+    @property
+    def least(self) -> int:
+        return 1
+
+    @property
+    def frame(self) -> Frame:
+        return ENDED
+
+    def describe(self) -> str:
+        return "streams of running text, each row going on where the last one stopped"
+
+    def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
+        """Rows of exactly length + lookahead tokens; draws nothing."""
+        separator_at_N = separators(shard)
+        places = len(separator_at_N) + int(shard.offset_N1[-1])
+        num_rows = max(0, (places - lookahead) // length)
+        start_R = length * np.arange(num_rows)
+        left = places - length * num_rows
+        return PackingPlan(
+            start_RP=compact(start_R[:, None]),
+            stop_RP=compact(start_R[:, None] + length + lookahead),
+            separator_at_N=separator_at_N,
+            counts={"documents": len(separator_at_N), "rows": num_rows, "left_out_tokens": left},
+        )
+
+    def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
+        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
+        row of the plan.
+        """
+        special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
+        return row_of(special_S, [part], shard, vocab, wanted)
+
+
+@spec
+class StreamPair:
+    """`reuse_len` tokens of a stream, then `A <sep> B <sep> <cls>` (XLNet, arXiv:1906.08237, 2.5, as its
+    data_utils.py).
+
+    A begins where the reused stretch ends and stops behind a sentence; B is what follows, or with probability 1/2, or
+    where A is one sentence without an end in sight, what stands somewhere else. Both are cut on the right. The next row
+    of a stream begins `reuse_len` tokens further on: a memory keeps the states of the reused stretch and of nothing
+    else. Segments are 0 for the reused stretch and A, 1 for B, 2 for <cls>. Whether B follows is not predicted.
+
+    Both ways, half of the rows of a batch read the text from its end (3.1; `bi_data` there): all of it is turned around
+    but for the separators and <cls>, which stand where they always do. Their `positions` count down, which tells a
+    net the direction. Words are whole there as well, and n-grams of them are drawn in the order in which they are read.
+    """
+
+    kind: Literal["stream_pair"] = "stream_pair"
+    reuse_len: int = 256  # tokens
+    directions: Literal["both", "forward"] = "both"  # both: half of the rows are read from the end
+
+    can_emit: ClassVar[Columns] = EMITTED | {"positions"}
+    specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
+    fresh: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
+    segments: ClassVar[int] = 3
+    languages: ClassVar[tuple[str, ...]] = ()
+    label_says: ClassVar[str] = ""
+    label_means: ClassVar[tuple[str, str]] = ("", "")
+    wants: ClassVar[frozenset[str]] = frozenset()
+    partners: ClassVar[bool] = False
+    shrinks: ClassVar[Shrinks] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
+
+    def __post_init__(self) -> None:
+        require(self.reuse_len >= 1, "packing.reuse_len", self.reuse_len, "a number of tokens from 1 up")
+
+    @property
+    def emits(self) -> Columns:
+        return EMITTED | {"positions"} if self.both_ways else EMITTED
+
+    @property
+    def both_ways(self) -> bool:
+        return self.directions == "both"
+
+    @property
+    def least(self) -> int:
+        return self.reuse_len + 5  # a token of either segment, and three special ones
+
+    @property
+    def frame(self) -> Frame:
+        return Frame("A sep cls:2", "A sep B:1 sep:1 cls:2")
+
+    def describe(self) -> str:
+        from_end = ", half of them read from the end" if self.both_ways else ""
+        return f"{self.reuse_len:,} tokens of a stream that goes on, then a pair of segments{from_end}"
+
+    def plan(
+        self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = False
+    ) -> PackingPlan:
+        """Rows of exactly length + lookahead tokens; BadInput where these leave no room for a pair."""
+        room = length + lookahead - self.reuse_len - 3
+        if length + lookahead < self.least:
+            raise BadInput(
+                f"packing.reuse_len is {self.reuse_len}, a row of {length} tokens has no room for a pair behind it"
+            )
+        separator_at_N, sentence_at_M = separators(shard), sentences_on_line(shard)
+        places = len(separator_at_N) + int(shard.offset_N1[-1])
+        num_rows = max(0, (places - room - 1) // self.reuse_len)
+        begin_R = self.reuse_len * np.arange(1, num_rows + 1)
+        bound_M1 = np.append(sentence_at_M, places)
+        if backward:
+            bound_M1 = places - bound_M1[::-1]  # of sentences, on the line as it is read from its end
+        start_RP, stop_RP, is_random_R = _pairs(begin_R, bound_M1, room, rng)
+        start_RP = np.column_stack([begin_R - self.reuse_len, start_RP])
+        stop_RP = np.column_stack([begin_R, stop_RP])
+        if backward:
+            start_RP, stop_RP = places - stop_RP, places - start_RP
+        return PackingPlan(
+            start_RP=compact(start_RP),
+            stop_RP=compact(stop_RP),
+            separator_at_N=separator_at_N,
+            counts={
+                "documents": 0 if backward else len(separator_at_N),  # counted in the forward plan
+                "rows": num_rows,
+                "negatives": int(is_random_R.sum()),
+            },
+        )
+
+    def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
+        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
+        row of the plan.
+
+        And positions, where rows are read both ways.
+        """
+        bounds = zip(plan.start_RP[i].tolist(), plan.stop_RP[i].tolist(), strict=True)
+        (reused_S, *parts), (a_S, *a), (b_S, *b) = (stretch(plan, *bound) for bound in bounds)
+        one = np.ones(1, dtype=bool)
+        is_backward = plan.start_RP[i, 1] < plan.start_RP[i, 0]  # in the text, A stands before the reused stretch
+        if is_backward:
+            special_S = np.concatenate([one, one, b_S, one, a_S, reused_S])
+            row = _turned(row_of(special_S, [*b, *a, *parts], shard, vocab, wanted))
+        else:
+            special_S = np.concatenate([reused_S, a_S, one, b_S, one, one])
+            row = row_of(special_S, [*parts, *a, *b], shard, vocab, wanted)
+        if self.both_ways:
+            place_S = np.arange(len(special_S), dtype=np.int32)
+            row["positions"] = place_S[::-1].copy() if is_backward else place_S
+        row["input_ids"][-1] = vocab.cls
+        row["token_type_ids"][len(reused_S) + len(a_S) + 1 : -1] = 1  # the separator behind A belongs to A
+        row["token_type_ids"][-1] = 2
+        return row
+
+
+def _turned(row: Row) -> Row:
+    """The row from its last token to its first: what ends a word, unit or sentence begins it now."""
+    return {
+        name: np.flip(np.append(column[1:], True) if name.endswith("_starts") else column).copy()
+        for name, column in row.items()
+    }
+
+
+def _pairs(begin_R: Ints, sentence_at_M1: Ints, room: int, rng: np.random.Generator) -> tuple[Ints, Ints, Bools]:
+    """Start and stop, each [R, 2], of A and B on a line of sentences, and whether B is from anywhere on it.
+
+    Every A begins where `begin` says, and A and B together have `room` tokens exactly. The end of the line is the last
+    of `sentence_at`.
+    """
+    num_rows, places = len(begin_R), int(sentence_at_M1[-1])
+    coin_R, split_R, where_R = rng.random((3, num_rows))
+    first_R = np.searchsorted(
+        sentence_at_M1, begin_R, side="right"
+    )  # sentence starts inside of the room: where A may end
+    last_R = np.searchsorted(sentence_at_M1, begin_R + room)
+    end_R = sentence_at_M1[last_R]  # the first sentence end, or that of the line, with which the room is filled
+    is_whole_R = first_R == last_R
+    split_R = sentence_at_M1[
+        first_R + (split_R * (last_R - first_R)).astype(np.int64)
+    ]  # of an A that is whole: its end
+    is_random_R = is_whole_R | (coin_R < 0.5)
+    wanted_R = np.maximum(1, room - (split_R - begin_R))
+    other_R = (where_R * (places - wanted_R)).astype(np.int64)
+    other_stop_R = sentence_at_M1[np.searchsorted(sentence_at_M1, other_R + wanted_R)]
+    other_R = sentence_at_M1[np.searchsorted(sentence_at_M1, other_R, side="right") - 1]
+    start_RP = np.stack([begin_R, np.where(is_random_R, other_R, split_R)], axis=1)
+    stop_RP = np.stack([split_R, np.where(is_random_R, other_stop_R, end_R)], axis=1)
+    return start_RP, stop_RP - excess(start_RP, stop_RP, room), is_random_R

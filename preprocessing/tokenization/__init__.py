@@ -1,0 +1,60 @@
+"""Vocabularies: train or load one, turn documents into ids with the places where words begin.
+
+Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
+are its siblings, ended_bpe.py one that is
+only read. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
+sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
+ready to encode, training.py the way from the one to the other, folder.py that from a folder of transformers;
+template.py makes rows of one or two texts with it, frame.py says what stands around them in
+pretraining, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
+takes off letters.
+A new kind is a file here and one line in the union.
+"""
+
+from preprocessing.tokenization.accents import keeps_whitespace, stripped, without_whitespace
+from preprocessing.tokenization.byte_level_bpe import ByteLevelBPE
+from preprocessing.tokenization.folder import of_folder
+from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, framed, with_open_sentinels
+from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
+from preprocessing.tokenization.part import TokenizerPart, too_small
+from preprocessing.tokenization.sentencepiece import SentencePieceBPE, Unigram
+from preprocessing.tokenization.specs import KINDS, TokenizerSpec, table_rows
+from preprocessing.tokenization.template import SPECIAL, Template, TemplatedRow, Text, windows
+from preprocessing.tokenization.training import given, train
+from preprocessing.tokenization.vocab import EncodedDocument, Vocab
+from preprocessing.tokenization.word_level import SingleBytes, WordLevel
+from preprocessing.tokenization.wordpiece import WordPiece
+
+__all__ = [
+    "ENDED",
+    "INSERTS",
+    "KINDS",
+    "PLAIN",
+    "SPECIAL",
+    "ByteLevelBPE",
+    "EncodedDocument",
+    "Frame",
+    "SentencePieceBPE",
+    "SingleBytes",
+    "Template",
+    "TemplatedRow",
+    "Text",
+    "TokenizerPart",
+    "TokenizerSpec",
+    "Unigram",
+    "Vocab",
+    "WordLevel",
+    "WordPiece",
+    "framed",
+    "given",
+    "keeps_whitespace",
+    "of_folder",
+    "stripped",
+    "table_rows",
+    "too_small",
+    "train",
+    "windows",
+    "with_inserts",
+    "with_open_sentinels",
+    "without_whitespace",
+]

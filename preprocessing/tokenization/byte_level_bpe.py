@@ -1,0 +1,217 @@
+"""Byte-level BPE (GPT-2, RoBERTa) through `tokenizers`: the spec, then how pieces are trained, read and written."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Literal, NamedTuple
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from preprocessing.files import parse_json
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import tokenizer_json
+from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
+
+Layout = Literal["gpt2", "roberta"]
+SPECIALS: Final[
+    dict[Layout, dict[str, str]]
+] = {  # all but the last come before the ordinary pieces, the last after them
+    "gpt2": {"sep": "<|endoftext|>"},
+    "roberta": {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
+}
+DICTIONARY: Final = "dict.txt"  # of fairseq: GPT-2's ids in the order of RoBERTa's
+LINE_ENDS: Final = "\u0109\u010a\u010d"  # tab, line feed and carriage return as the pieces write these bytes
+WHITE: Final = LINE_ENDS + "\u0120"  # and space
+_NUM_BYTES: Final = 256
+_LEAST_COUNT: Final = 2  # a pair seen once is no pattern
+_LONGEST_WORD: Final = 1_000  # characters, in training
+_LETTER, _MARK = r"[^\W\d_]", r"(?:[^\w\s]|_)"
+_LONG_WORD: Final = re.compile(  # as GPT-2's pattern has words: of letters, of digits, of marks or of white space
+    "|".join(rf"(?<!{kind}){kind}{{{_LONGEST_WORD + 1},}}" for kind in (_LETTER, r"\d", _MARK, r"\s"))
+)
+
+
+@spec
+class ByteLevelBPE:
+    """GPT-2's vocabulary over bytes, to which no text is unknown; RoBERTa's has other special tokens."""
+
+    kind: Literal["byte_level_bpe"] = "byte_level_bpe"
+    vocab_size: int = 50257
+    special_tokens: Layout = "gpt2"  # whose special tokens: GPT-2's one, or RoBERTa's
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # tokenizer.json, or a folder with it, vocab.json + merges.txt or encoder.json + vocab.bpe
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS["roberta"], "special_tokens 'roberta'") | {"sep": ""}
+    token_order: ClassVar[str] = "training"
+    extra_ids: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    language_sampling_alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = True
+    sample_mb: ClassVar[int] = SAMPLE_MB
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
+
+    def __post_init__(self) -> None:
+        require_sizes(self, least=_NUM_BYTES + len(self.special_roles - {"sentinel"}) + self.extra_ids)
+
+    @property
+    def special_roles(self) -> frozenset[str]:
+        return frozenset(SPECIALS[self.special_tokens])
+
+    def describe(self) -> str:
+        return f"{self.vocab_size:,} byte-level BPE pieces{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> TokenizerBuild:
+        if self.path:
+            return from_file(self.path, self._read)
+        return TokenizerBuild(
+            SPECIALS[self.special_tokens],
+            _files(_train(texts, self.vocab_size, self.special_tokens), self.special_tokens),
+        )
+
+    def _read(self, path: Path) -> TokenizerBuild:
+        """The special tokens of a tokenizer.json are its own; beside fairseq's dict.txt, its pieces get RoBERTa's."""
+        found = tokenizer_json.find(path)
+        is_fairseq = (
+            self.special_tokens == "roberta" and (path if path.is_dir() else path.parent).joinpath(DICTIONARY).exists()
+        )
+        if found and not is_fairseq:
+            made = tokenizer_json.read(found, self)
+            return made._replace(files=made.files | _companions(_of_json(found)))
+        return TokenizerBuild(
+            SPECIALS[self.special_tokens],
+            _files(_read(path, self.vocab_size, self.special_tokens), self.special_tokens),
+        )
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return scheme.model == "BPE" and scheme.is_of_bytes and not scheme.inside and not scheme.at_end
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return piece[0] in WHITE
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return piece[-1] in LINE_ENDS  # what follows has no space mark there
+
+
+class BPEVocabulary(NamedTuple):
+    """Ids of the pieces, special ones included, and the merges in their order."""
+
+    ids: dict[str, int]
+    merges: list[tuple[str, str]]
+
+
+def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
+    """At most `vocab_size` pieces; every byte is one, so no text is unknown."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(SPECIALS[layout]),
+        min_frequency=_LEAST_COUNT,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((part for text in texts for part in _short_words(text)), trainer)
+    model = parse_json(tokenizer.to_str())["model"]
+    ordinary = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return BPEVocabulary(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
+
+
+def _short_words(text: str) -> Iterator[str]:
+    """The text, cut inside of words of more than 1,000 characters: the time of the library's trainer is quadratic in
+    the longest one, and of such a word the pairs at a few cuts are lost.
+
+    >>> [len(part) for part in _short_words("a " + "b" * 2500)]
+    [1002, 1000, 500]
+    """
+    start = 0
+    for word in _LONG_WORD.finditer(text):
+        for stop in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
+            yield text[start:stop]
+            start = stop
+    yield text[start:]
+
+
+def _read(path: Path, size: int, layout: Layout) -> BPEVocabulary:
+    """Pieces of a tokenizer.json, or of a folder with vocab.json + merges.txt or encoder.json + vocab.bpe.
+
+    Where the layout is RoBERTa's and the files are GPT-2's, the pieces get RoBERTa's specials and, where fairseq's
+    dict.txt lies beside them, its order up to `vocab_size` pieces: the published ids.
+    """
+    pairs = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+    names = next((pair for pair in pairs if (path / pair[0]).exists()), None)
+    if path.is_dir() and names:
+        ids = parse_json((path / names[0]).read_text(encoding="utf-8"))
+        lines = (path / names[1]).read_text(encoding="utf-8").split("\n")
+        merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
+    else:
+        ids, merges = _of_json(tokenizer_json.inside(path, tokenizer_json.NAME, pairs[0][0], pairs[1][0]))
+    if layout == "roberta" and SPECIALS["roberta"]["mask"] not in ids:
+        ordinary = sorted(ids, key=ids.__getitem__)
+        dictionary = path / DICTIONARY if path.is_dir() else path.with_name(DICTIONARY)
+        if dictionary.exists():
+            lines = dictionary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            entries = [line.partition(" ")[0] for line in lines]
+            entries = entries[: size - len(SPECIALS["roberta"])]
+            # an entry is a GPT-2 id, or a word that fills a row (madeupword0000)
+            ordinary = [ordinary[int(entry)] if entry.isdigit() else entry for entry in entries]
+        ids = _with_specials(ordinary, layout)
+    return BPEVocabulary(ids, merges)
+
+
+def _of_json(path: Path) -> BPEVocabulary:
+    """Pieces of a tokenizer.json, those that were added to its model among them."""
+    content = parse_json(path.read_text(encoding="utf-8"))
+    ids = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
+    return BPEVocabulary(ids, [_pair(merge) for merge in content["model"]["merges"]])
+
+
+def _files(pieces: BPEVocabulary, layout: Layout) -> dict[str, bytes]:
+    """tokenizer.json, and vocab.json with merges.txt."""
+    tokenizer = Tokenizer(models.BPE(pieces.ids, pieces.merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    names = SPECIALS[layout]
+    # <mask> takes the space before it along, as in transformers: it stands for a whole " word"
+    tokenizer.add_special_tokens([AddedToken(name, lstrip=role == "mask") for role, name in names.items()])
+    known = tokenizer.get_vocab()
+    if layout == "roberta":
+        sep, cls = ((names[role], known[names[role]]) for role in ("sep", "cls"))
+        tokenizer.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=False)
+    else:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return {"tokenizer.json": tokenizer.to_str().encode(), **_companions(pieces)}
+
+
+def _companions(pieces: BPEVocabulary) -> dict[str, bytes]:
+    """vocab.json and merges.txt, which say the pieces once more."""
+    merges = "".join(f"{left} {right}\n" for left, right in pieces.merges)
+    return {
+        "vocab.json": json.dumps(pieces.ids, ensure_ascii=False).encode(),
+        "merges.txt": f"#version: 0.2\n{merges}".encode(),
+    }
+
+
+def _with_specials(ordinary: Sequence[str], layout: Layout) -> dict[str, int]:
+    """Ids of the pieces with the special ones around them.
+
+    >>> _with_specials(["a", "b"], "gpt2")
+    {'a': 0, 'b': 1, '<|endoftext|>': 2}
+    """
+    *first, last = SPECIALS[layout].values()
+    plain = [piece for piece in ordinary if piece not in (*first, last)]  # GPT-2's own files hold its end of text
+    return {piece: id for id, piece in enumerate([*first, *plain, last])}
+
+
+def _pair(merge: str | Sequence[str]) -> tuple[str, str]:
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right

@@ -1,0 +1,57 @@
+"""BPE whose pieces say where a word ends (OpenAI's GPT, XLM): it is read from folders, and no recipe trains one."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import tokenizer_json
+from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
+
+END = "</w>"
+
+
+@spec
+class EndOfWordBPE:
+    """The vocabulary of OpenAI's GPT (40,478 pieces) as its tokenizer.json has it: the last piece of a word ends so."""
+
+    kind: Literal["ended_bpe"] = "ended_bpe"
+    vocab_size: int = 40478
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # tokenizer.json, or a folder with it
+
+    roles: ClassVar[Mapping[str, str]] = {}
+    special_roles: ClassVar[frozenset[str]] = frozenset()
+    token_order: ClassVar[str] = "training"
+    extra_ids: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    language_sampling_alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = False
+    sample_mb: ClassVar[int] = SAMPLE_MB
+    shrinks: ClassVar[Shrinks] = {}
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+    def describe(self) -> str:
+        return f"{self.vocab_size:,} BPE pieces that end words{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> TokenizerBuild:
+        assert self.path, "this kind is read, not trained"
+        return from_file(self.path, lambda path: tokenizer_json.read(tokenizer_json.find(path) or Path(path), self))
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return scheme.model == "BPE" and scheme.at_end == END and not scheme.is_of_bytes
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return False  # the end of the piece before it says so
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return piece.endswith(END)

@@ -1,0 +1,31 @@
+"""A vocabulary with GPT-1's three further tokens: Start text Extract, and Start text Delim text Extract (GPT-1 3.3)."""
+
+from typing import Final
+
+from tokenizers import Tokenizer, processors
+
+from preprocessing.tokenization.vocab import ROLES, Vocab
+
+INSERTS: Final = ("<|start|>", "<|delimiter|>", "<|extract|>")
+
+
+def with_inserts(vocab: Vocab, rows: int) -> Vocab:
+    """The same vocabulary, whose rows of one and of two texts have GPT-1's tokens.
+
+    `rows` of the net's table come before theirs; those without a piece get a name that no text has.
+    """
+    assert not vocab.sentinels, "a vocabulary of sentinels is one of spans, which are its last pieces"
+    tokenizer = Tokenizer.from_buffer(vocab.files["tokenizer.json"])
+    start, delimiter, extract = INSERTS
+    tokenizer.add_special_tokens([f"<|unused_{number}|>" for number in range(vocab.size, rows)])
+    tokenizer.add_special_tokens(list(INSERTS))
+    ids = {name: tokenizer.token_to_id(name) for name in INSERTS}
+    assert list(ids.values()) == [rows, rows + 1, rows + 2], "the vocabulary has tokens of these names"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[start, "$A", extract],
+        pair=[start, "$A", delimiter, "$B:1", f"{extract}:1"],
+        special_tokens=list(ids.items()),
+    )
+    files = {**vocab.files, "tokenizer.json": tokenizer.to_str().encode()}
+    del files["specials.json"]
+    return Vocab.of(vocab.kind, rows + len(INSERTS), {role: getattr(vocab, role) for role in ROLES}, 0, files)

@@ -1,0 +1,158 @@
+"""Whole words, or single bytes, through `tokenizers`, the most frequent ones: the specs, then how they are made."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization.byte_level_bpe import LINE_ENDS, WHITE
+from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
+
+Unit = Literal["word_level", "bytes"]
+SPECIALS: Final = {"unk": "<unk>", "sep": "</s>"}
+_LEAST: Final = len(SPECIALS) + 1
+
+
+@spec
+class WordLevel:
+    """Whole words, split at white space: for text that is tokenised already (Transformer-XL, arXiv:1901.02860)."""
+
+    kind: Literal["word_level"] = "word_level"
+    vocab_size: int = 267735
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # vocab.txt
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
+    special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
+    token_order: ClassVar[str] = "frequency"
+    extra_ids: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    language_sampling_alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = False
+    sample_mb: ClassVar[int] = 1 << 20  # all: its trainer counts, and rare words are most of its pieces
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {
+            "vocab_size": 16_384,
+            "padded_vocab_size": 0,
+        },  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
+
+    def __post_init__(self) -> None:
+        require_sizes(self, least=_LEAST)
+
+    def describe(self) -> str:
+        return f"{self.vocab_size:,} whole words{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> TokenizerBuild:
+        return _make(self, texts)
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return False
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return True
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return False
+
+
+@spec
+class SingleBytes:
+    """The bytes of UTF-8, those that the text has, one by one (Transformer-XL on enwik8)."""
+
+    kind: Literal["bytes"] = "bytes"
+    vocab_size: int = 258
+    padded_vocab_size: int = 0  # as for WordPiece
+    path: str = ""  # vocab.txt
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
+    special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
+    token_order: ClassVar[str] = "frequency"
+    extra_ids: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    language_sampling_alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = ""
+    is_of_bytes: ClassVar[bool] = True
+    sample_mb: ClassVar[int] = SAMPLE_MB
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
+
+    def __post_init__(self) -> None:
+        require_sizes(self, least=_LEAST)
+
+    def describe(self) -> str:
+        return f"single bytes, {self.vocab_size:,} of them{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> TokenizerBuild:
+        return _make(self, texts)
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        return 0
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return False
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return piece[0] in WHITE
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return piece[-1] in LINE_ENDS
+
+
+def _make(spec: WordLevel | SingleBytes, texts: Iterable[str]) -> TokenizerBuild:
+    ids = from_file(spec.path, _read) if spec.path else _train(texts, spec.vocab_size, spec.kind)
+    return TokenizerBuild(SPECIALS, _files(ids, spec.kind))
+
+
+def _train(texts: Iterable[str], size: int, unit: Unit) -> dict[str, int]:
+    """Ids of at most `vocab_size` pieces, specials first, then by falling frequency; equal ones by code point."""
+    tokenizer = _tokenizer({}, unit)
+    trainer = trainers.WordLevelTrainer(vocab_size=size, min_frequency=0, special_tokens=[], show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    found = json.loads(tokenizer.to_str())["model"]["vocab"]
+    # a text may have words that it calls <unk>, as WikiText does
+    pieces = dict.fromkeys([*SPECIALS.values(), *sorted(found, key=found.__getitem__)])
+    return {piece: id for id, piece in enumerate(list(pieces)[:size])}
+
+
+def _read(path: Path) -> dict[str, int]:
+    """Ids of the pieces of a vocab.txt, one a line."""
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return {line.removesuffix("\r"): id for id, line in enumerate(lines)}
+
+
+def _files(ids: dict[str, int], unit: Unit) -> dict[str, bytes]:
+    """tokenizer.json and vocab.txt."""
+    tokenizer = _tokenizer(ids, unit)
+    tokenizer.add_special_tokens(list(SPECIALS.values()))
+    lines = "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__))
+    return {"tokenizer.json": tokenizer.to_str().encode(), "vocab.txt": lines.encode()}
+
+
+def _tokenizer(ids: dict[str, int], unit: Unit) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=SPECIALS["unk"]))
+    if unit == "bytes":
+        each = pre_tokenizers.Split(Regex("(?m)."), "isolated")  # in this dialect, m lets . be a line end as well
+        visible = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([visible, each])
+        tokenizer.decoder = decoders.ByteLevel()
+    else:
+        tokenizer.normalizer = normalizers.Replace(SPECIALS["sep"], SPECIALS["unk"])  # no text ends itself
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer

@@ -1,0 +1,205 @@
+"""WordPiece (BERT, arXiv:1810.04805) through `tokenizers`: the spec, then how ids are trained, read and written."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import tokenizer_json
+from preprocessing.tokenization.part import (
+    SAMPLE_MB,
+    Scheme,
+    TokenizerBuild,
+    described_table,
+    from_file,
+    require_sizes,
+    too_small,
+)
+
+SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+_COVERAGE: Final = 0.9999  # of the text is written in characters that get a piece, however many; the rest is [UNK]
+_CHARACTERS: Final = 1 / 32  # of the pieces, at least, may be characters: BERT has 997 of 30,522
+_LEAST_COUNT: Final = 2  # a pair seen once is no pattern
+_TEXTS_AT_ONCE: Final = 1_000  # whose ids are in memory together
+_LONGEST_WORD: Final = 100  # characters; a longer word is [UNK], as in transformers
+# What may have a longer word: no blank, no mark of ASCII, and of CJK neither marks nor characters, which are words.
+_LONG: Final = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff0f]{101,}")
+
+
+@spec
+class WordPiece:
+    """BERT's vocabulary (arXiv:1810.04805): whole words, and pieces inside a word that begin with ##.
+
+    A trained one numbers its pieces as training found them, or by falling frequency, as adaptive tables need it.
+    """
+
+    kind: Literal["wordpiece"] = "wordpiece"
+    vocab_size: int = 30522
+    lowercase: bool = True
+    token_order: Literal["training", "frequency"] = (
+        "training"  # of the pieces: as learned, or by how often the text has them
+    )
+    padded_vocab_size: int = 0  # of the net's table, where it is filled up beyond `vocab_size`; 0: one for each piece
+    path: str = ""  # vocab.txt, tokenizer.json, or a folder with one of them; empty: train one
+
+    roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
+    special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
+    extra_ids: ClassVar[int] = 0
+    languages: ClassVar[tuple[str, ...]] = ()
+    language_sampling_alpha: ClassVar[float] = 1.0
+    strips_marks: ClassVar[str] = "lowercase"
+    is_of_bytes: ClassVar[bool] = False
+    sample_mb: ClassVar[int] = SAMPLE_MB
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
+        "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
+    }
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+    def describe(self) -> str:
+        return f"{self.vocab_size:,} {'lower-cased' if self.lowercase else 'cased'} word pieces{described_table(self)}"
+
+    def make(self, texts: Iterable[str]) -> TokenizerBuild:
+        if self.path:
+            return from_file(self.path, self._read)
+        return TokenizerBuild(
+            SPECIALS, _files(self._trained(_without_long_words(texts, self.lowercase)), self.lowercase)
+        )
+
+    def _read(self, path: Path) -> TokenizerBuild:
+        if found := tokenizer_json.find(path):
+            made = tokenizer_json.require_case(tokenizer_json.read(found, self), self.path, self.lowercase)
+            ids = Tokenizer.from_buffer(made.files[tokenizer_json.NAME]).get_vocab(with_added_tokens=False)
+            return made._replace(files=made.files | {"vocab.txt": _lines(ids)})
+        return TokenizerBuild(SPECIALS, _files(_ids(tokenizer_json.inside(path, "vocab.txt")), self.lowercase))
+
+    def _trained(self, texts: Sequence[str]) -> dict[str, int]:
+        ids = _train(texts, self.vocab_size, self.lowercase)
+        return _by_frequency(ids, texts, self.lowercase) if self.token_order == "frequency" else ids
+
+    def least_size(self, texts: Iterable[str]) -> int:
+        if self.path:
+            return 0
+        tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
+        return len(_first(_alphabet(_without_long_words(texts, self.lowercase), self.vocab_size, tokenizer), tokenizer))
+
+    @staticmethod
+    def reads(scheme: Scheme) -> bool:
+        return scheme.model == "WordPiece" and scheme.inside in (None, "##")
+
+    @staticmethod
+    def starts_word(piece: str) -> bool:
+        return not piece.startswith("##")
+
+    @staticmethod
+    def ends_word(piece: str) -> bool:
+        return False
+
+
+def _without_long_words(texts: Iterable[str], lowercase: bool) -> list[str]:
+    """The texts without words of more than 100 characters: they are unknown whatever the pieces are, and the time of
+    the library's trainer is quadratic in the longest word."""
+    tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
+
+    def short(run: re.Match[str]) -> str:
+        words = tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(run[0]))
+        left = [word for word, _ in words if len(word) <= _LONGEST_WORD]
+        return run[0] if len(left) == len(words) else f" {' '.join(left)} "
+
+    return [_LONG.sub(short, text) for text in texts]
+
+
+def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
+    """Ids of at most `vocab_size` pieces, specials first; BadInput where the characters of the text alone are more.
+
+    The library's trainer breaks ties by the ids of pieces and numbers the alphabet in the order of a hash table, which
+    differs from run to run. So the alphabet is counted and sorted here, and handed over in order, piece by piece.
+    """
+    tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
+    alphabet = _alphabet(texts, size, tokenizer)
+    first = _first(alphabet, tokenizer)
+    if len(first) > size:
+        raise too_small(size, len(first))
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=_LEAST_COUNT,
+        special_tokens=first,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return json.loads(tokenizer.to_str())["model"]["vocab"]
+
+
+def _first(alphabet: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """The pieces that there are before training: the special ones, and each character, where it can be inside too."""
+    inside = ["##" + char for char in alphabet if len(tokenizer.pre_tokenizer.pre_tokenize_str("a" + char)) == 1]
+    return [*SPECIALS.values(), *alphabet, *inside]
+
+
+def _by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> dict[str, int]:
+    """The same pieces, numbered by how often the texts have them, the special ones first; equal ones stay in order."""
+    tokenizer = Tokenizer.from_str(_files(ids, lowercase)["tokenizer.json"].decode())
+    tokenizer.encode_special_tokens = True
+    count_V = np.zeros(len(ids), np.int64)
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        for encoding in tokenizer.encode_batch_fast(texts[start : start + _TEXTS_AT_ONCE], add_special_tokens=False):
+            count_V += np.bincount(encoding.ids, minlength=len(ids))
+    count_V[[ids[name] for name in SPECIALS.values()]] = np.iinfo(np.int64).max
+    rank_V = np.empty_like(count_V)
+    rank_V[np.argsort(-count_V, kind="stable")] = np.arange(len(ids))
+    return {piece: int(rank_V[id]) for piece, id in ids.items()}
+
+
+def _ids(path: Path) -> dict[str, int]:
+    """Ids of the pieces of a vocab.txt, one a line."""
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines cuts at characters of pieces
+    return {line.removesuffix("\r"): id for id, line in enumerate(lines)}
+
+
+def _files(ids: dict[str, int], lowercase: bool) -> dict[str, bytes]:
+    """tokenizer.json, which splits as the reference BERT does, and vocab.txt."""
+    model = models.WordPiece(ids, unk_token=SPECIALS["unk"], max_input_chars_per_word=_LONGEST_WORD)
+    tokenizer = _tokenizer(model, lowercase)
+    tokenizer.add_special_tokens(list(SPECIALS.values()))
+    known = tokenizer.get_vocab()
+    sep, cls = SPECIALS["sep"], SPECIALS["cls"]
+    tokenizer.post_processor = processors.BertProcessing((sep, known[sep]), (cls, known[cls]))
+    tokenizer.decoder = decoders.WordPiece()
+    return {"tokenizer.json": tokenizer.to_str().encode(), "vocab.txt": _lines(ids)}
+
+
+def _lines(ids: dict[str, int]) -> bytes:
+    """A vocab.txt of these pieces."""
+    return "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__)).encode()
+
+
+def _tokenizer(model: models.WordPiece, lowercase: bool) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)  # lower case also strips accents, as in BERT
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+def _alphabet(texts: Iterable[str], size: int, tokenizer: Tokenizer) -> list[str]:
+    """The most frequent characters of the text as the tokenizer normalises it, equal counts by code point; sorted."""
+    raw: Counter[str] = Counter()
+    for text in texts:
+        raw.update(text)
+    count: Counter[str] = Counter()
+    for char, times in raw.items():
+        for plain in tokenizer.normalizer.normalize_str(char).replace(" ", ""):
+            count[plain] += times
+    ranked = sorted(count, key=lambda char: (-count[char], char))
+    covered = np.cumsum([count[char] for char in ranked])
+    enough = np.searchsorted(covered, _COVERAGE * count.total()) + 1
+    return sorted(ranked[: max(int(enough), int(_CHARACTERS * size))])

@@ -1,0 +1,107 @@
+"""A part without a fact is refused before anything runs, with the fact, the class and the file that explains it."""
+
+import shutil
+import typing
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import pytest
+
+import preprocessing.masking
+import preprocessing.tokenization
+from orchestration.config import load, part_checks
+from preprocessing.errors import BadInput
+from preprocessing.masking import Masking, MaskingPart, NoMasking, TokenMasking
+from preprocessing.objectives import MaskedLM
+from preprocessing.packing import Contiguous
+from preprocessing.rows import impossible
+from preprocessing.spec import spec
+from training.specs import Architecture, PositionEmbedding
+from training.tasks import TaskPart
+
+
+@spec
+class Half:
+    """A choice that forgets most of its facts."""
+
+    kind: Literal["half"] = "half"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+
+def test_every_part_of_sesame_has_its_facts() -> None:
+    assert [part_checks.lacking(member, protocol) for member, protocol in ((NoMasking, MaskingPart),)] == [""]
+    part_checks.check_facts.cache_clear()
+    part_checks.check_facts()
+
+
+def test_a_part_without_a_fact_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_checks, "UNIONS", ((Half | NoMasking, MaskingPart),))
+    part_checks.check_facts.cache_clear()
+    try:
+        with pytest.raises(
+            BadInput, match=r"test_facts\.py: Half has no .*`describe`.*; preprocessing/masking/part\.py"
+        ):
+            load("bert_base")
+    finally:
+        part_checks.check_facts.cache_clear()
+
+
+def test_a_class_that_is_no_part_is_refused() -> None:
+    assert "put @spec above the class" in part_checks.lacking(int, TaskPart)
+
+
+@spec
+class Twice(NoMasking):
+    """A choice of a kind that another one has."""
+
+    kind: Literal["none"] = "none"
+
+
+def test_two_parts_of_one_kind_are_refused_by_name() -> None:
+    assert part_checks.of_one_kind(NoMasking | TokenMasking) == ""
+    said = part_checks.of_one_kind(NoMasking | Twice)
+    assert said.endswith("test_facts.py: Twice has kind 'none', as preprocessing/masking/none.py has; name another")
+
+
+def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forgotten.py").write_text('kind: Literal["forgotten"] = "forgotten"\n')
+    (tmp_path / "__init__.py").write_text("\nChoose = Nothing | Tokens\n")
+    monkeypatch.setattr(preprocessing.masking, "__file__", str(tmp_path / "__init__.py"))
+    said = (
+        "masking.kind is 'forgotten', but preprocessing/masking/forgotten.py defines it: "
+        "add it to the union Choose in preprocessing/masking/__init__.py"
+    )
+    with pytest.raises(BadInput, match=said):
+        load("bert_base", ["masking={kind: forgotten}"])
+
+
+def test_a_kind_that_another_union_has_is_not_forgotten() -> None:
+    assert part_checks.unlisted(typing.get_args(Architecture), "sinusoidal") == ""
+    assert part_checks.unlisted(typing.get_args(Masking), "cloze") == ""
+
+
+def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:
+    said = impossible(
+        Contiguous(unit="token"), TokenMasking(), MaskedLM(), {"frequent": frozenset({"labels", "counts"})}
+    )
+    assert said == "loss 'frequent' needs column 'counts', which only masking and objective can have: leave it out"
+
+
+def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(Path(preprocessing.tokenization.__file__).with_name("specs.py"), tmp_path)
+    (tmp_path / "chars.py").write_text('kind: Literal["chars"] = "chars"\n')
+    monkeypatch.setattr(preprocessing.tokenization, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(BadInput, match=r"add it to the union VocabSpec in preprocessing/tokenization/specs\.py$"):
+        load("bert_base", ["data.tokenizer={kind: chars}"])
+
+
+def test_parts_inside_of_a_trunk_need_their_facts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_checks, "INNER", {PositionEmbedding: (Half,)})
+    part_checks.check_facts.cache_clear()
+    try:
+        with pytest.raises(BadInput, match=r"test_facts\.py: Half has no .*`describe`.*; training/specs/positions\.py"):
+            load("bert_base")
+    finally:
+        part_checks.check_facts.cache_clear()

@@ -1,0 +1,117 @@
+"""What an evaluation is asked for: tasks by name and file, each of them once, and values that go together."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.config import load_task, tasks_of
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
+from orchestration.jobs.score_plan import planned
+from preprocessing.errors import BadInput
+from tests.orchestration.jobs.runs import QUICK, own
+
+
+def table(folder: Path, name: str = "data.csv") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"film {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(40)]
+    (folder / name).write_text("text,label\n" + "\n".join(lines) + "\n")
+    return folder / name
+
+
+def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
+    """The last one won, and the other was not done, though both were announced."""
+    first, second = own(tmp_path / "a"), own(tmp_path / "b")
+    with pytest.raises(BadInput, match=f"^two tasks are named mine: {first} and {second}; rename one of them$"):
+        asked_for(f"{first},{second}")
+    with pytest.raises(BadInput, match=r"^two tasks are named mine: "):
+        tasks_of(f"{first},{second}")
+    first, second = table(tmp_path / "a"), table(tmp_path / "b")
+    with pytest.raises(BadInput, match=f"^two tasks are named data: {first}:text,label and {second}:text,label; "):
+        asked_for("", [f"{first}:text,label", f"{second}:text,label"])
+    named = own(tmp_path / "c", "data")
+    with pytest.raises(BadInput, match=f"^two tasks are named data: {named} and {first}:text,label; "):
+        asked_for(str(named), [f"{first}:text,label"])
+
+
+def test_a_task_that_is_named_twice_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = own(tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    found = asked_for(f"glue,sst2,source_classification,{file},source_classification,a/mine.yaml,a/../a/mine.yaml")
+    assert [task if isinstance(task, str) else task.name for task in found][-2:] == ["source_classification", "mine"]
+    assert len(found) == 12
+    given = f"{table(tmp_path)}:text,label"
+    assert len(asked_for("", [given, given])) == 1
+
+
+@pytest.mark.parametrize("name", ["sst2", "source_classification", "glue", "race_text"])
+def test_a_task_of_ones_own_with_the_name_of_another_one_is_refused(name: str, tmp_path: Path) -> None:
+    """Its score would have stood in the average of GLUE."""
+    file = own(tmp_path, name)
+    with pytest.raises(BadInput, match=f"^{file}: name is '{name}', which Sesame's own task has; give it another name"):
+        load_task(str(file))
+    given = f"{table(tmp_path, f'{name}.csv')}:text,label"
+    with pytest.raises(BadInput, match=f"^--csv {given}: name is '{name}', which Sesame's own .*; rename the file$"):
+        asked_for("", [given])
+
+
+def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
+    net: EvalTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files of the current directory took their place without a word."""
+    file, other = own(tmp_path / "mine", rows=8), own(tmp_path / "other", rows=12).parent
+    monkeypatch.chdir(other)
+    found = {data: EvalRequest(tasks=asked_for(str(file)), task_data_dir=data, **QUICK) for data in (None, other)}
+    for data, rows in ((None, 8), (other, 12)):
+        caplog.clear()
+        (plan,) = planned(net, found[data])
+        assert len(plan.items["train"]) == rows
+        first, second = (file.parent, other) if data is None else (other, file.parent)
+        said = f"task mine, train: {first / 'train.tsv'} is read, {second / 'train.tsv'} is there too"
+        assert said in caplog.text
+        assert said.removeprefix("task mine, ") in plan.notes[0]
+    (other / "train.tsv").unlink()
+    (other / "dev.tsv").unlink()
+    caplog.clear()
+    assert len(planned(net, found[other])[0].items["train"]) == 8
+    assert "train.tsv" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epochs": (2.0,), "max_steps": 3}, "--epochs and --max-steps are given, allowed is one of the two"),
+        (
+            {"learning_rates": (1e-3, math.nan)},
+            "--learning-rates has nan, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
+        (
+            {"learning_rates": (1e30,)},
+            "--learning-rates has 1e+30, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
+        (
+            {"learning_rates": (math.inf,)},
+            "--learning-rates has inf, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
+        (
+            {"learning_rates": (-1.0,)},
+            "--learning-rates has -1, allowed are learning rates above 0 and below 100, as 3e-5",
+        ),
+        ({"epochs": (math.inf,)}, "--epochs has inf, allowed are numbers above 0"),
+        ({"epochs": (0.0,)}, "--epochs has 0, allowed are numbers above 0"),
+        ({"batch_sizes": (0,)}, "--batch-sizes has 0, allowed are whole numbers from 1 up"),
+    ],
+)
+def test_values_that_no_fine_tuning_takes_are_refused_where_they_are_given(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        EvalRequest(tasks=[], **given)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("words", [",", " ", ",,"])
+def test_words_that_name_no_task_are_refused(words: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"^--tasks '{words}' names no task; `sesame tasks` lists them$"):
+        asked_for(words, [f"{table(tmp_path)}:text,label"])
+    assert asked_for("") == asked_for([]) == []
+    assert [task.name for task in asked_for(" sst2 , rte") if not isinstance(task, str)] == ["sst2", "rte"]

@@ -1,0 +1,113 @@
+"""Which net is evaluated: a run or a folder of transformers, its size, and whose grids and figures are its own."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration import launch
+from orchestration.config import load
+from orchestration.jobs import JobFlags, eval_target
+from orchestration.jobs.eval_request import EvalTarget, asked_for
+from orchestration.jobs.grids import SMALL, grid_of
+from preprocessing.errors import BadInput
+from tests.orchestration.jobs.runs import finished_run, folder_of_transformers
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return folder_of_transformers(tmp_path / "mine")
+
+
+def grid(net: EvalTarget, task: str = "sst2") -> str:
+    (found,) = asked_for(task)
+    assert not isinstance(found, str)
+    return grid_of(net, found, "")[0]
+
+
+def test_a_folder_of_transformers_is_known_by_what_is_in_it(folder: Path, tmp_path: Path) -> None:
+    net = eval_target.of_folder(folder, tmp_path / "out")
+    assert (net.name, net.weights, net.corpus, net.expected) == ("mine", str(folder), None, {})
+    assert net.folder == tmp_path / "out" / "evals" / f"mine-{net.hash[:8]}"
+    assert 1_000 < net.parameters < 100_000
+    moved = folder.rename(tmp_path / "bert-base-uncased")
+    named = eval_target.of_folder(moved, tmp_path / "out")
+    assert named.hash == net.hash
+    assert named.expected["squad"] == {"em": 80.8, "f1": 88.5}
+    config = json.loads((moved / "config.json").read_text())
+    (moved / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-5}))
+    assert eval_target.of_folder(moved, tmp_path / "out").hash != net.hash
+
+
+@pytest.mark.parametrize(
+    ("of_type", "parameters", "found"),
+    [
+        ("bert", 110, "bert"),
+        ("bert", 29, "miniatures"),
+        ("bert", 4.4, "miniatures"),
+        ("bert", 0.5, "of small nets"),
+        ("roberta", 125, "roberta"),
+        ("roberta", 5, "of small nets"),
+        ("albert", 11.7, "albert"),
+        ("electra", 13.5, "electra_small"),
+        ("electra", 110, "electra_base"),
+        ("electra", 335, "electra_large"),
+        ("xlnet", 117, "xlnet"),
+        ("gpt2", 124, "gpt1"),
+        ("openai-gpt", 116, "gpt1"),
+        ("t5", 60, "t5"),
+        ("bart", 140, "bart"),
+        ("pegasus", 570, "bert"),
+        ("deberta", 140, "bert"),
+    ],
+)
+def test_the_grid_of_a_folder_is_that_of_its_model_type_whatever_its_name(
+    of_type: str, parameters: float, found: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder.rename(tmp_path / "roberta_mine")
+    (folder / "config.json").write_text(json.dumps({"model_type": of_type}))
+    monkeypatch.setattr(eval_target, "num_parameters", lambda file, stem: int(parameters * 1e6))
+    net = eval_target.of_folder(folder, tmp_path)
+    assert grid(net, "mnli") == found
+    assert net.why == f"model_type {of_type}, {parameters:.1f} million parameters"
+
+
+def test_a_folder_without_weights_or_type_is_one_line(folder: Path, tmp_path: Path) -> None:
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"config\.json: names no model_type; write the folder with save_pretrained"):
+        eval_target.of_folder(folder, tmp_path)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"mine: has no model\.safetensors; write one with save_pretrained"):
+        eval_target.of_folder(folder, tmp_path)
+
+
+def test_a_folder_of_transformers_names_no_tasks(folder: Path) -> None:
+    with pytest.raises(BadInput, match=r"mine: a net of transformers names no tasks; name some with --tasks; "):
+        eval_target.evals_of(JobFlags(recipe=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("name", "of_recipe", "changes", "found"),
+    [
+        ("albert_base", "albert_base", {}, "albert"),
+        ("albert_base_tiny", "albert_base", {"num_hidden_layers": 2}, "of small nets"),
+        ("albert_base", "albert_base", {"num_hidden_layers": 2}, "of small nets"),  # with keys of one's own
+        ("bert_tiny", "bert_tiny", {}, "miniatures"),
+        ("bert_small", "bert_small", {}, "miniatures"),
+        ("electra_small", "electra_small", {}, "electra_small"),
+        ("gpt2", "gpt2", {}, "gpt1"),
+        ("mine", "bert_tiny", {}, "of small nets"),
+    ],
+)
+def test_a_run_at_the_size_of_its_recipe_gets_the_grid_of_its_paper(
+    name: str, of_recipe: str, changes: dict[str, Any], found: str, tmp_path: Path
+) -> None:
+    folder = finished_run(tmp_path / f"{name}-12345678")
+    run = json.loads((folder / launch.RUN).read_text())
+    (folder / launch.RUN).write_text(json.dumps(run | {"model": asdict(load(of_recipe).model) | changes}))
+    net = eval_target.of_run(folder)
+    assert net.parameters < 20_000_000
+    assert grid(net) == found
+    assert (grid_of(net, asked_for("sst2")[0], "")[1] == SMALL) == (found == "of small nets")  # type: ignore[arg-type]

@@ -1,0 +1,222 @@
+"""What is held out of a text, who is told, and for which tasks that is too little."""
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestration.cli import main
+from orchestration.jobs import Job, JobFlags, ablation, held_out, open_job
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget
+from orchestration.jobs.score_plan import planned
+from orchestration.progress import ignore
+from orchestration.reports.ablations import tables
+from pipeline.readers import TextReader, about_how_many
+from pipeline.spec import Corpus
+from preprocessing.errors import BadInput, DataError
+from preprocessing.manifest import Manifest
+from tests.training.corpora import mini_corpus
+from tests.training.held_out import with_test_split
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text("A document about nothing. It has two sentences.\n")
+    return tmp_path / "text.txt"
+
+
+def job_of(*data: str, share: float | None = None) -> Job:
+    return open_job(JobFlags(recipe="bert_base", scale="tiny", data=data, holdout_ratio=share))
+
+
+@pytest.mark.parametrize(("share", "each"), [(None, 0.005), (0.1, 0.05), (0.0, 0.0)])
+def test_of_text_that_is_named_one_percent_is_held_out_unless_asked(
+    text: Path, share: float | None, each: float
+) -> None:
+    """It was the .02 and .1 of the demo, which the scale puts in the place of the recipe's own corpus."""
+    for data in ([str(text)], [str(text), "demo"]):
+        corpus = job_of(*data, share=share).corpus
+        assert (corpus.validation_ratio, corpus.test_ratio) == (each, each)
+
+
+@pytest.mark.parametrize("data", [[], ["demo"]])
+def test_a_named_corpus_keeps_its_own_shares(data: list[str]) -> None:
+    corpus = job_of(*data).corpus
+    assert (corpus.validation_ratio, corpus.test_ratio) == (0.02, 0.1)
+    with pytest.raises(
+        BadInput, match=r"^--holdout-ratio is for text that --data names: corpus demo holds out 2 % and 10 "
+    ):
+        job_of(*data, share=0.2)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 7.0, float("nan")])
+def test_a_share_that_is_none_is_refused(text: Path, share: float) -> None:
+    with pytest.raises(BadInput, match=r"^--holdout-ratio is \S+, allowed is a share from 0 up, below 1$"):
+        job_of(str(text), share=share)
+
+
+def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["bert_base", "--scale", "tiny", "--dry-run", "--output-dir", str(text.parent / "out")]
+    for verb in ("corpus", "run", "train"):
+        assert main([verb, *given, "--data", str(text)]) == 0
+        said = (
+            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; --holdout-ratio SHARE says otherwise"
+        )
+        assert said in capsys.readouterr().err
+    assert main(["corpus", *given, "--data", "demo"]) == 0
+    said = "held out of demo: 2 % for validation, 10 % for downstream tasks; a corpus file of your own says otherwise"
+    assert said in capsys.readouterr().err
+
+
+def test_a_share_is_kept_to_the_last_digit(text: Path) -> None:
+    command = JobFlags(recipe="bert_base", data=[str(text)], holdout_ratio=0.12345678).command("train")
+    assert "--holdout-ratio 0.12345678" in command
+
+
+def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["bert_base", "--scale", "tiny", "--data", str(text), "--holdout-ratio", ".3"]
+    assert main(["corpus", *given, "--output-dir", str(text.parent / "out"), "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert "--holdout-ratio .3" in planned["next"][0]
+    assert planned["stages"]["corpus"]["folder"] != str(job_of(str(text)).plan.corpus.folder)
+    for verb in ("eval", "export"):
+        more = [str(text.parent / "to")] if verb == "export" else []
+        assert main([verb, "bert_base", *more, *given[1:], "--output-dir", str(text.parent / "out")]) == 2
+        assert "--holdout-ratio 0.3" in capsys.readouterr().err
+
+
+def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
+    corpus = with_test_split(tmp_path / "corpus")
+    assert held_out.too_few(corpus, ["source_classification", "next_sentence"], 16) == {}
+    found = held_out.too_few(corpus, ["source_classification", "next_sentence", "no such task"], 5_000)
+    assert list(found) == ["source_classification", "next_sentence"]
+    for task, line in found.items():
+        assert line.startswith(f"task {task}: 5000 labelled rows were asked for, the held-out documents make ")
+        assert "(--max-train-samples " in line
+        assert line.endswith("hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)")
+
+
+def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path) -> None:
+    mini_corpus(tmp_path / "corpus")
+    assert "test" not in Manifest.load(tmp_path / "corpus").splits
+    found = held_out.too_few(tmp_path / "corpus", ["source_classification", "next_sentence"], 16)
+    assert "holds out no document for it; hold out more of the text (--holdout-ratio .1" in found["next_sentence"]
+
+
+def net_on(corpus: Path, folder: Path) -> EvalTarget:
+    """A finished run on a corpus."""
+    return EvalTarget(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1, corpus=corpus)
+
+
+def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_starts(tmp_path: Path) -> None:
+    """It was a BadInput of the shards, from a worker."""
+    mini_corpus(tmp_path / "corpus")
+    wanted = EvalRequest(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
+    with pytest.raises(DataError, match=r"task source_classification: .* no document for it.*\ntask next_sentence: "):
+        planned(net_on(tmp_path / "corpus", tmp_path), wanted)
+
+
+def test_a_task_for_which_nothing_is_trained_is_the_same_with_any_number_of_labels(tmp_path: Path) -> None:
+    net = net_on(with_test_split(tmp_path / "corpus"), tmp_path / "run")
+    plans = planned(net, EvalRequest(tasks=["cloze", "next_sentence"], num_seeds=1, max_train_samples=(4, 8)))
+    assert [(plan.task, plan.labels) for plan in plans] == [("cloze", 0), ("next_sentence", 4), ("next_sentence", 8)]
+    assert plans[0].stage.folder == planned(net, EvalRequest(tasks=["cloze"], num_seeds=1))[0].stage.folder
+
+
+def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The second time, the scores were shown as if nothing else had been asked for."""
+    net = net_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
+    wanted = EvalRequest(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
+    for state in ("due", "done"):
+        (plan,) = planned(net, wanted)
+        assert (plan.task, plan.stage.state) == ("next_sentence", state)
+        plan.stage.finish()
+    assert caplog.text.count("left out: task source_classification: the held-out documents") == 2
+
+
+def test_train_and_run_say_before_they_train_which_tasks_have_too_little(
+    text: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = open_job(
+        JobFlags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=text.parent / "out")
+    ).plan.corpus
+    with caplog.at_level(logging.WARNING):
+        assert held_out.tasks_without_text(stage, ["source_classification", "next_sentence"], 200) == []  # not made yet
+        with_test_split(stage.folder, topics=1)
+        stage.finish()
+        assert held_out.tasks_without_text(stage, ["source_classification", "next_sentence"], 5_000) == [
+            "source_classification",
+            "next_sentence",
+        ]
+    assert caplog.text.count("no scores: task ") == 2
+
+
+def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was trained, and then could not be measured."""
+    (tmp_path / "text.txt").write_text("A text.\n")
+    flags = JobFlags(recipe="x", scale="tiny", data=(str(tmp_path / "text.txt"),), output_dir=tmp_path / "out")
+    table = next(one for one in tables.TABLES.values() if any(m.kind == "task" for m in one.columns.values()))
+    plan = ablation.plan(table, flags, 1)
+    monkeypatch.setattr(ablation.corpus_stage, "corpus", lambda job, *_: mini_corpus(job.plan.corpus.folder))
+    with pytest.raises(DataError, match="holds out no document for it; hold out more of the text"):
+        ablation.make(plan, ignore)
+
+
+@pytest.mark.parametrize(
+    ("num", "test", "own", "said"),
+    [
+        (
+            739,
+            0.005,
+            True,
+            "of about 739 documents of news 4 are held out .*; test_ratio: 0.5 in a corpus file holds out 370",
+        ),
+        (2_000, 0.005, True, "of about 2,000 documents of news 10 are held out .*; --holdout-ratio 0.6 holds out 600"),
+        (2_000, 0.005, False, "; test_ratio: 0.3 in a corpus file holds out 600"),
+        (30, 0.1, True, "of about 30 documents of news 3 are held out .*; give more text"),
+        (9, 0.001, True, "of about 9 documents of news 2 are held out"),
+        (0, 0.005, True, "of about 0 documents of news 0 are held out .*; give more text"),
+    ],
+)
+def test_too_few_documents_are_foreseen(num: int, test: float, own: bool, said: str) -> None:
+    (line,) = held_out.foreseen(Corpus(name="news", test_ratio=test), num, ["source_classification", "glue"], own)
+    assert line.startswith("no scores to be expected of source_classification: ")
+    assert re.search(said, line), line
+
+
+@pytest.mark.parametrize(("num", "tasks"), [(8_000, ["source_classification"]), (739, ["glue"]), (739, [])])
+def test_what_is_enough_is_not_spoken_of(num: int, tasks: list[str]) -> None:
+    assert held_out.foreseen(Corpus(name="news"), num, tasks, own=True) == []
+
+
+def test_it_is_said_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "".join(f"A document with the number {number}. It has two sentences.\n" for number in range(739))
+    (tmp_path / "texts.txt").write_text(lines)
+    given = [
+        "bert_base",
+        "--scale",
+        "tiny",
+        "--data",
+        f"line:{tmp_path}/texts.txt",
+        "--output-dir",
+        str(tmp_path / "out"),
+    ]
+    assert main(["run", *given, "--dry-run"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "of about 739 documents of texts 4 are held out" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_of_much_text_are_guessed(tmp_path: Path) -> None:
+    for number in range(9):
+        lines = (
+            f"A document with the number {number} {line}. It has two sentences and some words.\n"
+            for line in range(9_000)
+        )
+        (tmp_path / f"{number}.txt").write_text("".join(lines))
+    found = about_how_many([TextReader(path=str(tmp_path), document_unit="line")], 32, 10_000)
+    assert found == pytest.approx(81_000, rel=0.05)

@@ -1,0 +1,205 @@
+"""Who is silent and who is slow, by what workers say of themselves."""
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from orchestration import full_disk
+from orchestration.launch.heartbeat import (
+    EVERY_S,
+    IN_A_ROW,
+    MEETING,
+    OTHERS,
+    STEP,
+    STEP_TIMES,
+    Heartbeat,
+    HeartbeatMonitor,
+)
+from preprocessing.errors import BadInput
+
+
+def stepped(num: int, hang_s: float, step_s: float, steps: int = 10) -> HeartbeatMonitor:
+    """Workers that have done so many updates of so many seconds, the first one beginning at 0."""
+    watch = HeartbeatMonitor(num, hang_s, 0.0)
+    for done in range(steps):
+        for rank in range(num):
+            watch.hear(rank, Heartbeat(done + 1, done, STEP if done else "first step"), done * step_s)
+    return watch
+
+
+def test_a_group_that_does_its_steps_is_never_silent() -> None:
+    watch = stepped(2, hang_s=5.0, step_s=3.0)
+    assert watch.silent_s([0, 1], now_s=9 * 3.0 + 4.0) == 0.0
+
+
+def test_one_silent_worker_is_enough_though_the_other_one_goes_on() -> None:
+    watch = stepped(2, hang_s=5.0, step_s=0.1)
+    watch.hear(0, Heartbeat(99, 10, STEP), 5.0)
+    assert watch.silent_s([0, 1], now_s=5.5) == 0.0
+    assert watch.silent_s([0, 1], now_s=7.2) == pytest.approx(7.2 - 0.9)
+
+
+def test_slow_steps_are_given_many_times_their_own_time() -> None:
+    watch = stepped(1, hang_s=5.0, step_s=60.0)
+    assert watch.step_s() == 60.0
+    last_s = 9 * 60.0
+    assert watch.silent_s([0], last_s + STEP_TIMES * 60.0 - 1) == 0.0
+    assert watch.silent_s([0], last_s + STEP_TIMES * 60.0 + 1) > 0.0
+
+
+@pytest.mark.parametrize("doing", ["start", "first step", "checkpoint", "evaluation", "exporting weights"])
+def test_other_work_has_more_patience_and_so_has_who_waits_for_it(doing: str) -> None:
+    watch = stepped(2, hang_s=5.0, step_s=0.1)
+    watch.hear(0, Heartbeat(99, 10, doing), 1.0)
+    assert watch.silent_s([0, 1], 5.0 * OTHERS) == 0.0
+    assert watch.silent_s([0, 1], 5.0 * OTHERS + 2.0) > 0.0
+
+
+def test_workers_that_do_not_meet_are_given_what_the_machine_says() -> None:
+    """Where a firewall is between them the first word of it came after an hour."""
+    watch = HeartbeatMonitor(2, 60.0, 0.0, timeout_s=100)
+    for rank in (0, 1):
+        watch.hear(rank, Heartbeat(2, -1, MEETING), 0.0)
+    assert (watch.silent_s([0, 1], 99.0), watch.silent_s([0, 1], 101.0)) == (0.0, 101.0)
+    watch.hear(1, Heartbeat(3, -1, "importing DeepSpeed"), 0.0)
+    assert watch.silent_s([0, 1], 300.0) == 0.0
+
+
+def test_who_has_ended_is_not_waited_for_and_zero_waits_for_ever() -> None:
+    assert stepped(2, hang_s=5.0, step_s=0.1).silent_s([], 1e9) == 0.0
+    assert stepped(2, hang_s=0.0, step_s=0.1).silent_s([0, 1], 1e9) == 0.0
+
+
+def compared(own_s: list[float], times: int, stages: int = 1) -> list[tuple[float, Mapping[int, float]]]:
+    """What `times` comparisons say of workers with these own times of an update."""
+    watch, found = HeartbeatMonitor(len(own_s), 600.0, 0.0, stages), []
+    for turn in range(times + 1):
+        for rank, each_s in enumerate(own_s):
+            watch.hear(
+                rank, Heartbeat(turn + 1, turn, STEP, own_s=100 * turn * each_s, timed=100 * turn), turn * EVERY_S
+            )
+        if answer := watch.compare(turn * EVERY_S + EVERY_S):
+            found.append(answer)
+    return found
+
+
+def test_a_worker_that_is_slower_several_times_in_a_row_is_named_once() -> None:
+    found = compared([0.1, 0.1, 0.3], times=IN_A_ROW + 2)
+    assert [list(slow) for _, slow in found] == [[]] * (IN_A_ROW - 1) + [[2]] + [[]] * 2
+    assert {round(slowest, 6) for slowest, _ in found} == {3.0}
+
+
+def test_a_stage_with_more_to_do_is_not_slow() -> None:
+    assert not any(slow for _, slow in compared([0.1, 0.1, 0.3, 0.3], 2 * IN_A_ROW, stages=2))
+    assert list(compared([0.1, 0.1, 0.3, 0.6], IN_A_ROW, stages=2)[-1][1]) == [3]
+
+
+def test_of_two_workers_the_slower_one_is_named() -> None:
+    assert list(compared([0.2, 0.1], IN_A_ROW)[-1][1]) == [0]
+    assert not any(slow for _, slow in compared([0.14, 0.1], 2 * IN_A_ROW))
+    assert compared([0.1], IN_A_ROW) == []
+
+
+def test_each_of_two_slow_workers_has_its_own_factor() -> None:
+    assert compared([0.1, 0.1, 0.1, 0.2, 0.7], IN_A_ROW)[-1][1] == pytest.approx({3: 2.0, 4: 7.0})
+
+
+def test_seconds_in_which_nobody_listened_do_not_count() -> None:
+    watch = stepped(2, hang_s=5.0, step_s=0.1)
+    watch.skip(1000.0)
+    assert watch.silent_s([0, 1], now_s=1000.9 + 4.0) == 0.0
+    assert watch.step_s() == pytest.approx(0.1)
+    assert watch.silent_s([0, 1], now_s=1000.9 + 6.0) > 0.0
+
+
+# A full disk
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "/x/y"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_the_error_of_a_full_disk_is_one_line_with_its_file_system(error: Exception, tmp_path: Path) -> None:
+    words = r"no disk space in checkpoint.*the file system at /.* has .* MB left"
+    with pytest.raises(BadInput, match=words) as found, full_disk.full_disk_in_words(tmp_path, lambda: "checkpoint"):
+        raise error
+    assert "\n" not in str(found.value)
+
+
+def test_torchs_own_words_count_where_the_disk_is_full_and_only_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+    usage = full_disk.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda _: usage._replace(free=1 << 40))
+    assert not full_disk.is_full(error, tmp_path)
+    monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda _: usage._replace(free=4096))
+    assert full_disk.is_full(error, tmp_path)
+    assert not full_disk.is_full(ValueError("a bug"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EFBIG, "File too large", "/x/y"),
+        shutil.Error([("a", "b", "[Errno 27] File too large: 'a' -> 'b'")]),
+        RuntimeError("a worker said: OSError: [Errno 27] File too large"),
+    ],
+)
+def test_a_limit_of_a_files_size_is_named(error: Exception) -> None:
+    assert "or the limit of a file's size (ulimit -f) is too low; free some, and repeat" in full_disk.said(error)
+
+
+def test_what_is_no_full_disk_is_not_said_to_be_one() -> None:
+    assert full_disk.said(ValueError("a bug")) == full_disk.said(PermissionError(errno.EACCES, "no", "/x")) == ""
+    assert full_disk.said(OSError(errno.ENOSPC, "No space left on device", 3)).startswith("no disk space")
+
+
+TORCH = "unable to write to file </torch_91_2_0>: No space left on device (28)"
+
+
+@pytest.mark.parametrize(
+    ("error", "shm", "disk", "shared"),
+    [
+        (RuntimeError(TORCH), 1 << 40, 1 << 40, True),
+        (RuntimeError(f"Caught RuntimeError in DataLoader worker process 0.\n{TORCH}"), 0, 0, True),
+        (OSError(errno.ENOSPC, "No space left on device"), 0, 1 << 40, True),
+        (OSError(errno.ENOSPC, "No space left on device"), 0, 4096, False),
+        (OSError(errno.ENOSPC, "No space left on device"), 1 << 40, 1 << 40, False),  # what failed is removed by now
+        (OSError(errno.ENOSPC, "No space left on device", "/run/a"), 0, 1 << 40, False),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 0, 1 << 40, False),
+    ],
+)
+def test_full_shared_memory_is_not_the_disk_of_the_run(
+    error: Exception, shm: int, disk: int, shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = full_disk.shutil.disk_usage(tmp_path)
+    free = {full_disk.SHM: shm, tmp_path: disk}
+    monkeypatch.setattr(Path, "is_dir", lambda self: True)
+    monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda folder: usage._replace(free=free[folder]))
+    with pytest.raises(BadInput) as found, full_disk.full_disk_in_words(tmp_path, lambda: "step 3"):
+        raise error
+    said = str(found.value)
+    assert ("no shared memory in step 3: /dev/shm" in said, "--shm-size" in said) == (shared, shared)
+    assert ("no disk space in step 3" in said) == (not shared)
+    assert "\n" not in said
+
+
+def test_other_errors_and_ours_stay_what_they_are(tmp_path: Path) -> None:
+    for error in (ValueError("a bug"), BadInput("no such file"), OSError(errno.EACCES, "denied")):
+        with pytest.raises(type(error)) as found, full_disk.full_disk_in_words(tmp_path, lambda: "step"):
+            raise error
+        assert found.value is error
+
+
+def test_the_file_system_of_a_folder_is_the_deepest_that_holds_it() -> None:
+    assert full_disk.mounted(Path("/proc/self"))[0].startswith("/proc")
+    assert os.path.ismount(full_disk.mounted(Path.cwd())[0])

@@ -1,0 +1,274 @@
+"""The limits of the keys of every rewrite, from both sides, the line that describes it, and how long its rows are."""
+
+from typing import Any
+
+import pytest
+
+from preprocessing.masking import Masking, NoMasking, RandomSpans, TokenMasking
+from preprocessing.objectives import (
+    CausalLM,
+    Denoising,
+    Deshuffling,
+    GapSentenceGeneration,
+    MaskedLM,
+    MaskedSeq2Seq,
+    Objective,
+    PermutationLM,
+    PrefixLM,
+    SpanCorruption,
+    UnifiedLM,
+)
+
+OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
+    (MaskedLM, {"mask_replace_prob": -0.5}, r"objective\.mask_replace_prob is -0.5, allowed is a share from 0 to 1"),
+    (MaskedLM, {"mask_replace_prob": 1.5}, r"objective\.mask_replace_prob is 1.5"),
+    (
+        MaskedLM,
+        {"random_replace_prob": -0.5},
+        r"objective\.random_replace_prob is -0.5, allowed is a share from 0 to 1",
+    ),
+    (MaskedLM, {"mask_replace_prob": 0, "random_replace_prob": 1.5}, r"objective\.random_replace_prob is 1.5"),
+    (
+        MaskedLM,
+        {"mask_replace_prob": 0.8, "random_replace_prob": 0.3},
+        r"objective\.mask_replace_prob \+ random_replace_prob is 1.1",
+    ),
+    (MaskedSeq2Seq, {"mask_replace_prob": 1.5}, r"objective\.mask_replace_prob is 1.5"),
+    (UnifiedLM, {"random_replace_prob": 1.5}, r"objective\.random_replace_prob is 1.5"),
+    (UnifiedLM, {"bidirectional_prob": -1 / 3, "seq2seq_prob": 1.0}, "allowed is no negative share"),
+    (
+        UnifiedLM,
+        {"bidirectional_prob": 1 / 6},
+        r"objective\.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob is 0.83",
+    ),
+    (
+        UnifiedLM,
+        {"bidirectional_prob": 1 / 2},
+        r"objective\.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob is 1.16",
+    ),
+    (
+        UnifiedLM,
+        {"bidirectional_prob": 0, "seq2seq_prob": 0, "left_to_right_prob": 0, "right_to_left_prob": 0},
+        r"right_to_left_prob is 0, allowed is 1",
+    ),
+    (PermutationLM, {"perm_size": 0}, r"objective\.perm_size is 0"),
+    (
+        SpanCorruption,
+        {"targets": "all", "collapse_spans": False, "random_replace_prob": -0.5},
+        r"objective\.random_replace_prob is -0.5, allowed is a share",
+    ),
+    (
+        SpanCorruption,
+        {"targets": "all", "collapse_spans": False, "random_replace_prob": 1.5},
+        r"objective\.random_replace_prob is 1.5, allowed is a share",
+    ),
+    (
+        SpanCorruption,
+        {"targets": "all", "random_replace_prob": 0.5},
+        "allowed is 0 unless targets is all and collapse_spans is false",
+    ),
+    (
+        SpanCorruption,
+        {"collapse_spans": False, "random_replace_prob": 0.5},
+        "allowed is 0 unless targets is all and collapse_spans is false",
+    ),
+    (
+        GapSentenceGeneration,
+        {"keep_ratio": -0.5},
+        r"objective\.keep_ratio is -0.5, allowed is a share of the gap sentences from 0 to 1",
+    ),
+    (GapSentenceGeneration, {"keep_ratio": 1.5}, r"objective\.keep_ratio is 1.5"),
+    (Denoising, {"noise_types": ("token_masking", "token_deletion")}, "at most one of token_masking, "),
+    (Denoising, {"noise_types": ("document_rotation", "document_rotation")}, "each once"),
+    (Denoising, {"noise_types": ()}, "one or several of"),
+    (Denoising, {"mask_ratio": -0.5}, r"objective\.mask_ratio is -0.5"),
+    (Denoising, {"mask_ratio": 0}, r"objective\.mask_ratio is 0"),
+    (Denoising, {"mask_ratio": 1.5}, r"objective\.mask_ratio is 1.5"),
+    (Denoising, {"poisson_lambda": 0}, r"objective\.poisson_lambda is 0"),
+    (Denoising, {"poisson_lambda": -0.5}, r"objective\.poisson_lambda is -0.5"),
+    (Denoising, {"random_replace_prob": -0.5}, r"objective\.random_replace_prob is -0.5"),
+    (Denoising, {"random_replace_prob": 1.5}, r"objective\.random_replace_prob is 1.5"),
+    (Denoising, {"permute_sentence_ratio": -0.5}, r"objective\.permute_sentence_ratio is -0.5"),
+    (Denoising, {"permute_sentence_ratio": 1.5}, r"objective\.permute_sentence_ratio is 1.5"),
+]
+AT_THE_LIMIT: list[tuple[type[Objective], dict[str, Any]]] = [
+    (MaskedLM, {"mask_replace_prob": 0.0, "random_replace_prob": 1.0}),
+    (MaskedLM, {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}),
+    (UnifiedLM, {"bidirectional_prob": 1.0, "seq2seq_prob": 0.0, "left_to_right_prob": 0.0, "right_to_left_prob": 0.0}),
+    (PermutationLM, {"perm_size": 1}),
+    (SpanCorruption, {"targets": "all", "collapse_spans": False, "random_replace_prob": 0.0}),
+    (SpanCorruption, {"targets": "all", "collapse_spans": False, "random_replace_prob": 1.0}),
+    (Denoising, {"mask_ratio": 1.0, "poisson_lambda": 0.5, "random_replace_prob": 0.0, "permute_sentence_ratio": 0.0}),
+    (Denoising, {"random_replace_prob": 1.0, "permute_sentence_ratio": 1.0}),
+    (GapSentenceGeneration, {"keep_ratio": 0.0}),
+    (GapSentenceGeneration, {"keep_ratio": 1.0}),
+    (Denoising, {"noise_types": ("rotate",)}),
+    (Denoising, {"noise_types": ("permute", "mask", "rotate")}),
+]
+
+
+@pytest.mark.parametrize(("part", "keys", "message"), OUTSIDE, ids=lambda case: str(case))
+def test_a_value_outside_of_the_limits_is_refused(part: type[Objective], keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        part(**keys)
+
+
+@pytest.mark.parametrize(("part", "keys"), AT_THE_LIMIT, ids=lambda case: str(case))
+def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str, Any]) -> None:
+    made = part(**keys)
+    assert {name: getattr(made, name) for name in keys} == keys
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "line"),
+    [
+        (CausalLM(), "each token predicts the next"),
+        (MaskedLM(replace_unit="span"), "80% masked, 10% swapped, 10% kept, drawn per span"),
+        (
+            MaskedLM(mask_replace_prob=0.5, random_replace_prob=0.3),
+            "50% masked, 30% swapped, 20% kept, drawn per token",
+        ),
+        (
+            MaskedSeq2Seq(),
+            "masked for the encoder (80% masked, 10% swapped, 10% kept), predicted by the decoder",
+        ),
+        (
+            MaskedSeq2Seq(mask_replace_prob=1.0, random_replace_prob=0.0, hide_masked_from_decoder=False),
+            "masked for the encoder (100% masked, 0% swapped, 0% kept), predicted by the decoder, "
+            "which reads the masks as well",
+        ),
+        (SpanCorruption(), "each masked span is one sentinel, predicted behind it"),
+        (SpanCorruption(targets="all"), "each masked span is one sentinel, and the text is predicted"),
+        (SpanCorruption(collapse_spans=False), "masked tokens are left out, and predicted"),
+        (
+            SpanCorruption(targets="all", collapse_spans=False),
+            "each masked token is a sentinel, and the text is predicted",
+        ),
+        (
+            SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1),
+            "each masked token is a sentinel, 10% of them another token, and the text is predicted",
+        ),
+        (PrefixLM(), "the beginning is read, the rest is predicted"),
+        (Deshuffling(), "tokens in random order are read, the text is predicted"),
+        (PermutationLM(), "attention mask of a random order of prediction in each 256 tokens"),
+        (
+            Denoising(noise_types=("token_masking", "document_rotation"), mask_ratio=0.2),
+            "text with 20% of the tokens masked, tokens rotated is read, the text is predicted",
+        ),
+        (
+            Denoising(noise_types=("token_deletion",)),
+            "text with 30% of the tokens deleted is read, the text is predicted",
+        ),
+        (
+            UnifiedLM(),
+            "33% bidirectional, 33% sequence-to-sequence, 17% left-to-right, 17% right-to-left; "
+            "80% masked, 10% swapped, 10% kept",
+        ),
+    ],
+)
+def test_a_rewrite_is_described_in_a_line(rewrite: Objective, line: str) -> None:
+    assert rewrite.describe() == line
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "choose", "shares"),
+    [
+        (PermutationLM(), TokenMasking(), (0.0, 1.0)),
+        (UnifiedLM(), TokenMasking(), (0.0, 1.0)),
+        (SpanCorruption(targets="all"), TokenMasking(), (1.0, 1.0)),
+        (GapSentenceGeneration(gap_sentences_ratio=0.25), NoMasking(), (0.75, 0.25)),
+    ],
+)
+def test_the_shares_of_a_row_that_both_sides_read(
+    rewrite: Objective, choose: Masking, shares: tuple[float, float]
+) -> None:
+    assert rewrite.shares(choose) == shares
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "choose", "length"),
+    [
+        (MaskedSeq2Seq(), TokenMasking(), 512),
+        (SpanCorruption(), TokenMasking(), 511),
+        (SpanCorruption(targets="all"), RandomSpans(), 511),
+        (GapSentenceGeneration(), NoMasking(), 511),
+    ],
+)
+def test_a_row_of_which_512_tokens_are_read(rewrite: Objective, choose: Masking, length: int) -> None:
+    assert rewrite.raw_length(512, choose) == length
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "facts"),
+    [
+        (CausalLM(), (1, 1, 1, False, False, "model", 0, "")),
+        (MaskedLM(), (0, 1, 1, False, False, "model", 0, "")),
+        (PermutationLM(), (0, 1, 1, False, False, "queries", 256, "")),
+        (UnifiedLM(), (0, 6, 2, False, False, "rows", 0, "")),
+        (SpanCorruption(), (0, 1, 1, False, True, "model", 0, "masked spans")),
+        (MaskedSeq2Seq(), (0, 1, 1, False, True, "model", 0, "the fragment")),
+        (PrefixLM(), (0, 1, 1, True, True, "model", 0, "the rest of the text")),
+        (Deshuffling(), (0, 1, 1, True, True, "model", 0, "the whole text")),
+        (Denoising(), (0, 1, 1, True, True, "model", 0, "the whole text")),
+        (GapSentenceGeneration(), (0, 1, 1, True, True, "model", 0, "the gap sentences")),
+    ],
+    ids=lambda case: getattr(case, "kind", ""),
+)
+def test_what_a_rewrite_says_of_itself(rewrite: Objective, facts: tuple[Any, ...]) -> None:
+    """Tokens behind a row, segments made and read, whether it selects and has a source, mask, block and target."""
+    assert facts == (
+        rewrite.lookahead,
+        rewrite.segments,
+        rewrite.reads_segments,
+        rewrite.selects,
+        rewrite.two_sided,
+        rewrite.attention,
+        rewrite.perm_size,
+        rewrite.target,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "values"),
+    [
+        (
+            MaskedLM(),
+            {
+                "mask_replace_prob": 0.8,
+                "random_replace_prob": 0.1,
+                "replace_unit": "token",
+                "random_token_source": "non_special",
+            },
+        ),
+        (MaskedSeq2Seq(), {"mask_replace_prob": 0.8, "random_replace_prob": 0.1, "hide_masked_from_decoder": True}),
+        (PermutationLM(), {"perm_size": 256}),
+        (SpanCorruption(), {"targets": "spans", "collapse_spans": True, "random_replace_prob": 0.0}),
+        (GapSentenceGeneration(), {"gap_sentences_ratio": 0.3, "selection": "principal", "keep_ratio": 0.0}),
+        (
+            Denoising(),
+            {
+                "noise_types": ("sentence_permutation", "text_infilling"),
+                "mask_ratio": 0.3,
+                "poisson_lambda": 3.0,
+                "random_replace_prob": 0.0,
+                "permute_sentence_ratio": 1.0,
+            },
+        ),
+        (
+            UnifiedLM(),
+            {
+                "bidirectional_prob": 1 / 3,
+                "seq2seq_prob": 1 / 3,
+                "left_to_right_prob": 1 / 6,
+                "right_to_left_prob": 1 / 6,
+                "mask_replace_prob": 0.8,
+                "random_replace_prob": 0.1,
+            },
+        ),
+    ],
+    ids=lambda case: getattr(case, "kind", ""),
+)
+def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(
+    rewrite: Objective, values: dict[str, Any]
+) -> None:
+    assert {name: getattr(rewrite, name) for name in values} == values

@@ -1,0 +1,251 @@
+"""T5's objectives. Literal forms of the reference (t5/data/preprocessors.py) stand here as oracles."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from preprocessing.errors import BadInput
+from preprocessing.masking import NoMasking, RandomSpans, TokenMasking
+from preprocessing.objectives import Deshuffling, PrefixLM, SpanCorruption
+from preprocessing.rng import key
+from tests.preprocessing.toy import ToyVocab, row
+
+MASKING = key(0, "masking")
+END, START = 3, 0
+LAST = 32_099
+
+
+@dataclass(frozen=True)
+class T5Vocab(ToyVocab):
+    size: int = 32_100
+    sentinels: int = 100
+
+
+VOCAB = T5Vocab(special_ids=(0, 1, 2, 3, 4, *range(32_000, 32_100)))
+
+
+def with_hits(is_hit: list[bool] | np.ndarray) -> dict[str, np.ndarray]:
+    return row(len(is_hit), specials=[]) | {"hits": np.cumsum(is_hit).astype(np.int32) * np.array(is_hit)}
+
+
+def noised(num_tokens: int, sample: int = 0) -> dict[str, np.ndarray]:
+    before = row(num_tokens, specials=[])
+    return before | {"hits": RandomSpans()(before, MASKING.at(0, sample))}
+
+
+def made(rewrite: SpanCorruption | PrefixLM | Deshuffling, before: dict[str, np.ndarray], sample: int = 0) -> dict:
+    return rewrite(before, VOCAB, MASKING.at(1, sample))
+
+
+def to_unique_sentinel(ids: np.ndarray, is_noise: np.ndarray) -> list[int]:
+    """The reference's noise_span_to_unique_sentinel, token by token."""
+    out, last, seen = [], False, 0
+    for id, noise in zip(ids.tolist(), is_noise.tolist(), strict=True):
+        if noise and not last:
+            seen += 1
+            out.append(LAST + 1 - seen)
+        elif not noise:
+            out.append(id)
+        last = noise
+    return out
+
+
+@pytest.mark.parametrize(("length", "raw", "answer"), [(512, 568, 114), (256, 284, 58), (128, 141, 29), (64, 70, 14)])
+def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, answer: int) -> None:
+    assert SpanCorruption().raw_length(length, RandomSpans()) == raw
+    for sample in range(20):
+        after = made(SpanCorruption(), noised(raw, sample))
+        assert (len(after["source_input_ids"]), len(after["labels"]), len(after["input_ids"])) == (
+            length,
+            answer,
+            answer,
+        )
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        SpanCorruption(),
+        SpanCorruption(collapse_spans=False),
+        SpanCorruption(targets="all"),
+        SpanCorruption(targets="all", collapse_spans=False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("choose", [RandomSpans(), RandomSpans(rate=0.5), TokenMasking()], ids=str)
+def test_no_side_is_longer_than_the_length(rewrite: SpanCorruption, choose: RandomSpans | TokenMasking) -> None:
+    before = row(rewrite.raw_length(128, choose), specials=[])
+    for sample in range(20):
+        after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, sample))})
+        assert max(len(after["source_input_ids"]), len(after["input_ids"])) <= 128
+
+
+def test_a_row_that_begins_and_ends_as_noise_spans_makes_it_is_the_one_of_the_reference() -> None:
+    for sample in range(50):
+        before = noised(568, sample)
+        is_noise, after = before["hits"] > 0, made(SpanCorruption(), before)
+        assert after["source_input_ids"].tolist() == [*to_unique_sentinel(before["input_ids"], is_noise), END]
+        assert after["labels"].tolist() == [*to_unique_sentinel(before["input_ids"], ~is_noise), END]
+
+
+def test_the_decoder_reads_the_answer_behind_a_start_token() -> None:
+    after = made(SpanCorruption(), noised(141))
+    assert after["input_ids"].tolist() == [START, *after["labels"][:-1].tolist()]
+    assert {name: str(after[name].dtype) for name in ("input_ids", "labels", "source_input_ids", "token_type_ids")} == {
+        "input_ids": "int32",
+        "labels": "int32",
+        "source_input_ids": "int32",
+        "token_type_ids": "int8",
+    }
+    assert set(after) == {
+        "input_ids",
+        "labels",
+        "source_input_ids",
+        "token_type_ids",
+    }  # no column of the old row, nor its hits
+
+
+def test_answers_put_back_at_their_sentinels_give_the_row() -> None:
+    for choose in (RandomSpans(), TokenMasking()):
+        for sample in range(20):
+            before = row(200, specials=[])
+            after = made(SpanCorruption(), before | {"hits": choose(before, MASKING.at(0, sample))})
+            answer = after["labels"][:-1]
+            pieces = {int(piece[0]): piece[1:] for piece in np.split(answer, np.flatnonzero(answer > 32_000))[1:]}
+            whole = [id for token in after["source_input_ids"][:-1].tolist() for id in pieces.get(token, [token])]
+            assert whole == before["input_ids"].tolist()
+
+
+def test_touching_chosen_tokens_are_one_span_however_they_are_numbered() -> None:
+    before = row(6, specials=[]) | {"hits": np.array([0, 1, 2, 0, 3, 3])}
+    assert made(SpanCorruption(), before)["source_input_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
+
+
+def test_t5_reference_leaves_the_first_span_without_its_sentinel_where_noise_begins_a_row_and_ours_does_not() -> None:
+    before = with_hits([True, False, False, True, False])
+    ids, is_noise, after = before["input_ids"], before["hits"] > 0, made(SpanCorruption(), before)
+    assert to_unique_sentinel(ids, ~is_noise) == [10, LAST, 13, LAST - 1]  # 10 is behind nothing, the last asks nothing
+    assert after["labels"].tolist() == [LAST, 10, LAST - 1, 13, END]
+    assert after["source_input_ids"].tolist() == [LAST, 11, 12, LAST - 1, 14, END]
+
+
+def test_without_collapse_the_chosen_tokens_are_left_out_and_asked_for() -> None:
+    after = made(SpanCorruption(collapse_spans=False), with_hits([False, True, True, False, True]))
+    assert (after["source_input_ids"].tolist(), after["labels"].tolist()) == ([10, 13, END], [11, 12, 14, END])
+
+
+def test_mass_style_has_one_sentinel_for_each_token_and_asks_for_the_whole_row() -> None:
+    after = made(SpanCorruption(targets="all", collapse_spans=False), with_hits([False, True, True, False, True]))
+    assert after["source_input_ids"].tolist() == [10, LAST, LAST, 13, LAST, END]
+    assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
+
+
+def test_with_all_as_answer_a_span_can_still_be_one_sentinel() -> None:
+    after = made(SpanCorruption(targets="all"), with_hits([False, True, True, False, True]))
+    assert after["source_input_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
+    assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
+
+
+def test_bert_style_makes_a_tenth_of_the_chosen_tokens_random_and_none_special() -> None:
+    before = with_hits([True] * 100_000)
+    source = made(SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1), before)[
+        "source_input_ids"
+    ][:-1]
+    swapped = source[source != LAST]
+    assert stats.binomtest(len(swapped), 100_000, 0.1).pvalue > 0.001
+    assert not np.isin(swapped, VOCAB.special_ids).any()  # the reference's random ids may be sentinels
+    assert stats.chisquare(np.histogram(swapped, bins=8, range=(5, 32_000))[0]).pvalue > 0.001
+
+
+def test_too_many_spans_for_the_sentinels_are_bad_input_where_the_reference_takes_ordinary_ids() -> None:
+    before = with_hits([False, True] * 101)
+    assert min(to_unique_sentinel(before["input_ids"], before["hits"] > 0)[1::2]) < VOCAB.special_ids[5]
+    with pytest.raises(BadInput, match="101 chosen spans and the vocabulary 100 sentinels"):
+        made(SpanCorruption(), before)
+
+
+def test_sentinels_are_asked_of_the_vocabulary_only_where_they_are_used() -> None:
+    assert SpanCorruption().specials == ("pad", "sep", "sentinel")
+    assert SpanCorruption(collapse_spans=False).specials == ("pad", "sep")
+
+
+def test_swap_is_for_single_tokens_in_a_whole_row() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"objective.random_replace_prob is 0.1, allowed is 0 unless targets is all and collapse_spans is false",
+    ):
+        SpanCorruption(random_replace_prob=0.1)
+    with pytest.raises(ValueError, match=r"objective.random_replace_prob is 2, allowed is a share from 0 to 1"):
+        SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=2)
+
+
+def test_a_prefix_is_cut_off_anywhere_with_the_same_probability_and_both_parts_are_the_row() -> None:
+    before, cuts = row(11, specials=[]), []
+    for sample in range(1000):
+        after = made(PrefixLM(), before, sample)
+        source, answer = after["source_input_ids"], after["labels"]
+        assert source[-1] == answer[-1] == END
+        assert [*source[:-1].tolist(), *answer[:-1].tolist()] == before["input_ids"].tolist()
+        cuts.append(len(source) - 1)
+    assert min(cuts) == 1  # no part is empty
+    assert stats.chisquare(np.bincount(cuts, minlength=11)[1:]).pvalue > 0.001
+    assert PrefixLM().raw_length(512, NoMasking()) == 512
+
+
+def test_deshuffling_keeps_every_token_and_any_order_is_as_likely() -> None:
+    before, orders = row(3, specials=[]), {}
+    for sample in range(1200):
+        after = made(Deshuffling(), before, sample)
+        order = tuple(after["source_input_ids"][:-1].tolist())
+        orders[order] = orders.get(order, 0) + 1
+        assert after["labels"].tolist() == [*before["input_ids"].tolist(), END]
+    assert len(orders) == 6
+    assert {tuple(sorted(order)) for order in orders} == {(10, 11, 12)}
+    assert stats.chisquare(list(orders.values())).pvalue > 0.001
+    assert Deshuffling().raw_length(512, NoMasking()) == 511
+
+
+def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
+    after = made(SpanCorruption(), with_hits([False, True] * 100))
+    assert after["source_input_ids"][-2] == LAST - 99
+
+
+@pytest.mark.parametrize("collapse", [True, False])
+@pytest.mark.parametrize(
+    "choose",
+    [
+        RandomSpans(),
+        RandomSpans(mean_noise_span_length=1.0),
+        RandomSpans(rate=0.5),
+        RandomSpans(rate=0.8, mean_noise_span_length=10.0),
+    ],
+    ids=str,
+)
+def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(choose: RandomSpans, collapse: bool) -> None:
+    rewrite = SpanCorruption(collapse_spans=collapse)
+    raw = rewrite.raw_length(128, choose)
+    longest = []
+    for num_tokens in (raw, raw + 1):
+        before = row(num_tokens, specials=[])
+        after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, 0))})
+        longest.append(max(len(after["source_input_ids"]), len(after["labels"])))
+    assert longest[0] <= 128 < longest[1]
+
+
+def test_a_decoder_predicts_the_masked_spans_or_the_whole_text() -> None:
+    assert SpanCorruption().target == SpanCorruption(collapse_spans=False).target == "masked spans"
+    assert (
+        SpanCorruption(targets="all").target
+        == SpanCorruption(targets="all", collapse_spans=False).target
+        == "the whole text"
+    )
+
+
+def test_a_sentinel_for_each_token_is_asked_of_the_vocabulary() -> None:
+    assert SpanCorruption(targets="all", collapse_spans=False).specials == ("pad", "sep", "sentinel")
+
+
+def test_a_side_of_one_token_has_room_for_its_end_alone() -> None:
+    assert SpanCorruption().raw_length(1, RandomSpans()) == 0

@@ -1,0 +1,241 @@
+"""The vocabulary of any folder of transformers gives the ids of its tokenizer; what it does not say is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+from preprocessing.errors import BadInput
+from preprocessing.tokenization import ByteLevelBPE, Template, Unigram, WordPiece, of_folder, train, with_inserts
+from preprocessing.tokenization.sentencepiece import _charsmap
+from tests.training.parity import hf
+
+LEARNED = [
+    "The quick brown fox jumps over the lazy dog in Zurich.",
+    "Pack my box with five dozen liquor jugs; it isn't 12,000!",
+] * 20
+TEXTS = [
+    "The quick fox isn't in Zürich, 12,000 naïve jugs!",
+    "Ünknown ``quoted'' text: 日本 \u2026 end",
+    "  two   spaces ",
+]
+
+
+def written(folder: Path, **files: Any) -> Path:
+    """A folder with JSON files by the beginnings of their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def without(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).unlink()
+    return folder
+
+
+def same_ids(folder: Path, theirs: Any, pairs: bool = True) -> None:
+    """Ids of texts, and of rows of one and of two, are those of a tokenizer of transformers."""
+    vocab = of_folder(folder)
+    template = Template(vocab) if pairs else None
+    for text in TEXTS:
+        assert vocab.encode(text) == theirs(text, add_special_tokens=False)["input_ids"], text
+        if template is not None:
+            assert template.row(text).ids.tolist() == theirs(text)["input_ids"]
+            row, given = template.row(text, TEXTS[0]), theirs(text, TEXTS[0], return_token_type_ids=True)
+            assert row.ids.tolist() == given["input_ids"]
+
+
+def pieces_of(folder: Path) -> tuple[list[tuple[str, float]], bytes]:
+    """Pieces with their scores, and the table that normalises, of the spiece.model in a folder."""
+    content = (folder / "spiece.model").read_bytes()
+    model = SentencePieceProcessor(model_proto=content)
+    return [(model.id_to_piece(id), model.get_score(id)) for id in range(model.get_piece_size())], _charsmap(content)
+
+
+def spiece(folder: Path, **settings: Any) -> Path:
+    train(Unigram(vocab_size=52), LEARNED).save(folder)
+    without(folder, "specials.json", "tokenizer.json")
+    return written(folder, **settings)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+def test_word_pieces(name: str, lowercase: bool, tmp_path: Path) -> None:
+    vocab = train(WordPiece(vocab_size=150, lowercase=lowercase), LEARNED)
+    vocab.save(tmp_path)
+    theirs = hf().BertTokenizer(vocab=str(tmp_path / "vocab.txt"), do_lower_case=lowercase)
+    theirs.save_pretrained(tmp_path / "theirs")
+    if name == "vocab.txt":
+        without(tmp_path / "theirs", "tokenizer.json")
+        (tmp_path / "theirs" / "vocab.txt").write_bytes((tmp_path / "vocab.txt").read_bytes())
+    same_ids(tmp_path / "theirs", theirs)
+
+
+def test_byte_pieces_of_gpt_2(tmp_path: Path) -> None:
+    train(ByteLevelBPE(vocab_size=320), LEARNED).save(tmp_path)
+    theirs = hf().GPT2Tokenizer(vocab=str(tmp_path / "vocab.json"), merges=str(tmp_path / "merges.txt"))
+    theirs.save_pretrained(tmp_path / "theirs")
+    same_ids(tmp_path / "theirs", theirs, pairs=False)  # theirs has no template
+    same_ids(without(tmp_path, "specials.json", "tokenizer.json"), theirs, pairs=False)
+
+
+def test_byte_pieces_of_roberta(tmp_path: Path) -> None:
+    train(ByteLevelBPE(vocab_size=320, special_tokens="roberta"), LEARNED).save(tmp_path)
+    theirs = hf().RobertaTokenizer(vocab=str(tmp_path / "vocab.json"), merges=str(tmp_path / "merges.txt"))
+    theirs.save_pretrained(tmp_path / "theirs")
+    same_ids(tmp_path / "theirs", theirs)
+    same_ids(without(tmp_path, "specials.json", "tokenizer.json"), theirs)
+    assert of_folder(tmp_path).mask == theirs.mask_token_id
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_sentencepiece_model_of_albert(lowercase: bool, keeps: bool, tmp_path: Path) -> None:
+    said = {"do_lower_case": lowercase, "keep_accents": keeps}
+    folder = spiece(tmp_path / "ours", config={"model_type": "albert"}, tokenizer_config=said)
+    pieces, table = pieces_of(folder)
+    theirs = hf().AlbertTokenizer(vocab=pieces, _spm_precompiled_charsmap=table, **said)
+    same_ids(folder, theirs)
+    theirs.save_pretrained(tmp_path / "theirs")
+    same_ids(tmp_path / "theirs", theirs)
+
+
+def test_a_sentencepiece_model_of_xlnet(tmp_path: Path) -> None:
+    """A <sep> B <sep> <cls>, the last one of a segment of its own."""
+    said = {"do_lower_case": False, "tokenizer_class": "XLNetTokenizer"}
+    folder = spiece(tmp_path / "ours", tokenizer_config=said)
+    pieces, table = pieces_of(folder)
+    names = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+    theirs = hf().XLNetTokenizer(vocab=pieces, unk_id=1, _spm_precompiled_charsmap=table, **names)
+    same_ids(folder, theirs)
+    row = Template(of_folder(folder)).row("a fox", "a dog")
+    assert row.segments.tolist() == theirs("a fox", "a dog", return_token_type_ids=True)["token_type_ids"]
+    assert row.segments[-1] == 2
+
+
+def test_a_sentencepiece_model_of_t5_has_the_sentinels_that_are_said(tmp_path: Path) -> None:
+    train(Unigram(vocab_size=62, extra_ids=10), LEARNED).save(tmp_path)
+    without(tmp_path, "specials.json", "tokenizer.json")
+    written(tmp_path, config={"model_type": "t5"}, tokenizer_config={"extra_ids": 10})
+    vocab = of_folder(tmp_path)
+    assert (vocab.size, vocab.sentinels, vocab.piece(vocab.size - 1)) == (62, 10, "<extra_id_0>")
+    written(tmp_path, tokenizer_config={})
+    with pytest.raises(
+        BadInput, match=r'write \{"extra_ids": 100\}, or as many as it has, into tokenizer_config\.json'
+    ):
+        of_folder(tmp_path)
+
+
+@pytest.mark.shared
+def test_the_published_tokenizer_of_t5(shared: Path, tmp_path: Path) -> None:
+    theirs = hf().T5Tokenizer.from_pretrained(shared / "tokenizers" / "t5")
+    published = of_folder(shared / "tokenizers" / "t5")  # its file keeps a blank at the end, transformers 5 does not
+    assert [published.encode(text) for text in TEXTS[:2]] == theirs(TEXTS[:2], add_special_tokens=False)["input_ids"]
+    theirs.save_pretrained(tmp_path)
+    same_ids(tmp_path, theirs)
+    assert of_folder(tmp_path).sentinels == 100
+
+
+def test_our_own_files_are_read_as_they_are(tmp_path: Path) -> None:
+    vocab = train(Unigram(vocab_size=52, lowercase=True), LEARNED)
+    vocab.save(tmp_path)
+    assert of_folder(tmp_path) == vocab
+
+
+# What is refused
+
+
+def test_a_vocab_txt_that_does_not_say_its_case_is_refused(tmp_path: Path) -> None:
+    train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
+    without(tmp_path, "specials.json", "tokenizer.json")
+    with pytest.raises(BadInput, match=r"vocab\.txt alone does not say whether text is lower-cased; write"):
+        of_folder(tmp_path)
+    for key, value in (("tokenize_chinese_chars", False), ("strip_accents", False)):
+        written(tmp_path, tokenizer_config={"do_lower_case": True, key: value})
+        with pytest.raises(BadInput, match=f"says {key} False, which vocab.txt has not here; save it there with"):
+            of_folder(tmp_path)
+
+
+def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
+    written(without(tmp_path, "specials.json"), tokenizer_config={"do_lower_case": False})
+    with pytest.raises(BadInput, match=r"lower-cases, tokenizer_config\.json says do_lower_case false; make the two"):
+        of_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, "is of model type nothing, in config.json and tokenizer_config.json; alone it is read for t5, albert"),
+        ({"config": {"model_type": "pegasus"}}, "is of model type pegasus; alone it is read for t5, albert and xlnet"),
+        ({"config": {"model_type": "xlnet"}}, r'write \{"do_lower_case": true\} or false into tokenizer_config'),
+    ],
+)
+def test_a_sentencepiece_model_of_which_too_little_is_said_is_refused(
+    settings: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=reason):
+        of_folder(spiece(tmp_path, **settings))
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match=r"has no tokenizer \(none of tokenizer\.json, .*\); save it there with tokenizer"
+    ):
+        of_folder(tmp_path)
+    with pytest.raises(BadInput, match="has no tokenizer"):
+        of_folder(tmp_path / "nowhere")
+
+
+def test_byte_pieces_with_a_space_put_before_the_text_are_refused(tmp_path: Path) -> None:
+    train(ByteLevelBPE(vocab_size=320), LEARNED).save(tmp_path)
+    written(without(tmp_path, "specials.json", "tokenizer.json"), tokenizer_config={"add_prefix_space": True})
+    with pytest.raises(BadInput, match="says add_prefix_space, which these two files have not"):
+        of_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_garbled_file_is_refused(name: str, tmp_path: Path) -> None:
+    train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
+    (without(tmp_path, "specials.json") / name).write_text("{")
+    with pytest.raises(BadInput, match="cannot be read as this kind of vocabulary"):
+        of_folder(tmp_path)
+
+
+def gpt_1(folder: Path) -> Any:
+    """A tokenizer of OpenAI's GPT with a few merges."""
+    letters = sorted({char for text in LEARNED for char in text.lower() if not char.isspace()})
+    merges = [("t", "h"), ("th", "e</w>"), ("f", "o"), ("fo", "x</w>")]
+    pieces = ["<unk>", *letters, *(f"{char}</w>" for char in letters), *(a + b for a, b in merges)]
+    theirs = hf().OpenAIGPTTokenizer(vocab={piece: id for id, piece in enumerate(pieces)}, merges=merges)
+    theirs.save_pretrained(folder)
+    return theirs
+
+
+def test_pieces_that_end_words(tmp_path: Path) -> None:
+    """OpenAI's GPT: a word begins behind a piece that ends one; it has no token to put behind a row."""
+    same_ids(tmp_path, gpt_1(tmp_path), pairs=False)
+    vocab = of_folder(tmp_path)
+    assert (vocab.kind, vocab.sep, vocab.unk) == ("ended_bpe", None, 0)
+    (document,) = vocab.encode_documents([["The fox isn't.", " The"]])
+    words = [vocab.piece(int(id)) for id in document.ids[document.word_starts]]
+    assert words == ["the</w>", "fox</w>", "i", "'</w>", "t</w>", ".</w>", "the</w>"]
+    with pytest.raises(BadInput, match="has no end of text to put behind a row; use a grid with form: gpt1"):
+        Template(vocab, 24)
+    row = Template(with_inserts(vocab, vocab.size), 24).row("The fox")
+    assert row.ids.tolist() == [vocab.size, *vocab.encode("The fox"), vocab.size + 2]
+
+
+def test_pieces_that_end_words_without_a_tokenizer_json_are_refused(tmp_path: Path) -> None:
+    gpt_1(tmp_path)
+    about = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
+    (without(tmp_path, "tokenizer.json") / "vocab.json").write_text(json.dumps(about["vocab"]))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(
+        BadInput, match=r"its pieces end with </w> at the end of words \(OpenAI GPT, XLM\), and nothing"
+    ):
+        of_folder(tmp_path)

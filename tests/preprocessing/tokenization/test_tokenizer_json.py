@@ -1,0 +1,288 @@
+"""A tokenizer.json that others made decides: its ids are those of `transformers`, whatever it normalises or splits."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentencepiece import SentencePieceProcessor
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from orchestration.config import check, load, load_cluster
+from preprocessing.errors import BadInput
+from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, TokenizerSpec, Unigram, WordPiece, given
+
+TEXT = [
+    "The quick brown fox jumps over the lazy dog; it doesn't care, 3.5% of the time.",
+    "Zażółć gęślą jaźń, a pchnąć w tę łódź jeża.",
+    "Съешь ещё этих мягких французских булок, да выпей чаю.",
+    "我能吞下玻璃而不伤身体。これはテストです。",
+    "मैं काँच खा सकता हूँ। أنا قادر على أكل الزجاج",
+    "Ça va? Été naïf\u2026 cafe\u0301 \uff21\uff22 \u00bd \U0001f600\U0001f468\u200d\U0001f469",
+] * 3
+OTHER = [*TEXT, " two  spaces ", "\n\na line\tand a tab", "x" * 150, "", "ΑΒΓ αβγ", "don't DON'T"]
+
+
+def _trained(tokenizer: Tokenizer, trainer: Any) -> Tokenizer:
+    tokenizer.train_from_iterator(TEXT, trainer)
+    return tokenizer
+
+
+def _wordpiece() -> Tokenizer:
+    """A cased one that keeps accents and splits at white space only, of which BERT's own does neither."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    return _trained(tokenizer, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False))
+
+
+def _byte_bpe() -> Tokenizer:
+    """Byte-level BPE that splits numbers into digits first, in the manner of the newer decoders."""
+    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    digits = pre_tokenizers.Split(Regex(r"\d|[^\r\n\d]?\p{L}+|\s+|."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    _trained(tokenizer, trainer).add_special_tokens(["<|endoftext|>", "<|fill|>", "<|pad|>"])
+    return tokenizer
+
+
+def _unigram() -> Tokenizer:
+    """One that normalises as ALBERT's does, in steps that sentencepiece does not have."""
+    tokenizer = Tokenizer(models.Unigram())
+    lower = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    tokenizer.normalizer = normalizers.Sequence(lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=special, unk_token="<unk>", show_progress=False)
+    return _trained(tokenizer, trainer)
+
+
+def _metaspace_bpe() -> Tokenizer:
+    """BPE over characters with bytes for what has none, in the manner of Llama: no pre-tokeniser at all."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special[:3], show_progress=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")  # no piece goes over two words
+    _trained(tokenizer, trainer)
+    about = json.loads(tokenizer.to_str()) | {"pre_tokenizer": None}
+    return Tokenizer.from_str(json.dumps(about))
+
+
+Case = tuple[Callable[[], Tokenizer], type[Any], dict[str, Any], dict[str, str]]
+CASES: dict[str, Case] = {
+    "wordpiece": (
+        _wordpiece,
+        WordPiece,
+        {"lowercase": False},
+        {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"},
+    ),
+    "byte_level_bpe": (_byte_bpe, ByteLevelBPE, {}, {"pad": "<|pad|>", "sep": "<|endoftext|>", "mask": "<|fill|>"}),
+    "unigram": (
+        _unigram,
+        Unigram,
+        {"lowercase": True},
+        {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
+    ),
+    "sentencepiece_bpe": (_metaspace_bpe, SentencePieceBPE, {}, {"unk": "<unk>", "cls": "<s>", "sep": "</s>"}),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each kind, with the token of masks said where its name is not a usual one."""
+    made = {}
+    for kind, (make, _, _, roles) in CASES.items():
+        made[kind] = tmp_path_factory.mktemp(kind)
+        make().save(str(made[kind] / "tokenizer.json"))
+        if kind == "byte_level_bpe":
+            settings = {"mask_token": {"__type": "AddedToken", "content": roles["mask"]}, "eos_token": roles["sep"]}
+            (made[kind] / "tokenizer_config.json").write_text(json.dumps(settings))
+    return made
+
+
+def spec_of(kind: str, file: Path, **more: Any) -> TokenizerSpec:
+    _, member, settings, _ = CASES[kind]
+    return member(**{"vocab_size": 1_000, "path": str(file), **settings, **more})
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_ids_are_those_of_transformers(kind: str, folders: dict[str, Path]) -> None:
+    from transformers import PreTrainedTokenizerFast  # slow to import
+
+    vocab, reference = given(spec_of(kind, folders[kind])), PreTrainedTokenizerFast.from_pretrained(folders[kind])
+    assert [vocab.encode(text) for text in OTHER] == [
+        reference.encode(text, add_special_tokens=False) for text in OTHER
+    ]
+    assert vocab.size == len(reference)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_roles_are_as_the_files_say_or_by_usual_names(kind: str, folders: dict[str, Path]) -> None:
+    vocab = given(spec_of(kind, folders[kind] / "tokenizer.json"))
+    assert {role: vocab.piece(id) for role, id in vocab.specials.items()} == CASES[kind][3]
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_special_token_written_out_in_a_text_is_never_that_token(kind: str, folders: dict[str, Path]) -> None:
+    vocab = given(spec_of(kind, folders[kind]))
+    names = [vocab.piece(id) for id in vocab.special_ids if id != vocab.unk]
+    found = {id for text in (*names, " ".join(names)) for id in vocab.encode(text)}
+    assert not (found - {vocab.unk}) & set(vocab.special_ids)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_words_begin_where_the_text_has_them(kind: str, folders: dict[str, Path]) -> None:
+    vocab = given(spec_of(kind, folders[kind]))
+    (document,) = vocab.encode_documents([["The quick brown fox"]])
+    starts = [vocab.piece(id) for id, begins in zip(document.ids, document.word_starts, strict=True) if begins]
+    assert len(starts) == 4
+    assert document.word_starts[0]
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_what_is_exported_of_it_is_read_again_as_it_is(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    vocab = given(spec_of(kind, folders[kind]))
+    vocab.save(tmp_path)
+    if kind == "byte_level_bpe":
+        (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": "<|fill|>"}))
+    assert given(spec_of(kind, tmp_path)) == vocab
+
+
+def test_truncation_padding_and_dropout_of_a_file_are_left_out(folders: dict[str, Path], tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(folders["byte_level_bpe"] / "tokenizer.json"))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=4)
+    about = json.loads(tokenizer.to_str())
+    about["model"] |= {"dropout": 0.5, "ignore_merges": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(about))
+    vocab = given(spec_of("byte_level_bpe", tmp_path))
+    ids = vocab.encode(TEXT[0])
+    assert len(ids) > 4
+    assert all(vocab.encode(TEXT[0]) == ids for _ in range(5))
+    assert vocab.decode(ids) == TEXT[0]
+
+
+def test_a_role_whose_token_is_not_marked_as_special_is_not_read_out_of_a_text(tmp_path: Path) -> None:
+    tokenizer = _byte_bpe()
+    tokenizer.add_tokens([AddedToken("<fim>", special=False)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": "<fim>"}))
+    vocab = given(spec_of("byte_level_bpe", tmp_path))
+    assert vocab.mask is not None
+    assert vocab.mask not in vocab.encode("a <fim> b")
+
+
+def refused(spec: TokenizerSpec) -> str:
+    with pytest.raises(BadInput) as error:
+        given(spec)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_token_that_a_file_names_and_does_not_have_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((folders["byte_level_bpe"] / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": "<gone>"}))
+    assert "has no piece for mask_token <gone>; add it there" in refused(spec_of("byte_level_bpe", tmp_path))
+
+
+def test_a_file_that_treats_case_otherwise_than_the_recipe_says_is_refused(folders: dict[str, Path]) -> None:
+    said = refused(spec_of("wordpiece", folders["wordpiece"], lowercase=True))
+    assert said.endswith("keeps the case of text, tokenizer.lowercase is true; write data.tokenizer.lowercase=false")
+    said = refused(spec_of("unigram", folders["unigram"], lowercase=False))
+    assert said.endswith("lower-cases text, tokenizer.lowercase is false; write data.tokenizer.lowercase=true")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"type": "BPE", "end_of_word_suffix": "</w>"}, "'</w>' at their ends, of which no kind of Sesame tells"),
+        ({"type": "WordPiece", "continuing_subword_prefix": "@@"}, "'@@' inside of words"),
+        ({"type": "BPE"}, "is BPE with no mark of spaces"),
+        ({"type": "Unigram"}, "is Unigram with no mark of spaces"),
+        ({"type": "WordLevel"}, "is WordLevel with no mark of spaces"),
+    ],
+)
+def test_a_scheme_whose_words_nothing_here_can_tell_is_refused(
+    tmp_path: Path, model: dict[str, str], said: str
+) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+    assert said in refused(WordPiece(path=str(tmp_path)))
+
+
+def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    for spec, names in {
+        WordPiece: "tokenizer.json and no vocab.txt",
+        Unigram: "tokenizer.json and no spiece.model and no tokenizer.model and no sentencepiece.bpe.model",
+        ByteLevelBPE: "tokenizer.json and no vocab.json and no encoder.json",
+    }.items():
+        assert f"has no {names}; name another folder or a file" in refused(spec(path=str(tmp_path)))
+
+
+# What a recipe says of it, before anything is read
+
+
+def problems(recipe: str, *overrides: str) -> list[str]:
+    return check(load(recipe, overrides), load_cluster("local"))
+
+
+def test_a_recipe_that_masks_wants_a_mask_token_of_the_file(folders: dict[str, Path]) -> None:
+    file = folders["sentencepiece_bpe"]
+    kind = ("data.tokenizer.kind=sentencepiece_bpe", "data.tokenizer.lowercase=false", f"data.tokenizer.path={file}")
+    assert problems("bert_base", *kind) == [
+        f"objective: mlm needs a mask token, {file} has none; say which it is by mask_token in its "
+        "tokenizer_config.json, or name another file"
+    ]
+
+
+def test_a_file_that_does_not_fit_is_said_before_anything_is_read(folders: dict[str, Path]) -> None:
+    file = folders["byte_level_bpe"]
+    assert problems("gpt2", f"data.tokenizer.path={file}") == []
+    assert problems("gpt2", f"data.tokenizer.path={file}", "data.tokenizer.vocab_size=300") == [
+        f"data.tokenizer.vocab_size is 300, the vocabulary given has {given(spec_of('byte_level_bpe', file)).size} "
+        f"pieces; write "
+        f"data.tokenizer.vocab_size={given(spec_of('byte_level_bpe', file)).size}"
+    ]
+    assert problems("bert_base", f"data.tokenizer.path={file}") == [
+        f"data.tokenizer.path: {file / 'tokenizer.json'}: is BPE of kind byte_level_bpe, tokenizer.kind is wordpiece; "
+        f"write "
+        "data.tokenizer.kind=byte_level_bpe, or name another file"
+    ]
+    assert problems("gpt2", "data.tokenizer.path=/no/such") == [
+        "data.tokenizer.path: /no/such: No such file or directory; name a vocabulary that exists"
+    ]
+
+
+@pytest.mark.shared
+def test_published_vocabularies_as_transformers_saves_them_give_its_ids(shared: Path, tmp_path: Path) -> None:
+    from transformers import AlbertTokenizer, BertTokenizer  # slow to import
+
+    texts = (shared / "tokenizers" / "hf_fixtures" / "sample_text.txt").read_text(encoding="utf-8").split("\n")
+    texts += (shared / "sentences" / "ru.txt").read_text(encoding="utf-8").split("\n")[:200]
+    bert = BertTokenizer.from_pretrained(shared / "tokenizers" / "bert-uncased")
+    model = SentencePieceProcessor(model_file=str(shared / "tokenizers" / "albert" / "spiece.model"))
+    pieces = [(model.id_to_piece(id), model.get_score(id)) for id in range(model.get_piece_size())]
+    albert = AlbertTokenizer(vocab=pieces)
+    bert.save_pretrained(tmp_path / "bert")
+    albert.save_pretrained(tmp_path / "albert")
+    for reference, spec in (
+        (bert, WordPiece(path=str(tmp_path / "bert"))),
+        (albert, Unigram(vocab_size=30_000, lowercase=True, path=str(tmp_path / "albert"))),
+    ):
+        vocab = given(spec)
+        assert [vocab.encode(text) for text in texts] == [
+            reference.encode(text, add_special_tokens=False) for text in texts
+        ]
+        assert (vocab.cls, vocab.sep, vocab.mask) == (
+            reference.cls_token_id,
+            reference.sep_token_id,
+            reference.mask_token_id,
+        )

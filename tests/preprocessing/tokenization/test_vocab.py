@@ -1,0 +1,514 @@
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from preprocessing.errors import BadInput
+from preprocessing.files import checked_json, from_checked_json
+from preprocessing.text import sentences
+from preprocessing.tokenization import (
+    ByteLevelBPE,
+    SentencePieceBPE,
+    SingleBytes,
+    TokenizerSpec,
+    Unigram,
+    Vocab,
+    WordLevel,
+    WordPiece,
+    table_rows,
+    train,
+)
+from preprocessing.tokenization.training import fits
+
+SENTENCE = "the cat sat on a mat and the dogs ran after it quickly while nobody was looking at their unhappy faces"
+WORDS = SENTENCE.split()
+TEXTS = [
+    " ".join(WORDS[(i * k) % len(WORDS)] for k in range(1, 13)).capitalize() + ". Caf\u00e9 1!" for i in range(1, 60)
+]
+SPECS: list[TokenizerSpec] = [
+    WordPiece(vocab_size=100),
+    WordPiece(vocab_size=100, lowercase=False),
+    ByteLevelBPE(vocab_size=300),
+    ByteLevelBPE(vocab_size=300, special_tokens="roberta"),
+    Unigram(vocab_size=60),
+    SentencePieceBPE(vocab_size=60),
+    Unigram(vocab_size=40, lowercase=True),
+    SentencePieceBPE(vocab_size=60, lowercase=True),
+    WordLevel(vocab_size=40),
+    SingleBytes(),
+]
+SAMPLE = "The cats sat\nunhappily.\n\nNobody ran after the Caf\u00e9 1, quickly!"
+
+
+@pytest.fixture(scope="module")
+def vocabs() -> dict[TokenizerSpec, Vocab]:
+    return {spec: train(spec, TEXTS) for spec in SPECS}
+
+
+@pytest.fixture(params=SPECS, ids=str)
+def vocab(request: pytest.FixtureRequest, vocabs: dict[TokenizerSpec, Vocab]) -> Vocab:
+    return vocabs[request.param]
+
+
+def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_special_tokens_have_the_ids_of_their_family(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    bert = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    roberta = vocabs[SPECS[3]]
+    assert vocabs[SPECS[0]].specials == vocabs[SPECS[4]].specials == bert
+    assert vocabs[SPECS[2]].specials == {"sep": vocabs[SPECS[2]].size - 1}
+    assert roberta.specials == {"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": roberta.size - 1}
+    assert roberta.special_ids == (0, 1, 2, 3, roberta.size - 1)
+
+
+def test_a_vocabulary_has_at_most_the_pieces_asked_for(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    assert all(vocab.size <= spec.vocab_size for spec, vocab in vocabs.items())
+    assert vocabs[SPECS[0]].size == 100
+    assert vocabs[SPECS[4]].size == 60
+
+
+def test_a_small_text_gives_fewer_pieces_and_says_so() -> None:
+    assert train(ByteLevelBPE(vocab_size=5_000), ["abab abab"]).size < 270
+    assert train(WordPiece(vocab_size=5_000), ["abab abab"]).size < 20
+
+
+def test_every_piece_can_be_named_and_encoded_ids_are_pieces(vocab: Vocab) -> None:
+    assert len({vocab.piece(id) for id in range(vocab.size)}) == vocab.size
+    assert set(vocab.encode(SAMPLE)) <= set(range(vocab.size))
+
+
+def test_byte_bpe_gives_the_text_back(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    for text in (SAMPLE, "\u4e0b\u4e00 \U0001f468\u200d\U0001f469 \x00"):
+        assert vocabs[SPECS[2]].decode(vocabs[SPECS[2]].encode(text)) == text
+
+
+def test_lower_case_and_accents_go_only_where_asked(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    assert vocabs[SPECS[0]].decode(vocabs[SPECS[0]].encode("Caf\u00e9 THE")) == "cafe the"
+    assert vocabs[SPECS[1]].decode(vocabs[SPECS[1]].encode("Caf\u00e9 the")) == "Caf\u00e9 the"
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_sentencepiece_folds_case_and_keeps_accents(vocabs: dict[TokenizerSpec, Vocab], number: int) -> None:
+    vocab = vocabs[SPECS[number]]
+    text = "CAFÉ The CAT"
+    assert not any(char.isupper() for id in range(5, vocab.size) for char in vocab.piece(id))
+    assert vocab.decode(vocab.encode(text)) == "café the cat"
+    assert vocab.encode(text) == vocab.encode(text.lower())
+    cased = vocabs[SPECS[number - 2]]
+    assert cased.encode(text) != cased.encode(text.lower())
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_places_are_those_of_the_text_before_its_case_was_folded(
+    vocabs: dict[TokenizerSpec, Vocab], number: int
+) -> None:
+    vocab = vocabs[SPECS[number]]
+    text = "\ufb01\ufb01\ufb01 CATS Sat. The MAT"  # a ligature is one character there, and two letters in the pieces
+    ids, _, _, unit_starts, _ = vocab.encode_documents([[text]], spans=[[(4, 12), (18, 21)]])[0]
+    assert unit_starts is not None
+    spelled = [vocab.decode(unit).replace(" ", "") for unit in np.split(ids, np.flatnonzero(unit_starts)[1:])]
+    assert {"catssat", "the", "mat"} <= set(spelled)
+
+
+def test_the_bytes_of_a_cased_model_are_those_of_sentencepieces_own_rules(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    """Vocabularies from before there was `lowercase` keep their hash."""
+    assert b"nmt_nfkc_cf" not in vocabs[SPECS[4]].files["spiece.model"]
+    assert b"nmt_nfkc_cf" in vocabs[SPECS[6]].files["spiece.model"]
+
+
+@pytest.mark.parametrize("spec", [Unigram, SentencePieceBPE])
+def test_a_cased_file_can_be_read_as_one_that_folds_case(
+    vocabs: dict[TokenizerSpec, Vocab], spec: type[Unigram], tmp_path: Path
+) -> None:
+    cased = vocabs[spec(vocab_size=60)]
+    cased.save(tmp_path)
+    folded = train(spec(vocab_size=60, lowercase=True, path=str(tmp_path / "spiece.model")), [])
+    assert folded.encode("The CAT") == cased.encode("the cat") != cased.encode("The CAT")
+    plain = Tokenizer.from_buffer(folded.files["tokenizer.json"])
+    assert plain.encode("The CAT", add_special_tokens=False).ids == folded.encode("The CAT")
+
+
+def test_special_tokens_in_a_text_are_text(vocab: Vocab) -> None:
+    named = [vocab.piece(id) for id in vocab.special_ids if id != vocab.unk]
+    ids = vocab.encode(" ".join(["the", *named, "cat"]) + "".join(named))
+    assert not set(ids) & (set(vocab.special_ids) - {vocab.unk})
+
+
+def test_special_tokens_are_named_when_decoded(vocab: Vocab) -> None:
+    for id in vocab.special_ids:
+        assert vocab.piece(id) in vocab.decode([id, *vocab.encode("cat")])
+
+
+def test_english_is_encoded_as_its_sentences_are(vocab: Vocab) -> None:
+    texts = [sentences(SAMPLE), [], sentences(TEXTS[0]), ["cat"]]
+    encoded = vocab.encode_documents(texts)
+    for document, (ids, sentence_starts, word_starts, *_) in zip(texts, encoded, strict=True):
+        pieces = [vocab.encode(sentence) for sentence in document]
+        assert ids.tolist() == [id for piece in pieces for id in piece]
+        starts = np.cumsum([0, *map(len, pieces)])[:-1]
+        assert np.flatnonzero(sentence_starts).tolist() == starts.tolist()
+        assert word_starts[starts].all()
+        assert (ids.dtype, sentence_starts.dtype, word_starts.dtype) == (np.int32, bool, bool)
+        assert len(ids) == len(sentence_starts) == len(word_starts)
+
+
+def test_a_sentence_without_tokens_starts_nothing(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    ids, sentence_starts, *_ = vocabs[SPECS[0]].encode_documents([["\x07", "cat", "\x07", " mat", "\x07"]])[0]
+    assert (len(ids), sentence_starts.tolist()) == (2, [True, True])
+    assert len(vocabs[SPECS[0]].encode_documents([["\x07"]])[0].ids) == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (SPECS[0], ["the", "cats", "sat", "unhappily", ".", "nobody", "ran"]),
+        (SPECS[2], ["The", " cats", " sat", "\n", "unhappily.", "\n", "\n", "Nobody", " ran"]),
+        (SPECS[4], ["The", "cats", "sat", "unhappily.", "Nobody", "ran"]),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_words_begin_where_words_begin(
+    vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec, words: list[str]
+) -> None:
+    vocab = vocabs[spec]
+    ids, _, word_starts, *_ = vocab.encode_documents([sentences("The cats sat\nunhappily.\n\nNobody ran")])[0]
+    begun = np.split(ids, np.flatnonzero(word_starts)[1:])
+    spelled = ["".join(vocab.piece(id).replace("##", "") for id in word) for word in begun]
+    marks = {"\u0120": " ", "\u010a": "\n", "\u2581": ""}
+    assert ["".join(marks.get(char, char) for char in word) for word in spelled] == words
+
+
+def test_pieces_that_begin_words_are_known_by_their_mark(vocab: Vocab) -> None:
+    inside = [vocab.piece(id) for id in np.flatnonzero(~vocab.starts_word_V)]
+    begin = [vocab.piece(id) for id in np.flatnonzero(vocab.starts_word_V) if id not in vocab.special_ids]
+    mark = {"wordpiece": "##", "byte_level_bpe": "\u0120", "bytes": "\u0120", "word_level": ""}.get(
+        vocab.kind, "\u2581"
+    )
+    assert all(piece.startswith(mark) == (vocab.kind == "wordpiece") for piece in inside)
+    assert any(piece.startswith(mark) for piece in (inside if vocab.kind == "wordpiece" else begin))
+    assert vocab.starts_word_V.shape == (vocab.size,)
+    assert vocab.starts_word_V[list(vocab.special_ids)].all()
+
+
+def test_byte_bpe_of_the_sentences_is_byte_bpe_of_the_text(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    for vocab in (vocabs[SPECS[2]], vocabs[SPECS[3]]):
+        for text in (SAMPLE, "\n\n".join(TEXTS), "He ran. \u4e0b\u3002\u4e0b\uff01\u201c\u4e0b\u201d A?! (B.) C"):
+            assert vocab.encode_documents([sentences(text)])[0].ids.tolist() == vocab.encode(text)
+
+
+def test_a_saved_vocabulary_loads_as_it_was(vocab: Vocab, tmp_path: Path) -> None:
+    vocab.save(tmp_path)
+    loaded = Vocab.load(tmp_path, wanted=vocab.hash)
+    assert loaded == vocab
+    assert loaded.encode(SAMPLE) == vocab.encode(SAMPLE)
+
+
+def test_a_vocabulary_travels_to_another_process(vocab: Vocab) -> None:
+    vocab.encode(SAMPLE)
+    again = pickle.loads(pickle.dumps(vocab))
+    assert again == vocab
+    special = vocab.piece(vocab.special_ids[-1])
+    assert again.encode(special) == vocab.encode(special)
+
+
+def test_tokenizer_json_alone_gives_the_same_ids(vocab: Vocab, tmp_path: Path) -> None:
+    vocab.save(tmp_path)
+    plain = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in [SAMPLE.replace("\n", " "), *TEXTS[:10]]:
+        assert plain.encode(text, add_special_tokens=False).ids == vocab.encode(text)
+
+
+def test_tokenizer_json_puts_the_special_tokens_of_the_family_around_a_text(vocab: Vocab, tmp_path: Path) -> None:
+    vocab.save(tmp_path)
+    ids = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("the cat").ids
+    around = [] if vocab.cls is None else [vocab.cls, vocab.sep]
+    assert ids == [*around[:1], *vocab.encode("the cat"), *around[1:]]
+
+
+def test_files_of_the_family_are_saved_as_well(vocab: Vocab, tmp_path: Path) -> None:
+    vocab.save(tmp_path)
+    of_sentencepiece = vocab.kind in ("unigram", "sentencepiece_bpe")
+    own = {"vocab.json", "merges.txt"} if vocab.kind == "byte_level_bpe" else {"vocab.txt"}
+    own = {"spiece.model"} if of_sentencepiece else own
+    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "specials.json"} | own
+    about = json.loads((tmp_path / "specials.json").read_bytes())
+    assert {role: id for role, id in about.items() if role in vocab.specials} == vocab.specials
+
+
+def test_a_vocabulary_read_from_its_own_files_is_the_same(vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path) -> None:
+    for number, (spec, vocab) in enumerate(vocabs.items()):
+        folder = tmp_path / str(number)
+        vocab.save(folder)
+        file = next((name for name in ("spiece.model", "vocab.txt") if name in vocab.files), "")
+        settings = {name: getattr(spec, name) for name in ("size", "lowercase", "specials") if hasattr(spec, name)}
+        assert train(type(spec)(**settings, path=str(folder / file)), []) == vocab
+        if spec.kind in ("wordpiece", "byte_level_bpe"):
+            assert train(type(spec)(**settings, path=str(folder / "tokenizer.json")), []) == vocab
+
+
+def test_the_same_texts_give_the_same_bytes_in_any_process_on_any_cores(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    code = (
+        "from tests.preprocessing.vocab.test_vocab import SPECS, TEXTS\n"
+        "from preprocessing.tokenization import train\n"
+        "print([train(spec, iter(TEXTS)).hash for spec in SPECS])"
+    )
+    expected = [vocab.hash for vocab in vocabs.values()]
+    for settings in ({"TOKENIZERS_PARALLELISM": "true", "RAYON_NUM_THREADS": "3"}, {"TOKENIZERS_PARALLELISM": "false"}):
+        run = subprocess.run([sys.executable, "-c", code], env=os.environ | settings, capture_output=True, text=True)
+        assert run.stdout.strip() == str(expected), run.stderr
+
+
+def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
+    vocab = train(WordPiece(vocab_size=100), ["ab " * 20_000 + "zyx"])  # a and b are 99.99 %, 100 / 32 is 3
+    assert [vocab.piece(id) for id in range(5, vocab.size) if len(vocab.piece(id)) == 1] == ["a", "b", "x"]
+    assert vocab.encode("x z") == [vocab.encode("x")[0], vocab.unk]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            WordPiece(vocab_size=20),
+            r"^tokenizer.vocab_size is 20, the characters of this text alone need \d+; write "
+            r"data.tokenizer.vocab_size=\d+$",
+        ),
+        (
+            Unigram(vocab_size=5_000),
+            r"is 5000, this text gives at most (\d+) pieces; write data.tokenizer.vocab_size=\1, or give more",
+        ),
+        (
+            Unigram(vocab_size=8),
+            r"^tokenizer.vocab_size is 8, the characters of this text alone need \d+; write "
+            r"data.tokenizer.vocab_size=\d+$",
+        ),
+        (
+            SentencePieceBPE(vocab_size=8, extra_ids=2),
+            r"^tokenizer.vocab_size is 8, the characters of .* need \d+; write data.tokenizer.",
+        ),
+    ],
+)
+def test_a_size_that_the_text_cannot_give_is_bad_input(spec: TokenizerSpec, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as error:
+        train(spec, TEXTS)
+    one_line(error)
+
+
+CHARACTERS = [
+    [
+        "".join(chr(0x4E00 + (number * number) % 3_001) for number in range(9_000)),
+        "A\u00e9 \ufb01 \uff11 \uff8a\uff9d.",
+    ],
+    TEXTS,
+]
+
+
+@pytest.mark.parametrize("texts", CHARACTERS)
+@pytest.mark.parametrize(
+    "spec",
+    [WordPiece(vocab_size=20), Unigram(vocab_size=8, lowercase=True), SentencePieceBPE(vocab_size=20, extra_ids=9)],
+)
+def test_the_least_size_is_the_one_that_training_asks_for(spec: TokenizerSpec, texts: list[str]) -> None:
+    least = spec.least_size(texts)
+    with pytest.raises(BadInput, match=f"alone need {least}; write data.tokenizer.vocab_size=") as error:
+        train(spec, texts)
+    asked = int(str(error.value).split("=")[-1])
+    assert asked >= least
+    assert train(replace(spec, vocab_size=least), texts).size == least
+
+
+def test_any_size_is_enough_for_the_characters_where_pieces_are_bytes_or_words_or_from_a_file() -> None:
+    for spec in (
+        ByteLevelBPE(vocab_size=300),
+        WordLevel(vocab_size=9),
+        SingleBytes(vocab_size=9),
+        WordPiece(vocab_size=9, path="vocab.txt"),
+    ):
+        assert spec.least_size(CHARACTERS[0]) == 0
+
+
+def test_no_text_at_all_is_bad_input_for_unigram() -> None:
+    with pytest.raises(BadInput) as error:
+        train(Unigram(vocab_size=100), [])
+    one_line(error)
+
+
+OF_BYTES = b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "spec", "message"),
+    [
+        ("absent.txt", None, WordPiece, "absent.txt: No such file"),
+        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", WordPiece, r"has no \[MASK\]"),
+        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\ncat\n", WordPiece, "a piece twice"),
+        ("vocab.txt", b"[PAD]\n\xff\xfe\n", WordPiece, "cannot be read as this kind"),
+        ("tokenizer.json", b"{", WordPiece, "cannot be read as this kind"),
+        ("tokenizer.json", OF_BYTES, WordPiece, "is BPE of kind byte_level_bpe, tokenizer.kind is wordpiece"),
+        (
+            "tokenizer.json",
+            b'{"model": {"type": "WordPiece"}}',
+            ByteLevelBPE,
+            "is WordPiece of kind wordpiece, tokenizer.kind is byte_level_bpe",
+        ),
+        ("tokenizer.json", b'{"model": []}', ByteLevelBPE, "cannot be read as this kind"),
+        ("spiece.model", b"no protocol buffer", Unigram, "is no sentencepiece model"),
+        ("spiece.model", b"", Unigram, "is no sentencepiece model"),
+        ("tokenizer.json", OF_BYTES, Unigram, "is BPE of kind byte_level_bpe, tokenizer.kind is unigram"),
+        ("tokenizer.json", OF_BYTES, SentencePieceBPE, "tokenizer.kind is sentencepiece_bpe"),
+    ],
+)
+def test_a_file_that_is_no_such_vocabulary_is_bad_input(
+    tmp_path: Path, name: str, content: bytes | None, spec: type[WordPiece], message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInput, match=message) as error:
+        train(spec(vocab_size=300, path=str(tmp_path / name)), [])
+    assert one_line(error).startswith("tokenizer.path: ")
+
+
+def test_a_file_with_more_pieces_than_asked_for_is_bad_input(
+    vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path
+) -> None:
+    vocabs[SPECS[0]].save(tmp_path)
+    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 90, the vocabulary given has 100 pieces"):
+        train(WordPiece(vocab_size=90, path=str(tmp_path / "vocab.txt")), [])
+
+
+def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    vocab = vocabs[SPECS[0]]
+    fits(vocab, WordPiece(vocab_size=100))
+    fits(vocab, WordPiece(vocab_size=101))
+    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 99, the vocabulary given has 100"):
+        fits(vocab, WordPiece(vocab_size=99))
+    with pytest.raises(BadInput, match=r"tokenizer\.kind is unigram, the vocabulary given is wordpiece"):
+        fits(vocab, Unigram())
+
+
+def test_whole_words_are_numbered_by_frequency_and_rare_ones_are_unknown() -> None:
+    texts = ["the cat of the mat <unk> , 's </s>", "the cat , a </s> b <unk> <unk>", "rare"]
+    vocab = train(WordLevel(vocab_size=7), texts)
+    assert [vocab.piece(id) for id in range(vocab.size)] == ["<unk>", "</s>", "the", ",", "cat", "'s", "a"]
+    assert vocab.specials == {"unk": 0, "sep": 1}
+    assert vocab.encode("a rare cat, <unk> </s>\nThe 's the</s>") == [6, 0, 0, 0, 0, 0, 5, 0]
+    assert vocab.decode([2, 4, 1, 6]) == "the cat </s> a"
+    assert vocab.starts_word_V.all()
+
+
+def test_single_bytes_give_the_text_back_and_those_that_training_never_met_are_unknown() -> None:
+    known = "face\u00e9\n \u4e0b</s>"
+    vocab = train(SingleBytes(), [known])
+    assert vocab.size == 2 + len(set(known.encode()))
+    text = "face\n\n \u4e0b\u00e9 "
+    assert len(vocab.encode(text)) == len(text.encode())
+    assert vocab.decode(vocab.encode(text)) == text
+    assert vocab.encode("z") == [vocab.unk]
+    ids, _, word_starts, *_ = vocab.encode_documents([["a cafe\n", "a"]])[0]
+    assert np.flatnonzero(word_starts).tolist() == [0, 1, 6, 7]
+    assert ids.tolist() == vocab.encode("a cafe\na")
+
+
+def test_the_most_frequent_bytes_stay_where_there_are_more_than_asked_for() -> None:
+    vocab = train(SingleBytes(vocab_size=4), ["aaa bb c"])
+    assert [vocab.piece(id) for id in range(4)] == ["<unk>", "</s>", "a", "b"]
+
+
+def test_a_size_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 0, allowed is a whole number from 1 up"):
+        WordPiece(vocab_size=0)
+    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 2, allowed is a whole number from 3 up"):
+        SingleBytes(vocab_size=2)
+
+
+@pytest.mark.parametrize("spec", [WordPiece, ByteLevelBPE, Unigram, SentencePieceBPE, WordLevel, SingleBytes])
+def test_a_table_has_a_row_for_each_piece_or_more(spec: type[WordPiece]) -> None:
+    assert (table_rows(spec(vocab_size=500)), table_rows(spec(vocab_size=500, padded_vocab_size=512))) == (500, 512)
+    with pytest.raises(
+        ValueError,
+        match=r"tokenizer\.padded_vocab_size is 499, allowed is 0 \(as .*\), or tokenizer\.vocab_size \(500\) or more",
+    ):
+        spec(vocab_size=500, padded_vocab_size=499)
+
+
+def test_rows_of_a_table_are_no_pieces(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    assert train(WordPiece(vocab_size=100, padded_vocab_size=128), TEXTS) == vocabs[SPECS[0]]
+
+
+def test_a_power_beyond_proportion_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"tokenizer\.language_sampling_alpha is 1.5, allowed is a share from 0 to 1"):
+        SentencePieceBPE(language_sampling_alpha=1.5)
+
+
+def test_a_damaged_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -> None:
+    for name in vocab.files.keys() - {"specials.json"}:
+        vocab.save(tmp_path)
+        content = vocab.files[name]
+        (tmp_path / name).write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+        with pytest.raises(BadInput, match=f"{name}: is damaged") as error:
+            Vocab.load(tmp_path)
+        one_line(error)
+
+
+def test_changed_special_ids_are_another_vocabulary(vocab: Vocab, tmp_path: Path) -> None:
+    vocab.save(tmp_path)
+    about = from_checked_json((tmp_path / "specials.json").read_bytes())
+    (tmp_path / "specials.json").write_bytes(checked_json(about | {"sep": 5}))
+    with pytest.raises(BadInput, match="the corpus was made with"):
+        Vocab.load(tmp_path, wanted=vocab.hash)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff"])
+def test_garbled_specials_are_bad_input(vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path, content: bytes) -> None:
+    vocabs[SPECS[0]].save(tmp_path)
+    (tmp_path / "specials.json").write_bytes(content)
+    with pytest.raises(BadInput, match=r"specials\.json: cannot be read") as error:
+        Vocab.load(tmp_path)
+    one_line(error)
+
+
+def test_a_missing_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -> None:
+    for name in vocab.files:
+        vocab.save(tmp_path)
+        (tmp_path / name).unlink()
+        with pytest.raises(BadInput, match=f"{name}: No such file"):
+            Vocab.load(tmp_path)
+
+
+def test_another_vocabulary_than_the_wanted_one_is_bad_input(vocab: Vocab, tmp_path: Path) -> None:
+    vocab.save(tmp_path)
+    with pytest.raises(BadInput, match=f"is vocabulary {vocab.hash[:12]}, the corpus was made with 0123456789ab"):
+        Vocab.load(tmp_path, wanted="0123456789abcdef")
+
+
+def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_most_often() -> None:
+    texts = ["the cat and the dog and the bird", "the dog saw a cat", "a bird, a bird"] * 40
+    plain, ordered = (train(WordPiece(vocab_size=80, token_order=order), texts) for order in ("training", "frequency"))
+    count_V = np.bincount([id for text in texts for id in ordered.encode(text)], minlength=ordered.size)
+    ordinary_V = np.delete(count_V, list(ordered.special_ids))
+    assert (np.diff(ordinary_V) <= 0).all()
+    assert ordered.special_ids == plain.special_ids == (0, 1, 2, 3, 4)
+    assert ordered.piece(5) == "the"
+    assert {plain.piece(id) for id in range(plain.size)} == {ordered.piece(id) for id in range(ordered.size)}
+    assert [plain.piece(id) for id in plain.encode(texts[0])] == [ordered.piece(id) for id in ordered.encode(texts[0])]
+    assert not (np.diff(np.bincount([id for text in texts for id in plain.encode(text)])[5:]) <= 0).all()
+    assert ordered.hash == train(WordPiece(vocab_size=80, token_order="frequency"), texts).hash
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "least"), [(WordPiece, 1, 6), (WordPiece, 5, 6), (ByteLevelBPE, 256, 257), (Unigram, 2, 6)]
+)
+def test_a_vocabulary_has_room_for_more_than_its_special_tokens(kind: Any, size: int, least: int) -> None:
+    with pytest.raises(ValueError, match=f"tokenizer.vocab_size is {size}, allowed is a whole number from {least} up"):
+        kind(vocab_size=size)
+    kind(vocab_size=least)

@@ -1,0 +1,268 @@
+"""Each trunk states its own facts, and so do its positions, window and tables: no other place lists the kinds."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from preprocessing.spec import part
+from tests import facts
+from tests.training.batches import random_rows, unpadded
+from training.architectures import NETS, build
+from training.losses import Loss, MaskedTokens, NextToken
+from training.model import Model
+from training.specs import (
+    AdaptiveEmbedding,
+    AlternatingWindow,
+    Architecture,
+    ArchitecturePart,
+    AttentionWindow,
+    BatchWork,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    FullAttention,
+    GeneratorDiscriminator,
+    LearnedPositions,
+    PlainEmbedding,
+    PositionEmbedding,
+    RelativeBias,
+    RelativePositions,
+    Seq2SeqLearnedPositions,
+    Seq2SeqSinusoidalPositions,
+    SinusoidalPositions,
+    SlidingWindow,
+    TokenEmbedding,
+    TwoStream,
+    TwoStreamRelativePositions,
+)
+
+SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+SMALL: dict[str, Any] = SIZES | {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ADAPTIVE = AdaptiveEmbedding(cutoffs=(10, 20), div_val=2)
+TRUNKS: tuple[Architecture, ...] = (
+    Encoder(**SIZES),
+    Encoder(
+        **SIZES, position_embedding=SinusoidalPositions(), embedding_size=16, parameter_sharing="all", num_languages=3
+    ),
+    Encoder(**SIZES, attention_window=SlidingWindow(size=4, global_tokens="first")),
+    Decoder(**SIZES),
+    Decoder(
+        **SIZES,
+        position_embedding=LearnedPositions(max_position_embeddings=64),
+        attention_window=AlternatingWindow(size=3),
+    ),
+    Decoder(**SIZES, norm_position="post", position_embedding=RelativePositions(mem_len=8), token_embedding=ADAPTIVE),
+    EncoderDecoder(**SIZES),
+    EncoderDecoder(**SIZES, position_embedding=RelativeBias(), norm_position="pre", norm_type="rmsnorm"),
+    EncoderDecoder(**SIZES, position_embedding=Seq2SeqSinusoidalPositions()),
+    TwoStream(**SIZES, position_embedding=TwoStreamRelativePositions(mem_len=8, reuse_len=4)),
+    GeneratorDiscriminator(**SIZES, generator_size_ratio=0.5),
+    GeneratorDiscriminator(**SIZES, generator_size_ratio=1.0, sample_from="frozen"),
+)
+POSITIONS: tuple[PositionEmbedding, ...] = (
+    LearnedPositions(max_position_embeddings=8),
+    LearnedPositions(max_position_embeddings=8, offset=2),
+    Seq2SeqLearnedPositions(max_position_embeddings=8),
+    SinusoidalPositions(),
+    Seq2SeqSinusoidalPositions(),
+    RelativePositions(mem_len=4, same_length=True),
+    TwoStreamRelativePositions(),
+    RelativeBias(),
+)
+WINDOWS: tuple[AttentionWindow, ...] = (
+    FullAttention(),
+    SlidingWindow(size=4),
+    SlidingWindow(size=4, global_tokens="first"),
+    AlternatingWindow(size=3),
+)
+TABLES: tuple[TokenEmbedding, ...] = (PlainEmbedding(), ADAPTIVE)
+INNER = (
+    [(one, PositionEmbedding) for one in POSITIONS]
+    + [(one, AttentionWindow) for one in WINDOWS]
+    + [(one, TokenEmbedding) for one in TABLES]
+)
+
+every_trunk = pytest.mark.parametrize("trunk", TRUNKS, ids=lambda trunk: trunk.describe())
+every_inner_part = pytest.mark.parametrize(("inner", "protocol"), INNER, ids=repr)
+
+
+def test_every_trunk_of_the_union_is_looked_at() -> None:
+    facts.assert_covers(TRUNKS, Architecture)
+
+
+def test_all_positions_windows_and_tables_of_trunks_are_looked_at() -> None:
+    allowed = {kind for trunk in get_args(Architecture) for kind in inner_kinds(trunk)}
+    assert {type(inner) for inner, _ in INNER} == allowed
+
+
+def inner_kinds(member: Any) -> set[type]:
+    """The classes of parts that a class of parts can have inside, at any depth."""
+    hints = [hint for hint in get_type_hints(member).values() if hint is not None]
+    hints = [get_args(hint)[0] if get_origin(hint) is ClassVar else hint for hint in hints]
+    found = {kind for hint in hints for kind in (get_args(hint) or (hint,)) if is_dataclass(kind)}
+    return found | {deeper for kind in found for deeper in inner_kinds(kind)}
+
+
+@every_trunk
+def test_every_trunk_has_every_fact(trunk: Architecture) -> None:
+    facts.assert_every_fact(trunk, ArchitecturePart)
+
+
+@every_inner_part
+def test_every_part_inside_of_a_trunk_has_every_fact(inner: Any, protocol: Any) -> None:
+    facts.assert_every_fact(inner, protocol)
+
+
+@every_trunk
+def test_a_scale_puts_values_into_keys_that_the_trunk_has(trunk: Architecture) -> None:
+    facts.assert_shrinks_its_keys(trunk)
+
+
+@every_inner_part
+def test_a_scale_puts_values_into_keys_that_the_inner_part_has(inner: Any, protocol: Any) -> None:
+    facts.assert_shrinks_its_keys(inner)
+
+
+def test_trunks_of_different_kinds_have_different_descriptions() -> None:
+    facts.assert_described(TRUNKS)
+
+
+@pytest.mark.parametrize("parts", [POSITIONS, WINDOWS, TABLES])
+def test_parts_of_different_kinds_have_different_descriptions(parts: tuple[Any, ...]) -> None:
+    facts.assert_described(parts)
+
+
+@every_trunk
+def test_all_words_of_a_trunk_are_one_line(trunk: Architecture) -> None:
+    names = [name for name in facts.facts_of(ArchitecturePart) if name.startswith("describe")]
+    assert len(names) == 7
+    for name in names:
+        line = getattr(trunk, name)()
+        assert 0 < len(line) < facts.LONGEST_LINE
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("trunk", "name", "words"),
+    [
+        (TRUNKS[0], "describe", "encoder, 2 layers, width 32, 4 heads, post-norm"),
+        (TRUNKS[1], "describe_positions", "sinusoidal absolute positions"),
+        (TRUNKS[1], "describe_sharing", "all parameters shared by all layers"),
+        (TRUNKS[1], "describe_tables", "factorised token embeddings, 16 wide"),
+        (TRUNKS[2], "describe_attention", "a sliding window of 4 tokens, with global attention on the first token"),
+        (TRUNKS[4], "describe_attention", "a band of 3 tokens in every second layer"),
+        (TRUNKS[5], "describe_memory", "a memory of 8 tokens"),
+        (TRUNKS[5], "describe_tables", "adaptive token embeddings and softmax, with clusters that end at 10, 20"),
+        (TRUNKS[7], "describe_positions", "relative position biases in 32 buckets"),
+        (TRUNKS[7], "describe_norm", "RMSNorm"),
+    ],
+)
+def test_a_trunk_is_described_in_the_words_of_the_field(trunk: Architecture, name: str, words: str) -> None:
+    assert getattr(trunk, name)() == words
+
+
+def test_each_kind_has_a_place_of_its_own_in_the_table_of_the_family() -> None:
+    places = [trunk.family for trunk in get_args(Architecture)]
+    assert sorted(places) == list(range(len(places)))
+
+
+@every_trunk
+def test_a_trunk_costs_multiplications_for_every_token(trunk: Architecture) -> None:
+    work = BatchWork(tokens=8, squares=32, targets=2, source_tokens=8, source_squares=32, crossed=32)
+    assert trunk.products(work) > 8 * 2 * SIZES["hidden_size"] ** 2
+
+
+@every_trunk
+def test_the_nets_of_a_trunk_are_trunks_of_one_net(trunk: Architecture) -> None:
+    for name in trunk.nets:
+        net = trunk.net(name)
+        assert net.nets == {"net"}
+        assert net.table_width == trunk.table_width
+
+
+@every_trunk
+def test_a_trunk_comes_back_from_json(trunk: Architecture) -> None:
+    assert part(Architecture, json.loads(json.dumps(asdict(trunk)))) == trunk
+
+
+@every_trunk
+def test_the_recipe_loader_reads_a_trunk_with_all_that_is_inside(trunk: Architecture) -> None:
+    assert TypeAdapter(type(trunk)).validate_json(json.dumps(asdict(trunk)), strict=True) == trunk
+
+
+@pytest.mark.parametrize(
+    ("positions", "key"),
+    [
+        ({"kind": "relative", "max_position_embeddings": 4}, "max_position_embeddings"),
+        ({"kind": "learned", "max_position_embeddings": 9, "mem_len": 4}, "mem_len"),
+        ({"kind": "relative_bias"}, "position_embedding"),
+    ],
+)
+def test_a_combination_that_no_net_computes_cannot_be_written(positions: dict[str, Any], key: str) -> None:
+    given = {"kind": "decoder", **SIZES, "norm_position": "post", "position_embedding": positions}
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(Decoder).validate_json(json.dumps(given), strict=True)
+    (error,) = refused.value.errors()
+    assert key in error["loc"]
+
+
+def test_specs_need_no_torch() -> None:
+    code = "import sys, training.specs; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Nets.
+
+
+@every_trunk
+def test_a_trunk_is_built_by_one_class_of_nets(trunk: Architecture) -> None:
+    with torch.device("meta"):
+        made = [net for kind in NETS if (net := kind.build(trunk, 50, MaskedTokens().head)) is not None]
+    assert len(made) == 1
+    assert isinstance(made[0], NETS)
+
+
+@every_trunk
+def test_a_net_without_a_memory_has_no_state_of_it(trunk: Architecture) -> None:
+    net = build(trunk, 50, MaskedTokens().head)
+    net.load_memory_state({}, torch.device("cpu"))
+    assert net.memory_state() == {}
+
+
+@pytest.mark.parametrize(
+    ("trunk", "loss"),
+    [
+        (Decoder(**SMALL, norm_position="post", position_embedding=RelativePositions(mem_len=8)), NextToken()),
+        (TwoStream(**SMALL, position_embedding=TwoStreamRelativePositions(mem_len=8)), MaskedTokens()),
+    ],
+)
+def test_a_memory_goes_to_another_net_by_its_state(trunk: Architecture, loss: Loss) -> None:
+    net, other = (Model(trunk, (loss,), 50, seed=0).trunk for _ in range(2))
+    rows = random_rows([6, 6], 50)
+    with torch.no_grad():
+        net(going_on(rows, fresh=True))
+        other.load_memory_state(net.memory_state(), torch.device("cpu"))
+        wanted, found, anew = (one(going_on(rows, fresh)) for one, fresh in ((net, False), (other, False), (net, True)))
+    assert torch.equal(found, wanted)
+    assert not torch.equal(anew, wanted)
+
+
+def going_on(rows: Any, fresh: bool) -> dict[str, torch.Tensor]:
+    """The rows as a batch of slot 0, which go on from those before, or begin anew."""
+    return unpadded(rows) | {"slot": torch.tensor(0), "fresh": torch.full((len(rows),), fresh)}
+
+
+def test_only_the_frozen_generator_of_a_twin_never_changes() -> None:
+    assert {net.__name__: net.frozen_modules for net in NETS if net.frozen_modules} == {"TwinNet": ("frozen",)}
+
+
+def test_a_window_is_refused_beside_relative_positions() -> None:
+    relative = replace(Decoder(**SIZES), norm_position="post", position_embedding=RelativePositions())
+    with pytest.raises(ValueError, match=r"model.attention_window.kind is 'alternating', allowed is full where"):
+        replace(relative, attention_window=AlternatingWindow(size=3))

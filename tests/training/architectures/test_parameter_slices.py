@@ -1,0 +1,160 @@
+"""What a worker has of a net that several share, and what it draws."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from orchestration.config import load
+from preprocessing.tokenization import table_rows
+from tests.training.batches import random_rows, unpadded
+from training.architectures import WHOLE, PipelineStage, Share, StageInputs
+from training.engines import TensorSlice, shares_of
+from training.losses import MaskedTokens, SentencePair
+from training.model import Model, materialise
+from training.specs import Encoder, EngineSettings, LearnedPositions
+
+GIANTS = ("megatron_8b", "gpt3_175b", "mt_nlg_530b")
+
+
+def shared(number: int, of: int) -> Model:
+    trunk = Encoder(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=LearnedPositions(max_position_embeddings=16),
+    )
+    return Model(trunk, (MaskedTokens(),), 101, seed=3, share=Share(number, of))
+
+
+def test_queries_keys_and_values_are_cut_by_heads() -> None:
+    whole = shared(0, 1).get_parameter("trunk.blocks.0.attention.qkv.weight")
+    mine = shared(1, 4).get_parameter("trunk.blocks.0.attention.qkv.weight")
+    of_head = whole.view(3, 4, 8, 32)[:, 1].reshape(24, 32)
+    assert torch.equal(mine, of_head)
+
+
+@pytest.mark.parametrize("of", [2, 4])
+def test_the_shares_of_a_net_begin_as_the_whole_one(of: int) -> None:
+    whole, shares = shared(0, 1), [shared(number, of) for number in range(of)]
+    for name, parameter in whole.named_parameters():
+        seen = torch.zeros_like(parameter)
+        for share in shares:
+            whole_one = tuple(parameter.shape), TensorSlice(0, ((0, len(parameter)),))
+            shape, cut = shares_of(share, is_first=True).cuts.get(name, whole_one)
+            assert shape == parameter.shape
+            at = torch.cat([torch.arange(first, stop) for first, stop in cut.pieces])
+            assert torch.equal(share.get_parameter(name), parameter.index_select(cut.dimension, at)), name
+            seen.index_fill_(cut.dimension, at, 1.0)
+        assert bool((seen == 1).all()), name
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_share_that_is_born_by_tensors_is_that_of_a_net_that_is_made_at_once(number: int) -> None:
+    whole, started = shared(number, 2), "trunk.blocks.0.attention.qkv.weight"
+    with torch.device("meta"):
+        born = shared(number, 2)
+    given = shared(0, 1).get_parameter(started).detach() + 1
+    born.given = {started: lambda: given}
+    materialise(born, nn.Parameter)
+    for name, weight in whole.named_parameters():
+        assert torch.equal(born.get_parameter(name), weight + (name == started)), name
+
+
+@pytest.mark.parametrize("recipe", GIANTS)
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_worker_has_of_a_giant_what_its_parts_state(recipe: str, number: int) -> None:
+    giant, share = load(recipe), Share(number, 8)
+    trunk, losses, rows = giant.model, giant.losses, table_rows(giant.data.tokenizer)
+    with torch.device("meta"):
+        mine = Model(trunk, losses, rows, giant.seed, share)
+    weights, within = trunk.weights(rows), share.within(rows)
+    layers = sum(part.copies * (part.split // 8 + part.whole) for part in weights.layers)
+    heads = sum(loss.weights(trunk, rows) for loss in losses)
+    assert mine.num_parameters == (within.stop - within.start) * trunk.table_width + layers + weights.others + heads
+
+
+STAGES = [("megatron_8b", 4), ("gpt3_175b", 8), ("mt_nlg_530b", 35)]
+
+
+@pytest.mark.parametrize(("recipe", "of"), STAGES)
+@pytest.mark.parametrize("end", ["first", "middle", "last"])
+def test_a_stage_has_of_a_giant_its_layers_and_no_other(recipe: str, of: int, end: str) -> None:
+    giant, share, number = load(recipe), Share(3, 8), {"first": 0, "middle": of // 2, "last": of - 1}[end]
+    trunk, losses, rows = giant.model, giant.losses, table_rows(giant.data.tokenizer)
+    with torch.device("meta"):
+        mine = Model(trunk, losses, rows, giant.seed, share, PipelineStage(number, of))
+    weights, within = trunk.weights(rows), share.within(rows)
+    assert trunk.num_hidden_layers % of == 0
+    wanted = sum(part.copies // of * (part.split // 8 + part.whole) for part in weights.layers)
+    above = 2 * trunk.hidden_size  # a norm
+    if end == "first":
+        wanted += (within.stop - within.start) * trunk.table_width + weights.others - above
+    elif end == "last":
+        wanted += above + sum(loss.weights(trunk, rows) for loss in losses)
+    assert mine.num_parameters == wanted
+
+
+def small(stage: PipelineStage, share: Share = WHOLE) -> Model:
+    trunk = Encoder(
+        num_hidden_layers=5,
+        hidden_size=32,
+        num_attention_heads=4,
+        position_embedding=LearnedPositions(max_position_embeddings=16),
+    )
+    return Model(trunk, (MaskedTokens(), SentencePair()), 101, seed=3, share=share, stage=stage)
+
+
+@pytest.mark.parametrize("of", [2, 3, 5])
+def test_the_stages_of_a_net_begin_as_the_whole_one(of: int) -> None:
+    whole, seen = dict(small(PipelineStage()).named_parameters()), list[str]()
+    for number in range(of):
+        mine = small(PipelineStage(number, of))
+        assert mine.stages == small(PipelineStage(0, of)).stages
+        assert mine.whole_shapes == {name: tuple(weight.shape) for name, weight in whole.items()}
+        for name, weight in mine.named_parameters():
+            assert torch.equal(weight, whole[name])
+            assert mine.stages[name] == number
+            seen.append(name)
+    assert sorted(seen) == sorted(whole)
+
+
+def test_stages_one_behind_the_other_compute_what_the_whole_net_does() -> None:
+    whole, batch = small(PipelineStage()).eval(), unpadded(random_rows([9, 7, 16], 101))
+    states: torch.Tensor | None = None
+    for number in range(3):
+        made = small(PipelineStage(number, 3)).eval()(batch, StageInputs(states, whole.trunk.table))
+        states = None if isinstance(made, dict) else made
+    wanted = whole(batch)
+    assert {kind: score.loss for kind, score in made.items()} == {kind: one.loss for kind, one in wanted.items()}
+
+
+def drawn(share: Share) -> tuple[torch.Tensor, torch.Tensor]:
+    """What drops out in a layer that is split, and behind it."""
+    torch.manual_seed(5)
+    with share.noise(0.5):
+        inside = F.dropout(torch.ones(100))
+    return inside, F.dropout(torch.ones(100))
+
+
+def test_workers_drop_out_other_heads_and_the_same_states() -> None:
+    (first, behind), (second, behind_too) = drawn(Share(0, 2)), drawn(Share(1, 2))
+    assert not torch.equal(first, second)
+    assert torch.equal(behind, behind_too)
+    assert torch.equal(first, drawn(Share(0, 2))[0])
+
+
+def test_a_net_that_is_not_split_draws_as_ever() -> None:
+    first, _ = drawn(Share())
+    torch.manual_seed(5)
+    assert torch.equal(first, F.dropout(torch.ones(100)))
+
+
+@pytest.mark.parametrize("key", ["tensor_parallel_size", "sequence_parallel_size", "pipeline_parallel_size"])
+def test_degrees_are_whole_numbers_and_nothing_is_compiled_with_them(key: str) -> None:
+    with pytest.raises(ValueError, match=f"{key} is 0, allowed is a number of (workers|stages) from 1 up"):
+        EngineSettings(**{key: 0})
+    with pytest.raises(
+        ValueError, match="torch_compile is True, allowed is false with tensor, pipeline or sequence_parallel"
+    ):
+        EngineSettings(torch_compile=True, **{key: 2})

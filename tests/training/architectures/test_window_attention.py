@@ -1,0 +1,226 @@
+"""Attention to a band: a dense mask with the same relation is the oracle."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.training.batches import padded, random_rows, unpadded
+from training.architectures.window_attention import WindowAttention, banded
+from training.losses import Loss, MaskedTokens, NextToken
+from training.model import Model
+from training.specs import (
+    AlternatingWindow,
+    AttentionWindow,
+    Decoder,
+    Encoder,
+    FullAttention,
+    LearnedPositions,
+    SlidingWindow,
+)
+
+SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+SIZES |= {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
+ENCODER = Encoder(
+    **SIZES, position_embedding=LearnedPositions(max_position_embeddings=64), attention_window=SlidingWindow(size=4)
+)
+GLOBAL = replace(ENCODER, attention_window=SlidingWindow(size=4, global_tokens="first"))
+BANDED = Decoder(
+    **SIZES, position_embedding=LearnedPositions(max_position_embeddings=64), attention_window=AlternatingWindow(size=3)
+)
+VOCAB = 50
+RAGGED = [5, 21, 1, 12]
+
+
+def near(longest: int, before: int, after: int, first: bool) -> Tensor:
+    """Truth table [S, S]: which query (row) sees which key."""
+    offset = torch.arange(longest) - torch.arange(longest)[:, None]
+    seen = (offset >= -before) & (offset <= after)
+    seen[:, 0] |= first
+    return seen
+
+
+def dense(qkv_BS3HK: Tensor, seen_BSS: Tensor) -> Tensor:
+    query, key, value = qkv_BS3HK.unbind(2)
+    score = torch.einsum("bqhk,bshk->bhqs", query, key) / math.sqrt(query.shape[-1])
+    return torch.einsum("bhqs,bshk->bqhk", score.masked_fill(~seen_BSS[:, None], -torch.inf).softmax(-1), value)
+
+
+def net(trunk: Encoder | Decoder) -> Model:
+    loss: Loss = NextToken() if isinstance(trunk, Decoder) else MaskedTokens()
+    return Model(trunk, (loss,), VOCAB, seed=0)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 0), (0, 0), (1, 5), (20, 20), (100, 100), (100, 0)])
+def test_band_equals_a_dense_mask(before: int, after: int, first: bool) -> None:
+    lengths_B = torch.tensor(RAGGED)
+    longest = max(RAGGED)
+    qkv = torch.randn(4, longest, 3, 2, 8, generator=torch.Generator().manual_seed(0))
+    inside_BS = torch.arange(longest) < lengths_B[:, None]
+    seen_BSS = near(longest, before, after, first) & inside_BS[:, None]
+    found = banded(qkv, lengths_B, before, after, first=first)
+    torch.testing.assert_close(found[inside_BS], dense(qkv, seen_BSS)[inside_BS], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_padding_has_none(first: bool) -> None:
+    lengths_B, longest = torch.tensor(RAGGED), max(RAGGED)
+    inside_BS = torch.arange(longest) < lengths_B[:, None]
+    seen_BSS = near(longest, 2, 2, first) & inside_BS[:, None]
+    generator, gradients = torch.Generator().manual_seed(0), []
+    qkv, weight = (torch.randn(4, longest, *parts, 2, 8, generator=generator) for parts in ((3,), ()))
+    for fast in (True, False):
+        given = qkv.clone().requires_grad_()
+        mixed = banded(given, lengths_B, 2, 2, first=first) if fast else dense(given, seen_BSS | ~inside_BS[..., None])
+        (mixed[inside_BS] * weight[inside_BS]).sum().backward()
+        gradients.append(given.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
+    assert not gradients[0][~inside_BS].any()
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that is made."""
+
+    size = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = operation(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, Tensor):
+                self.size = max(self.size, tensor.numel())
+        return made
+
+
+def test_no_tensor_of_a_band_grows_with_the_square_of_the_row() -> None:
+    sizes = []
+    for longest in (256, 512):
+        with Largest() as largest:
+            banded(torch.zeros(1, longest, 3, 1, 2), torch.tensor([longest]), 4, 4, first=True)
+        sizes.append(largest.size)
+    assert sizes[1] <= 2 * sizes[0]
+
+
+@pytest.mark.parametrize("trunk", [ENCODER, GLOBAL, BANDED])
+def test_unpadded_states_and_gradients_equal_padded_ones(trunk: Encoder | Decoder) -> None:
+    rows, model = random_rows(RAGGED, VOCAB), net(trunk)
+    flat_TD, rectangle_BSD = model.trunk(unpadded(rows)), model.trunk(padded(rows, 24))
+    by_token = torch.cat([row[:length] for row, length in zip(rectangle_BSD, RAGGED, strict=True)])
+    torch.testing.assert_close(flat_TD, by_token, rtol=0, atol=1e-5)
+    parameters = list(model.parameters())
+    gradients = [
+        torch.autograd.grad(score.loss, parameters)
+        for batch in (unpadded(rows), padded(rows, 24))
+        for score in model(batch).values()
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
+
+
+def test_window_wider_than_the_row_sees_all() -> None:
+    rows, windowed = random_rows(RAGGED, VOCAB), net(replace(ENCODER, attention_window=SlidingWindow(size=64)))
+    full = net(replace(ENCODER, attention_window=FullAttention()))
+    torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
+
+
+def test_with_tied_global_linears_a_wide_window_sees_all_too() -> None:
+    wide = replace(GLOBAL, attention_window=SlidingWindow(size=64, global_tokens="first"))
+    rows, windowed, full = (
+        random_rows(RAGGED, VOCAB),
+        net(wide),
+        net(replace(ENCODER, attention_window=FullAttention())),
+    )
+    state = full.state_dict()
+    for number in range(2):
+        for leaf in ("weight", "bias"):
+            qkv = state[f"trunk.blocks.{number}.attention.qkv.{leaf}"]
+            state[f"trunk.blocks.{number}.attention.global_query.{leaf}"] = qkv[:32]
+            state[f"trunk.blocks.{number}.attention.global_key_value.{leaf}"] = qkv[32:]
+    windowed.load_state_dict(state)
+    torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
+
+
+def moved(trunk: Encoder | Decoder, changed: int) -> list[int]:
+    """Places whose state in a row of 24 tokens moves when the token at one place is another."""
+    batch, model = unpadded(random_rows([24], VOCAB)), net(trunk)
+    other = torch.where(torch.arange(24) == changed, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
+    change_T = (model.trunk(batch) - model.trunk(batch | {"input_ids": other})).abs().amax(-1)
+    return (change_T > 1e-6).nonzero().flatten().tolist()
+
+
+def test_a_token_reaches_half_a_window_a_layer_to_each_side() -> None:
+    assert moved(ENCODER, 12) == list(range(8, 17))
+
+
+def test_by_way_of_the_first_token_all_are_reached() -> None:
+    assert moved(GLOBAL, 12) == list(range(24))
+
+
+def test_first_token_is_seen_by_all_at_once() -> None:
+    assert moved(replace(GLOBAL, num_hidden_layers=1), 0) == list(range(24))
+    assert moved(replace(GLOBAL, num_hidden_layers=1), 12) == [0, *range(10, 15)]
+
+
+def test_band_of_a_decoder_is_in_every_second_layer() -> None:
+    kinds = [
+        isinstance(block.attention, WindowAttention) for block in net(replace(BANDED, num_hidden_layers=5)).trunk.blocks
+    ]
+    assert kinds == [False, True, False, True, False]
+
+
+def test_banded_layer_sees_so_many_tokens_back_and_none_ahead() -> None:
+    model = net(BANDED)
+    model.trunk.blocks = model.trunk.blocks[1:]
+    batch = unpadded(random_rows([24], VOCAB))
+    other = torch.where(torch.arange(24) == 12, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
+    change_T = (model.trunk(batch) - model.trunk(batch | {"input_ids": other})).abs().amax(-1)
+    assert (change_T > 1e-6).nonzero().flatten().tolist() == [12, 13, 14]
+
+
+@pytest.mark.parametrize("tokens", [5, 0, -2])
+def test_a_window_around_a_token_has_an_even_number_of_others(tokens: int) -> None:
+    with pytest.raises(
+        ValueError, match=rf"model\.attention_window\.size is {tokens}, allowed is an even number of tokens from"
+    ):
+        SlidingWindow(size=tokens)
+
+
+def test_a_band_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.attention_window.size is 0, allowed is a number of tokens from 1 up"):
+        AlternatingWindow(size=0)
+
+
+def test_global_tokens_without_a_window_cannot_be_written() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'global_tokens'"):
+        FullAttention(global_tokens="first")  # type: ignore[call-arg]
+
+
+def test_a_window_with_another_attention_mask_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.attention_mask is 'causal', allowed is bidirectional with a window"):
+        replace(ENCODER, attention_mask="causal")
+
+
+@pytest.mark.parametrize(
+    ("window", "longest", "said"),
+    [
+        (FullAttention(), 1, ""),
+        (SlidingWindow(size=8), 5, ""),
+        (
+            SlidingWindow(size=8),
+            4,
+            "model.attention_window.size is 8, rows have at most 4 tokens; lower it, or set kind full",
+        ),
+        (AlternatingWindow(size=8), 9, ""),
+        (
+            AlternatingWindow(size=8),
+            8,
+            "model.attention_window.size is 8, rows have at most 8 tokens; lower it, or set kind",
+        ),
+    ],
+)
+def test_a_window_that_narrows_no_row_is_told_of(window: AttentionWindow, longest: int, said: str) -> None:
+    assert window.fits(longest).startswith(said)
+    assert bool(window.fits(longest)) == bool(said)

@@ -1,0 +1,199 @@
+"""Archives that unpack to more than they should, or elsewhere."""
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from preprocessing.errors import BadInput
+from training.files import archives
+from training.files.archives import contents
+
+ZEROS = bytes(1 << 20)
+LARGE = 3 << 20  # bytes that become a few kB
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "FEW_BYTES", 2 << 20)
+    monkeypatch.setattr(archives, "MOST_BYTES", 8 << 20)
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 50)
+
+
+def a_zip(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def a_tar(path: Path, *members: tuple[str, bytes], how: str = "w:gz") -> Path:
+    with tarfile.open(path, how) as archive:  # type: ignore[call-overload]
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def a_header_of_zeros(path: Path) -> Path:
+    """A tar whose extended header, which is read into memory, is the bomb."""
+    info = tarfile.TarInfo("a.txt")
+    info.pax_headers = {"comment": "0" * LARGE}
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO(b""))
+    return path
+
+
+def a_hole(path: Path) -> Path:
+    """A tar of a sparse file (GNU's 1.0): a hole of 20 GB, of which a few bytes are stored."""
+    content = b"1\n%d\n1\n" % (20 << 30)
+    info = tarfile.TarInfo("a.txt")
+    info.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "a.txt",
+        "GNU.sparse.realsize": str((20 << 30) + 1),
+    }
+    content = content.ljust(512, b"\0") + b"x"
+    info.size = len(content)
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def overlapping(path: Path) -> Path:
+    """A zip whose files share their bytes: each is small, all are not."""
+    a_zip(path, **{"a.txt": ZEROS})
+    content = path.read_bytes()
+    start, end = content.index(b"PK\x01\x02"), content.index(b"PK\x05\x06")
+    entry, number = content[start:end], 5
+    tail = bytearray(content[end:])
+    for at in (8, 10):
+        tail[at : at + 2] = number.to_bytes(2, "little")
+    tail[12:16] = (number * len(entry)).to_bytes(4, "little")
+    path.write_bytes(content[:start] + entry * number + bytes(tail))
+    return path
+
+
+BOMBS: dict[str, Callable[[Path], Path]] = {
+    "a.gz": lambda path: path.write_bytes(gzip.compress(bytes(LARGE))) and path,
+    "a.bz2": lambda path: path.write_bytes(bz2.compress(bytes(LARGE))) and path,
+    "a.xz": lambda path: path.write_bytes(lzma.compress(bytes(LARGE))) and path,
+    "one.zip": lambda path: a_zip(path, **{"a.txt": bytes(LARGE)}),
+    "several.zip": lambda path: a_zip(path, **{f"{number}.txt": ZEROS for number in range(3)}),
+    "overlapping.zip": overlapping,
+    "one.tar.gz": lambda path: a_tar(path, ("a.txt", bytes(LARGE))),
+    "one.tar.bz2": lambda path: a_tar(path, ("a.txt", bytes(LARGE)), how="w:bz2"),
+    "one.tar.xz": lambda path: a_tar(path, ("a.txt", bytes(LARGE)), how="w:xz"),
+    "several.tgz": lambda path: a_tar(path, *((f"{number}.txt", ZEROS) for number in range(3))),
+    "beside.tar.gz": lambda path: a_tar(path, ("other", bytes(LARGE)), ("a.txt", b"few")),
+    "header.tar.gz": a_header_of_zeros,
+    "sparse.tar": a_hole,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_unpacks_to_far_more_than_text_does_is_one_line(tmp_path: Path, name: str) -> None:
+    """2.5 MB became 2.6 GB."""
+    BOMBS[name](tmp_path / name)
+    member = "" if name.startswith("a.") else "*.txt"
+    with pytest.raises(BadInput, match=rf"{name}: becomes more than 2 MB, .* unpack it by hand") as found:
+        list(contents(tmp_path, name, member))
+    assert "\n" not in str(found.value)
+
+
+def test_a_large_archive_has_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_TIMES", 1_000_000)
+    a_zip(tmp_path / "a.zip", **{f"{number}.txt": ZEROS for number in range(9)})
+    with pytest.raises(BadInput, match="becomes more than 8 MB"):
+        list(contents(tmp_path, "a.zip", "*.txt"))
+    assert len(list(contents(tmp_path, "a.zip", "[1-8].txt"))) == 8
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar"])
+def test_an_archive_of_too_many_files_is_one_line(tmp_path: Path, name: str) -> None:
+    many = [(f"{number}.txt", b"x") for number in range(60)]
+    if name == "a.zip":
+        a_zip(tmp_path / name, **dict(many))
+    else:
+        a_tar(tmp_path / name, *many, how="w:gz" if name.endswith("gz") else "w")
+    with pytest.raises(BadInput, match="has more than 50 files in it; if it is what it should be"):
+        list(contents(tmp_path, name, "1.txt"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+def test_a_link_in_an_archive_is_no_file(tmp_path: Path, kind: bytes) -> None:
+    """It was left out without a word."""
+    info = tarfile.TarInfo("b.txt")
+    info.type, info.linkname = kind, "/etc/passwd"
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.addfile(info)
+    with pytest.raises(BadInput, match=r"b\.txt in it is a link, and no file"):
+        list(contents(tmp_path, "a.tar", "*.txt"))
+    link = zipfile.ZipInfo("b.txt")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(BadInput, match=r"b\.txt in it is a link, and no file"):
+        list(contents(tmp_path, "a.zip", "*.txt"))
+
+
+@pytest.mark.parametrize("inside", ["../b.txt", "a/../../b.txt"])
+def test_a_path_that_climbs_out_of_an_archive_is_refused(tmp_path: Path, inside: str) -> None:
+    a_zip(tmp_path / "a.zip", **{inside: b"x"})
+    a_tar(tmp_path / "a.tar", (inside, b"x"), how="w")
+    for name in ("a.zip", "a.tar"):
+        with pytest.raises(BadInput, match="leads out of the folder"):
+            list(contents(tmp_path, name, "*.txt"))
+
+
+def test_a_zip_whose_list_of_names_is_damaged_is_one_line(tmp_path: Path) -> None:
+    """UnicodeDecodeError, IndexError: what reads it says so in many ways."""
+    content = a_zip(tmp_path / "a.zip", **{"é.txt": b"x" * 99}).read_bytes()
+    damaged = [content.replace("é".encode(), b"\xff\xff")]
+    for at in range(len(content)):
+        damaged += [content[:at] + bytes([value]) + content[at + 1 :] for value in (0, 0x80, 0xFF)]
+    for each in damaged:
+        (tmp_path / "a.zip").write_bytes(each)
+        with suppress(BadInput):
+            list(contents(tmp_path, "a.zip", "*"))
+
+
+@pytest.mark.parametrize("how", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_a_tar_of_any_compression_is_read_whatever_it_is_called(tmp_path: Path, how: str) -> None:
+    a_tar(tmp_path / "a.archive", ("d/b.txt", b"two"), ("d/a.txt", b"one"), ("c", b"no"), how=how)
+    found = list(contents(tmp_path, "a.archive", "*.txt"))
+    assert found == [("a.archive/d/a.txt", b"one"), ("a.archive/d/b.txt", b"two")]
+
+
+def test_what_people_write_is_read(tmp_path: Path) -> None:
+    """Text that compresses well: a log of the same lines, fifty times smaller."""
+    text = b"".join(b"%d the same line again and again, and again\n" % (number % 97) for number in range(40_000))
+    (tmp_path / "a.gz").write_bytes(packed := gzip.compress(text))
+    assert len(text) > 40 * len(packed)
+    assert list(contents(tmp_path, "a.gz")) == [("a.gz", text)]
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.gz", gzip.compress), ("a.bz2", bz2.compress), ("a.xz", lzma.compress)])
+def test_a_small_file_takes_no_memory_for_all_that_it_might_become(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 GB were asked for at once for 20 MB of .gz: a MemoryError on a small machine."""
+    monkeypatch.setattr(archives, "FEW_BYTES", 256 << 20)
+    monkeypatch.setattr(archives, "MOST_BYTES", 256 << 20)
+    (tmp_path / name).write_bytes(pack(ZEROS))
+    tracemalloc.start()
+    try:
+        assert list(contents(tmp_path, name)) == [(name, ZEROS)]
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,123 @@
+"""Each optimiser and each schedule states its own facts."""
+
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from preprocessing.spec import spec
+from tests import facts
+from tests.training.corpora import mini_run
+from training.engines.local import LocalEngine
+from training.formats import build_model
+from training.loop import pretrain
+from training.optimizers import SCHEDULES, Adafactor, AdamW, Lamb, Lion, Muon, Optimizer, OptimizerPart, Updates, rate
+from training.optimizers.schedule import Shape
+
+OPTIMS: tuple[Optimizer, ...] = (
+    AdamW(learning_rate=1.0),
+    AdamW(learning_rate=1.0, bias_correction=False),
+    Lamb(learning_rate=1.0),
+    Adafactor(),
+    Lion(learning_rate=1.0),
+    Muon(learning_rate=1.0),
+)
+every_optimiser = pytest.mark.parametrize("optim", OPTIMS, ids=repr)
+
+
+def test_every_optimiser_of_the_union_is_looked_at() -> None:
+    facts.assert_covers(OPTIMS, Optimizer)
+
+
+@every_optimiser
+def test_every_optimiser_has_every_fact(optim: Optimizer) -> None:
+    facts.assert_every_fact(optim, OptimizerPart)
+
+
+def test_optimisers_have_the_names_of_the_field() -> None:
+    facts.assert_described(OPTIMS)
+    assert [optim.describe() for optim in OPTIMS] == ["Adam", "Adam", "LAMB", "Adafactor", "Lion", "Muon"]
+
+
+@every_optimiser
+def test_a_scale_puts_values_into_keys_that_the_optimiser_has(optim: Optimizer) -> None:
+    facts.assert_shrinks_its_keys(optim)
+
+
+STEPS = {"warmup_steps": 200, "lr_decay_steps": 0}
+SCALED = {
+    AdamW: ({"learning_rate": 3e-3}, {"learning_rate": 1e-3}, {"beta2": 0.98, "bias_correction": True}),
+    Lamb: ({"learning_rate": 1e-2}, {"learning_rate": 1e-2}, {"beta2": 0.98}),
+    Adafactor: ({"learning_rate": 3e-2}, {"learning_rate": 2e-2}, {"scale_parameter": True}),
+    Lion: ({"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}),
+    Muon: ({"learning_rate": 1e-2}, {"learning_rate": 3e-3}, {"beta2": 0.98}),
+}
+
+
+@pytest.mark.parametrize("member", typing.get_args(Optimizer))
+def test_a_scale_puts_measured_rates_into_an_optimiser(member: type[OptimizerPart]) -> None:
+    tiny, small, both = SCALED[member]
+    assert member.shrinks == {"tiny": STEPS | tiny | both, "small": STEPS | small | both}
+
+
+@spec
+class Plain(Updates):
+    """Stochastic gradient descent."""
+
+    kind: Literal["plain"] = "plain"
+
+    def describe(self) -> str:
+        return "SGD"
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(list(groups), lr=self.learning_rate)
+
+
+def test_an_optimiser_that_no_other_place_names_trains(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path, optimizer=Plain(learning_rate=0.5, max_grad_norm=0.0))
+    logged: dict[int, dict[str, float]] = {}
+    pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), logged.__setitem__)
+    assert logged[20]["train/loss"] < logged[1]["train/loss"] - 0.1
+
+
+# Schedules.
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_says_what_it_does(name: str) -> None:
+    assert SCHEDULES[name].decay.__doc__
+    assert AdamW(learning_rate=1.0, lr_schedule=name).describe_schedule() == SCHEDULES[name].describes != name
+
+
+def test_schedules_have_words_of_their_own() -> None:
+    assert len({shape.describes for shape in SCHEDULES.values()}) == len(SCHEDULES)
+
+
+def test_a_schedule_that_there_is_not_is_refused() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"^optimizer\.lr_schedule is 'linaer', allowed is linear_from_start, .*, constant_then_inverse_sqrt$",
+    ):
+        AdamW(learning_rate=1.0, lr_schedule="linaer")
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_begins_its_decay_at_the_peak_or_below_and_never_rises(name: str) -> None:
+    left = [SCHEDULES[name].decay(step, 10, 110) for step in range(10, 111)]
+    assert 0.9 < left[0] <= 1.0
+    assert left == sorted(left, reverse=True)
+    assert left[-1] >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "wanted"), [("replaces", [0.0, 0.5, 0.25]), ("multiplies", [0.0, 0.125, 0.25]), ("none", [0.25] * 3)]
+)
+def test_a_schedule_says_what_its_warm_up_is(
+    warm_up: Any, wanted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(typing.cast(Any, SCHEDULES), "quarter", Shape(lambda *_: 0.25, "a quarter", warm_up))
+    optim = AdamW(learning_rate=1.0, warmup_steps=2, lr_schedule="quarter")
+    assert [rate(optim, step, 10) for step in range(3)] == wanted

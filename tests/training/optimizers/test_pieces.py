@@ -1,0 +1,326 @@
+"""Under ZeRO a worker has one flat piece of a parameter: the pieces of all workers take the step of the whole."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.optimizers import Adafactor, Lamb, Lion, Muon, Optimizer
+from training.optimizers.steps import optimizer_shard
+
+STEPS = 3
+
+
+class Workers:
+    """Stands in for torch.distributed: the workers take their steps one after the other. A sum over all of them is the
+    one that the whole tensor had; what each of them brought is kept, to be compared with it."""
+
+    def __init__(self, sums: list[Tensor]) -> None:
+        self.whole, self.brought = sums, [torch.zeros_like(each) for each in sums]
+        self.rank, self.number = 0, 0
+
+    def turn(self, rank: int) -> None:
+        self.rank, self.number = rank, 0
+
+    def get_backend(self) -> str:
+        return "gloo"
+
+    def get_rank(self, group: Any = None) -> int:
+        return self.rank
+
+    def all_reduce(self, sums: Tensor, group: Any = None) -> None:
+        self.brought[self.number] += sums
+        sums.copy_(self.whole[self.number])
+        self.number += 1
+
+
+def stepped(optim: Optimizer, shapes: list[optimizer_shard.Shape], weight: Tensor, gradients: list[Tensor]) -> Tensor:
+    """The weight, or a piece of it, after an update with each of the gradients; it is tensors of these shapes."""
+    parameter = torch.nn.Parameter(weight.clone())
+    optimizer = optim.build([{"params": [parameter], "weight_decay": 0.1, "shapes": [shapes]}])
+    for gradient in gradients:
+        parameter.grad = gradient.clone()
+        optimizer.step()
+    return parameter.detach()
+
+
+def piece_of(whole: Tensor, rank: int, workers: int) -> Tensor:
+    """What DeepSpeed gives to a worker: equal pieces, the last ones filled up with zeros."""
+    size = -(-whole.numel() // workers)
+    flat = torch.zeros(size * workers, dtype=whole.dtype)
+    flat[: whole.numel()] = whole.flatten()
+    return flat[rank * size : (rank + 1) * size]
+
+
+@pytest.mark.parametrize(
+    "optim", [Lamb(learning_rate=0.1), Adafactor(), Adafactor(scale_parameter=False, beta2=0.9)], ids=str
+)
+@pytest.mark.parametrize(
+    ("shapes", "workers"),
+    [
+        ([(5,)], 4),
+        ([(4, 3)], 2),
+        ([(4, 3)], 5),
+        ([(130, 140)], 3),
+        ([(128, 128)], 128),
+        ([(128, 129)], 300),
+        ([(5,)] * 3, 4),
+        ([(2,), (7,), (1,)], 7),
+        ([(4, 3)] * 3, 2),
+        ([(4, 3)] * 2, 5),
+        ([(128, 130)] * 3, 2),
+        ([(128, 130)] * 3, 3),
+        ([(130, 128)] * 2, 7),
+        ([(64, 256)] * 2, 2),
+    ],
+    ids=str,
+)
+def test_the_pieces_of_all_workers_take_the_step_of_the_whole(
+    optim: Optimizer, shapes: list[optimizer_shard.Shape], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shape = (sum(length for length, *_ in shapes), *shapes[0][1:])
+    weight, *gradients = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(1 + STEPS))
+    sums: list[Tensor] = []
+    plain: Any = optimizer_shard.over_workers
+
+    def spy(one: Tensor, piece: optimizer_shard.OptimizerShard) -> Tensor:
+        sums.append(one.clone())
+        return plain(one, piece)
+
+    for module in ("lamb", "adafactor"):
+        monkeypatch.setattr(f"training.optimizers.steps.{module}.over_workers", spy)
+    wanted = stepped(optim, shapes, weight, gradients)
+    monkeypatch.undo()
+    group = Workers(sums)
+    monkeypatch.setattr(optimizer_shard, "distributed", group)
+    found = []
+    for rank in range(workers):
+        group.turn(rank)
+        mine = [piece_of(gradient, rank, workers) for gradient in gradients]
+        found.append(stepped(optim, shapes, piece_of(weight, rank, workers), mine))
+    torch.testing.assert_close(torch.cat(found)[: wanted.numel()].view(shape), wanted, rtol=1e-12, atol=0)
+    for brought, whole in zip(group.brought, group.whole, strict=True):
+        torch.testing.assert_close(brought, whole, rtol=1e-9, atol=1e-12)
+
+
+class Threads:
+    """Stands in for torch.distributed where workers send each other pieces: each worker is a thread."""
+
+    def __init__(self, world: int) -> None:
+        self.world, self.own = world, threading.local()
+        self.barrier, self.box = threading.Barrier(world, timeout=60), [[torch.empty(0)] * world] * world
+        self.sent = [0] * world  # numbers
+
+    def run(self, work: Callable[[int], Tensor]) -> list[Tensor]:
+        def one(rank: int) -> Tensor:
+            self.own.rank = rank
+            return work(rank)
+
+        with ThreadPoolExecutor(self.world) as pool:
+            return list(pool.map(one, range(self.world)))
+
+    def get_rank(self, group: Any = None) -> int:
+        return self.own.rank
+
+    def get_world_size(self, group: Any = None) -> int:
+        return self.world
+
+    def get_backend(self) -> str:
+        return "gloo"
+
+    def all_reduce(self, sums: Tensor, group: Any = None) -> None:
+        self.box[self.get_rank()] = [sums.clone()]
+        self.barrier.wait()
+        sums.copy_(torch.stack([self.box[other][0] for other in range(self.world)]).sum(0))
+        self.barrier.wait()
+
+    def all_to_all_single(
+        self, into: Tensor, given: Tensor, from_each: Sequence[int], to_each: Sequence[int], group: Any = None
+    ) -> None:
+        rank = self.own.rank
+        self.box[rank] = [part.clone() for part in given.split(list(to_each))]
+        self.sent[rank] += len(given)
+        self.barrier.wait()
+        mine = [self.box[other][rank] for other in range(self.world)]
+        assert [len(part) for part in mine] == list(from_each)
+        into.copy_(torch.cat(mine))
+        self.barrier.wait()
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [Lion(learning_rate=0.1), Muon(learning_rate=0.1), Muon(learning_rate=0.1, newton_schulz_dtype="bf16")],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("tensors", "workers"),
+    [
+        ([[(5,)], [(4, 3)]], 2),
+        ([[(4, 3)], [(5, 2)] * 3, [(7, 7)], [(3,)]], 2),
+        ([[(4, 3)], [(5, 2)] * 3, [(7, 7)], [(3,)]], 3),
+        ([[(4, 3)] * 2, [(30, 20)]], 5),
+        ([[(2, 2)]], 7),
+    ],
+    ids=str,
+)
+def test_workers_that_take_turns_at_matrices_take_the_step_of_one(
+    optim: Optimizer, tensors: list[list[optimizer_shard.Shape]], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(sum(length for length, *_ in parts), *parts[0][1:]) for parts in tensors]
+    starts = [torch.randn(shape, generator=generator) for shape in shapes]
+    gradients = [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(STEPS)]
+
+    def moved(cut: Callable[[Tensor], Tensor]) -> Tensor:
+        weights = [torch.nn.Parameter(cut(start).clone()) for start in starts]
+        hidden = [len(shape) == 2 for shape in shapes]
+        built = optim.build([{"params": weights, "weight_decay": 0.1, "shapes": tensors, "hidden": hidden}])
+        for of_step in gradients:
+            for weight, gradient in zip(weights, of_step, strict=True):
+                weight.grad = cut(gradient).clone()
+            built.step()
+        return torch.cat([weight.detach().flatten() for weight in weights])
+
+    wanted = moved(lambda whole: whole).split([start.numel() for start in starts])
+    group = Threads(workers)
+    monkeypatch.setattr(optimizer_shard, "distributed", group)
+    held = group.run(lambda rank: moved(lambda whole: piece_of(whole, rank, workers)))
+    sizes = [-(-start.numel() // workers) for start in starts]
+    for whole, parts in zip(wanted, zip(*(each.split(sizes) for each in held), strict=True), strict=True):
+        assert torch.equal(
+            torch.cat(parts)[: len(whole)], whole
+        )  # to the bit: a matrix is always whole where it is made
+    numbers = sum(start.numel() for start in starts if start.ndim == 2)
+    assert sum(group.sent) == (2 * STEPS * numbers if isinstance(optim, Muon) else 0)
+
+
+class Halves:
+    """A tensor that two workers have a slice of each, told by a flag of their threads."""
+
+    def __init__(self, shape: optimizer_shard.Shape, axis: int, group: "Threads") -> None:
+        self.shape, self.axis, self.group, self.split = shape, axis, group, shape[axis] // 2
+
+    @property
+    def start(self) -> int:
+        return self.split * self.group.get_rank()
+
+    def of(self, whole: Tensor) -> Tensor:
+        return whole.tensor_split([self.split], self.axis)[self.group.get_rank()]
+
+    def add(self, sums: Tensor) -> Tensor:
+        self.group.all_reduce(sums)
+        return sums
+
+    def joined(self, mine: Tensor) -> Tensor:
+        whole = mine.new_zeros(self.shape)
+        self.of(whole).copy_(mine)
+        return self.add(whole)
+
+
+@pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(), Muon(learning_rate=0.1)], ids=str)
+@pytest.mark.parametrize(("shape", "axis"), [((4, 3), 0), ((6, 8), 1), ((129, 130), 0), ((128, 131), 1), ((5,), 0)])
+def test_slices_take_the_step_of_the_whole(
+    optim: Optimizer, shape: optimizer_shard.Shape, axis: int, monkeypatch
+) -> None:
+    """Fused, as two tensors one below the other where they are cut by rows."""
+    generator, count = torch.Generator().manual_seed(0), 2 if axis == 0 else 1
+    parts = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(count * (1 + STEPS))]
+    wholes = [torch.cat(parts[number : number + count]) for number in range(0, len(parts), count)]
+    wanted = stepped(optim, [shape] * count, wholes[0], wholes[1:])
+    group = Threads(2)
+    monkeypatch.setattr(optimizer_shard, "distributed", group)
+
+    def moved(rank: int) -> Tensor:
+        each = Halves(shape, axis, group)
+        start, *gradients = (torch.cat([each.of(part) for part in whole.split(shape[0])]) for whole in wholes)
+        mine = tuple(each.of(torch.empty(shape)).shape)
+        parameter = torch.nn.Parameter(start.clone())
+        given = {"params": [parameter], "weight_decay": 0.1, "shapes": [[mine] * count], "slices": [[each] * count]}
+        built = optim.build([given])
+        for gradient in gradients:
+            parameter.grad = gradient.clone()
+            built.step()
+        return parameter.detach()
+
+    found = group.run(moved)
+    lengths = [len(each) // count for each in found] if axis == 0 else []
+    if axis == 0:
+        by_tensor = zip(*(each.split(length) for each, length in zip(found, lengths, strict=True)), strict=True)
+        whole = torch.cat([part for parts in by_tensor for part in parts])
+    else:
+        whole = torch.cat(found, axis)
+    torch.testing.assert_close(whole, wanted, rtol=1e-9, atol=1e-12)
+
+
+class OnGPU(Tensor):
+    """Stands in for a tensor on a GPU: what is computed of it is on the GPU too, until it is moved to the CPU."""
+
+    def to(self, where: Any, *given: Any, **named: Any) -> Tensor:  # type: ignore[override]
+        return self.as_subclass(Tensor) if isinstance(where, torch.device) else super().to(where, *given, **named)
+
+
+class Nccl(Threads):
+    """Workers that can send each other nothing but what is on a GPU."""
+
+    def get_backend(self) -> str:
+        return "nccl"
+
+    def all_reduce(self, sums: Tensor, group: Any = None) -> None:
+        assert isinstance(sums, OnGPU)
+        super().all_reduce(sums)
+
+    def all_to_all_single(self, into: Tensor, given: Tensor, *lengths: Any, group: Any = None) -> None:
+        assert isinstance(into, OnGPU)
+        assert isinstance(given, OnGPU)
+        super().all_to_all_single(into, given, *lengths)
+
+
+@pytest.mark.parametrize("cut", ["flat pieces", "slices"])
+@pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(), Muon(learning_rate=0.1)], ids=str)
+def test_an_optimiser_on_the_cpu_exchanges_by_way_of_gpus_where_the_group_is_of_nccl(
+    optim: Optimizer, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator, shape = torch.Generator().manual_seed(0), (4, 6)
+    weight, *gradients = (torch.randn(shape, generator=generator) for _ in range(1 + STEPS))
+    wanted = stepped(optim, [shape], weight, gradients)
+    group = Nccl(2)
+    monkeypatch.setattr(optimizer_shard, "distributed", group)
+    monkeypatch.setattr(Tensor, "cuda", lambda tensor: tensor.clone().as_subclass(OnGPU))
+
+    def moved(rank: int) -> Tensor:
+        each = Halves(shape, 0, group)
+        mine = each.of if cut == "slices" else (lambda whole: piece_of(whole, rank, 2))
+        parameter = torch.nn.Parameter(mine(weight).clone())
+        about = {"weight_decay": 0.1, "hidden": [True], "shapes": [[shape]]}
+        if cut == "slices":
+            about |= {"shapes": [[tuple(parameter.shape)]], "slices": [[each]]}
+        built = optim.build([{"params": [parameter], **about}])
+        for gradient in gradients:
+            parameter.grad = mine(gradient).clone()
+            built.step()
+        return parameter.detach()
+
+    found = group.run(moved)
+    assert [type(each) for each in found] == [Tensor, Tensor]
+    torch.testing.assert_close(torch.cat([each.flatten() for each in found]).view(shape), wanted)
+
+
+def test_a_tensor_may_lie_on_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Workers([])
+    monkeypatch.setattr(optimizer_shard, "distributed", group)
+    whole, group_of = torch.arange(12), {"shapes": [(2, 2)] * 3}
+    held: list[list[list[int]]] = []
+    for rank in range(2):
+        group.turn(rank)
+        mine = piece_of(whole, rank, 2)
+        held.append([piece.of(mine).tolist() for piece in optimizer_shard.pieces_of(mine, group_of)])
+    assert held == [[[0, 1, 2, 3], [4, 5], []], [[], [6, 7], [8, 9, 10, 11]]]
+    assert [piece.start for piece in optimizer_shard.pieces_of(piece_of(whole, 1, 2), group_of)] == [4, 2, 0]
+    assert [piece.of(whole).tolist() for piece in optimizer_shard.pieces_of(whole, group_of)] == whole.view(
+        3, 4
+    ).tolist()

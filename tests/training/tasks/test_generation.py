@@ -1,0 +1,369 @@
+"""Tasks whose answer a net writes: items, what counts of a text, scores; tasks as text to text."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from training import metrics as measures
+from training.files import CoqaFormat, JsonlFormat, LinesFormat, Records
+from training.files.record import RecordFault
+from training.generation import BeamSearch, GenerationLimits, GreedyDecoding, SampledDecoding
+from training.tasks import (
+    Classification,
+    ExtractiveQA,
+    Generation,
+    GenerationSettings,
+    LabeledTask,
+    MultipleChoice,
+    Regression,
+    SplitRecords,
+    TaskItem,
+    TaskPrompt,
+    TextToText,
+    as_text,
+    asked,
+    ids_of,
+)
+from training.tasks.generation import METRICS
+
+TASK = Generation(prompt="{a}\nTL;DR:", answer="{b}", metrics=("bleu", "rouge1", "coqa_f1", "exact"))
+
+
+def items_of(task: Any, rows: list[dict[str, Any]], **columns: str) -> list[TaskItem]:
+    return task.items(Records(rows=list(rows), places=[f"x:{n + 1}" for n in range(len(rows))]), columns)
+
+
+def test_a_prompt_has_a_tail_that_stays_and_an_answer_may_be_a_list() -> None:
+    (item,) = items_of(TASK, [{"a": "text", "b": ["one", "two"]}])
+    assert item.texts == (TaskPrompt((), "text", "\nTL;DR:"),)
+    assert item.gold == ("one", "two")
+    assert TASK.target(item) == "one"
+    (other,) = items_of(TASK, [{"a": "text", "c": "x"}], prompt="{a} -> {{}}", answer="the {c}!")
+    assert (other.texts[0].text, other.gold) == ("text -> {}", ("the x!",))
+    (without,) = items_of(TASK, [{"a": "text"}], answer="")
+    assert without.gold is None
+    with pytest.raises(BadInput, match="x:1: has no answer to learn from"):
+        TASK.target(without)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"a": "x"}, "x:1: has no column b; its columns are a"),
+        ({"a": ["x"], "b": "y"}, "x:1: column a is ['x'], allowed is text"),
+        ({"a": "x", "b": [{}]}, "x:1: column b is {}, allowed is text"),
+    ],
+)
+def test_a_wrong_row_is_one_line(row: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        items_of(TASK, [row])
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"metrics": ("bleurt",)}, "metrics is 'bleurt', allowed is rouge1 or"),
+        ({"prompt": "{a!r}"}, "prompt is '{a!r}', allowed is a text with columns in braces"),
+        ({"prompt": "{a"}, "prompt is '{a', allowed is a text with columns in braces"),
+    ],
+)
+def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("{", r"\{")):
+        Generation(**{"prompt": "{a}", "answer": "{b}"} | keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"num_beams": 2, "top_k": 3}, "num_beams is 2, allowed is 1 where tokens are drawn"),
+        ({"min_new_tokens": 9, "max_new_tokens": 4}, "min_new_tokens is 9, allowed is from 0 up to max_new_tokens, 4"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, allowed is a share, below 1"),
+        ({"target_mask_prob": 0.0}, "target_mask_prob is 0.0, allowed is a share above 0"),
+        ({"num_fewshot": -1}, "num_fewshot is -1, allowed is a whole number from 0 up"),
+    ],
+)
+def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        GenerationSettings(**keys)
+
+
+def test_keys_of_writing_are_a_method_and_limits() -> None:
+    assert GenerationSettings().method() == GreedyDecoding()
+    assert GenerationSettings(num_beams=4, length_penalty=2.0).method() == BeamSearch(num_beams=4, length_penalty=2.0)
+    assert GenerationSettings(top_k=2).method() == SampledDecoding(top_k=2)
+    assert GenerationSettings(top_p=0.9, temperature=0.7).method() == SampledDecoding(top_p=0.9, temperature=0.7)
+    limits = GenerationSettings(max_new_tokens=60, min_new_tokens=10, no_repeat_ngram_size=3, force_eos=True).limits(
+        [3], [0, 1]
+    )
+    assert (limits.no_repeat_ngram_size, limits.no_repeat_in) == (3, "new")  # what the question says may be said again
+    assert replace(limits, no_repeat_ngram_size=0, no_repeat_in="row") == GenerationLimits(
+        max_new_tokens=60, min_new_tokens=10, force_eos=True, ends=(3,), barred=(0, 1)
+    )
+    assert not GenerationSettings(force_eos=True).limits([], []).force_eos
+
+
+def test_a_net_is_fine_tuned_unless_examples_or_the_task_say_what_is_asked() -> None:
+    assert [GenerationSettings(**keys).tunes for keys in ({}, {"num_fewshot": 1}, {"zero_shot": True})] == [
+        True,
+        False,
+        False,
+    ]  # type: ignore[arg-type]
+
+
+def test_scores_are_those_of_the_libraries_as_shares() -> None:
+    golds, texts = ["a dog runs fast", "the cat sat on the mat"], ["a dog ran fast", "the cat sat on a mat"]
+    items = [TaskItem("x", (), (gold,)) for gold in golds]
+    found = Generation(prompt="", answer="", metrics=tuple(METRICS)).scores(items, texts)
+    assert found["bleu"] == pytest.approx(measures.bleu(golds, texts).score / 100)
+    assert found["chrf"] == pytest.approx(measures.chrf(golds, texts).score / 100)
+    for name, value in measures.rouge(golds, texts).items():
+        assert found[name] == pytest.approx(value / 100)
+    assert found["words"] == 5.0
+    numbered = {"0": golds[:1], "1": golds[1:]}
+    words = measures.squad1(numbered, dict(zip("01", texts, strict=True)))
+    assert (found["f1"], found["exact"]) == pytest.approx((words["f1"] / 100, words["exact"] / 100))
+    perfect = Generation(prompt="", answer="", metrics=tuple(METRICS)).scores(items, golds)
+    assert all(value == pytest.approx(1) for name, value in perfect.items() if name != "words")
+
+
+def test_what_is_counted_at_once_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = list[str]()
+
+    def counts(name: str) -> Any:
+        real = getattr(measures, name)
+        return lambda *given: [counted.append(name), real(*given)][1]
+
+    for name in ("rouge", "squad1", "bleu"):
+        monkeypatch.setattr(measures, name, counts(name))
+    task = Generation(prompt="", answer="", metrics=("f1", "rouge1", "rouge2", "exact", "rougeLsum", "bleu"))
+    found = task.scores([TaskItem("x", (), ("a b",))], ["a c"])
+    assert list(found) == list(task.metrics)
+    assert sorted(counted) == ["bleu", "rouge", "squad1"]
+
+
+def test_lsum_is_over_sentences_a_line() -> None:
+    """Sentences in another order cost L and not Lsum, as in scores of summaries."""
+    items = [TaskItem("x", (), ("a b c.\nd e f.",))]
+    found = Generation(prompt="", answer="", metrics=("rougeL", "rougeLsum")).scores(items, ["d e f. a b c."])
+    assert found["rougeLsum"] == pytest.approx(1.0)
+    assert found["rougeL"] == pytest.approx(0.5)
+
+
+def test_notes_have_signatures_and_empty_texts() -> None:
+    items = [TaskItem("x", (), ("a b c d",)), TaskItem("x", (), ("a",))]
+    assert TASK.notes(items, ["a b c d", ""])[0].startswith("bleu: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert TASK.notes(items, ["a b c d", ""])[1] == "1 of 2 texts are empty"
+    assert TASK.predictions(items, [" a \n", "b"]) == ["a", "b"]
+
+
+ROUGE = Generation(prompt="{a}", answer="{b}", metrics=("chrf", "rouge1"))
+CHINESE = "北京大学 2020 年"
+
+
+def test_references_in_a_script_that_rouge_drops_are_counted() -> None:
+    items = items_of(ROUGE, [{"a": "x", "b": text} for text in (CHINESE, "naïve café", "北京", "?", "so 1")])
+    said = "2 of 5 references are mostly of letters other than a-z and 0-9, which ROUGE drops; chrF knows all letters"
+    assert ROUGE.notes(items, ["x"] * 5)[-1] == said
+    assert ROUGE.notes(items[1:2], ["x"]) == [ROUGE.notes(items, ["x"] * 5)[0]]
+    plain = Generation(prompt="{a}", answer="{b}", metrics=("chrf",))
+    assert said not in plain.notes(items, ["x"] * 5)
+
+
+def test_references_that_rouge_drops_all_are_refused_where_they_are_read() -> None:
+    rows = [{"a": "x", "b": "北京"}, {"a": "y", "b": "大学 。"}]
+    with pytest.raises(BadInput) as caught:
+        items_of(ROUGE, rows)
+    assert str(caught.value) == (
+        "x:1: no answer, from '北京' on, has a letter of a-z or 0-9, and ROUGE drops all others; give metrics: [chrf]"
+    )
+    without = Generation(prompt="{a}", answer="", metrics=("rouge1",))
+    assert [item.gold for item in items_of(without, rows)] == [None, None]
+    assert len(items_of(Generation(prompt="{a}", answer="{b}", metrics=("chrf",)), rows)) == 2
+
+
+def test_examples_stand_in_the_form_of_gpt2() -> None:
+    """english sentence = french sentence (GPT-2 3.7)."""
+    task = Generation(
+        prompt="{en} =", answer="{fr}", generation=GenerationSettings(num_fewshot=2, instruction="Translate.")
+    )
+    rows = [{"en": f"dog {n}", "fr": f"chien {n}"} for n in range(5)]
+    train, (item,) = items_of(task, rows), items_of(task, [{"en": "cat", "fr": "chat"}])
+    (question,) = asked(task, [item], train)
+    first, *shown = question.before
+    assert first == "Translate.\n"
+    assert len(shown) == 2
+    assert all(line in {f"dog {n} = chien {n}\n" for n in range(5)} for line in shown)
+    assert question.text.endswith("\ncat =")
+    assert asked(task, [item, *train[:2]], train)[0] == question
+
+
+def test_what_has_no_room_is_left_out_examples_first() -> None:
+    def letters(text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    question = TaskPrompt(("ab", "cd"), "efg", "!")
+    for room, wanted, cut in ((8, "abcdefg!", ""), (6, "cdefg!", "fewer examples"), (4, "efg!", "fewer examples")):
+        ids, said = ids_of(question, letters, room)
+        assert ("".join(map(chr, ids)), said) == (wanted, cut)
+    assert ids_of(question, letters, 3) == (letters("ef!"), "cut")
+
+
+# Files
+
+
+def test_turns_of_a_conversation_have_those_before_and_all_answers() -> None:
+    story = {
+        "id": "s",
+        "story": "Ada wrote.",
+        "questions": [{"input_text": "Who?"}, {"input_text": "What?"}],
+        "answers": [{"input_text": "Ada"}, {"input_text": "she wrote"}],
+        "additional_answers": {"0": [{"input_text": "Ada."}, {"input_text": "wrote"}]},
+    }
+    broken = story | {"answers": [{"input_text": "Ada"}]}
+    first, second = [found for _, found in CoqaFormat().records(json.dumps({"data": [story]}).encode())]
+    assert isinstance(first, dict)
+    assert (first["history"], first["answers"]) == ("", ["Ada", "Ada."])
+    assert isinstance(second, dict)
+    assert second["history"] == "Q: Who?\nA: Ada\n"
+    assert (second["turn"], second["answers"]) == (2, ["she wrote", "wrote"])
+    for content in (json.dumps({"data": [broken]}).encode(), b"[]"):
+        *_, fault = [found for _, found in CoqaFormat().records(content)]
+        assert isinstance(fault, RecordFault)
+        assert "not in CoQA's form" in fault.why
+
+
+def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_data_folder(tmp_path: Path) -> None:
+    data, beside = tmp_path / "downstream", tmp_path / "text"
+    data.mkdir()
+    beside.mkdir()
+    (beside / "train.en").write_text("dog\ncat\n")
+    (beside / "train.de").write_text("Hund\nKatze\n")
+    split = SplitRecords(
+        paths=("x/train.en", "../text/train.en"), format=LinesFormat(), aligned_files={"de": (".en", ".de")}
+    )
+    assert split.is_there(data)
+    records = split.records(data)
+    assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("cat", "Katze")]
+    assert records.places == ["../text/train.en:1", "../text/train.en:2"]
+    for shorter in ("Hund\n", ""):
+        (beside / "train.de").write_text(shorter)
+        with pytest.raises(BadInput, match=r"last records stand at .*; give aligned files"):
+            split.records(data)
+    (beside / "train.de").unlink()
+    with pytest.raises(BadInput, match=r"\.\./text/train\.de: is not there"):
+        split.records(data)
+
+
+def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("dog\n\ncat\nowl\n\n")
+    (tmp_path / "a.de").write_text("Hund\nKatze\n \nEule\n")
+    records = SplitRecords(paths=("a.en",), format=LinesFormat(), aligned_files={"de": (".en", ".de")}).records(
+        tmp_path
+    )
+    assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("owl", "Eule")]
+    assert records.places == ["a.en:1", "a.en:4"]
+    assert records.malformed == [
+        "a.en:3: nothing stands at a.de:3",
+        "a.de:2: nothing stands on this line of the file that it is aligned with",
+    ]
+
+
+# Text to text
+
+CLASSIFY = Classification(
+    text="a", text_pair="b", label="c", labels=("no", "yes", "maybe"), metrics=("accuracy", "macro_f1")
+)
+KINDS: dict[str, tuple[LabeledTask, list[dict[str, Any]], list[str], list[str]]] = {
+    "classification": (
+        CLASSIFY,
+        [{"a": "p", "b": "h", "c": "yes"}, {"a": "q", "b": "i", "c": "no"}],
+        ["mine sentence1: p sentence2: h", "mine sentence1: q sentence2: i"],
+        ["yes", "no"],
+    ),
+    "regression": (
+        Regression(text="a", label="c", min_value=0, max_value=5),
+        [{"a": "p", "c": "2.57"}, {"a": "q", "c": "4"}, {"a": "r", "c": "0"}],
+        ["mine sentence: p", "mine sentence: q", "mine sentence: r"],
+        ["2.6", "4.0", "0.0"],
+    ),
+    "multiple_choice": (
+        MultipleChoice(context="a", question="q", choices=("x", "y"), label="c", labels=("0", "1")),
+        [{"a": "p", "q": "why", "x": "one", "y": "two", "c": 1}],
+        ["mine context: p question: why choice1: one choice2: two"],
+        ["choice2"],
+    ),
+    "extractive_qa": (
+        ExtractiveQA(squad_version=2),
+        [
+            {"id": "1", "question": "who", "context": "Ada wrote", "answers": ["Ada", "she"], "starts": [0, 0]},
+            {"id": "2", "question": "why", "context": "Ada wrote", "answers": [], "starts": []},
+        ],
+        ["mine question: who context: Ada wrote", "mine question: why context: Ada wrote"],
+        ["Ada", "unanswerable"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_writes_the_target_gets_the_whole_score(kind: str) -> None:
+    of, rows, sources, targets = KINDS[kind]
+    task = as_text(of, "mine")  # type: ignore[arg-type]
+    items = items_of(task, rows)
+    assert [task.question(item).text for item in items] == sources
+    assert [task.target(item) for item in items] == targets
+    predictions = task.predictions(items, [target.upper().replace("_", " _ ") for target in targets])
+    scores = task.scores(items, predictions)
+    assert scores.keys() >= set(of.metrics)
+    assert all(value == pytest.approx(1, abs=0.02) for value in scores.values()), scores
+    wrong = task.scores(items, task.predictions(items, ["nonsense"] * len(items)))
+    if kind != "regression":
+        assert wrong[of.metrics[0]] == 0
+    json.dumps(predictions)
+
+
+def test_what_is_no_label_is_wrong_and_counted() -> None:
+    task = TextToText(task=CLASSIFY, label_words={"no": "nein", "yes": "ja"})
+    items = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "no")])
+    predictions = task.predictions(items, ["ja", "no", "NEIN"])
+    assert predictions == ["yes", "", "no"]
+    assert task.scores(items, predictions)["accuracy"] == pytest.approx(2 / 3)
+    assert task.notes(items, predictions) == ["1 of 3 texts are none of the labels"]
+    f1 = Classification(text="a", label="c", labels=("0", "1"), metrics=("f1", "matthews"))
+    both = items_of(TextToText(task=f1), [{"a": "p", "c": label} for label in "1100"])
+    found = TextToText(task=f1).scores(both, ["1", "", "0", ""])
+    assert found["f1"] == pytest.approx(0.5)  # one of two found, and one of two is what was not asked for
+    assert TextToText(task=f1).scores(both[1:], ["1", "", ""])["f1"] == pytest.approx(0.5)
+    three = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "maybe", "maybe")])
+    macro = task.scores(three, ["yes", "no", "maybe", ""])["macro_f1"]
+    assert macro == pytest.approx((1 + 1 + 2 / 3) / 3)  # of three classes, not four
+    numbers = KINDS["regression"][0]
+    assert as_text(numbers, "x").predictions([], ["3 . 5", "many", "nan"]) == [3.5, -1, -1]  # type: ignore[arg-type]
+
+
+def test_words_that_mean_nothing_are_one_line() -> None:
+    with pytest.raises(ValueError, match="label_words is 'ja', allowed is labels of the task: no or yes or maybe"):
+        TextToText(task=CLASSIFY, label_words={"ja": "yes"})
+    with pytest.raises(ValueError, match="allowed is another word for each label"):
+        TextToText(task=CLASSIFY, label_words={"no": "yes"})
+    task = TextToText(task=CLASSIFY, fields=("premise",))
+    with pytest.raises(BadInput, match="as many as the 2 texts are needed"):
+        task.question(items_of(task, [{"a": "p", "b": "h", "c": "yes"}])[0])
+
+
+def test_a_file_of_objects_gives_items_with_the_place_of_each(tmp_path: Path) -> None:
+    (tmp_path / "dev.jsonl").write_text('{"a": "p", "b": "q"}\n\n{"a": "r", "b": "s"}\n')
+    records = SplitRecords(paths=("dev.jsonl",), format=JsonlFormat()).records(tmp_path)
+    assert [item.place for item in TASK.items(records, {})] == ["dev.jsonl:1", "dev.jsonl:3"]
+    assert np.array_equal([len(item.gold) for item in TASK.items(records, {})], [1, 1])
+
+
+def test_lines_of_rouge_end_with_a_line_end_alone() -> None:
+    """A line separator inside of a sentence made two of it."""
+    scores = METRICS["rougeLsum"]([["a b\u2028c d\nx"]], ["c d a b\nx"])
+    assert scores["rougeLsum"] == pytest.approx(3 / 5)

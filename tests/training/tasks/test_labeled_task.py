@@ -1,0 +1,661 @@
+"""Tasks of labelled files: what is asked, rows, answers, scores; bad files in one line."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from preprocessing.errors import BadInput
+from preprocessing.tokenization import Vocab, WordPiece, train
+from preprocessing.tokenization.template import Template
+from training.files import ConllFormat, CsvFormat, JsonFormat, JsonlFormat, Records, SquadFormat, TsvFormat
+from training.tasks.classification import Classification
+from training.tasks.extractive_qa import ExtractiveQA, SpanPrediction, widest
+from training.tasks.labeled_task import EncodedItems, LabeledTask, TaskItem
+from training.tasks.multiple_choice import MultipleChoice
+from training.tasks.regression import Regression
+from training.tasks.split import SplitRecords
+from training.tasks.text_to_text import as_text
+from training.tasks.token_classification import TokenClassification, first_pieces
+
+TEXT = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocab:
+    return train(WordPiece(vocab_size=120), [TEXT] * 40)
+
+
+def split(path: str, format: Any, **keys: Any) -> SplitRecords:
+    return SplitRecords(paths=(path,), format=format, **keys)
+
+
+CLASSIFY = Classification(text="a", text_pair="b", label="label", labels=("no", "yes", "maybe"))
+REGRESS = Regression(text="a", text_pair="b", label="score", min_value=0, max_value=5)
+TAG = TokenClassification(labels=("O", "B-PER", "I-PER", "B-LOC"))
+CHOOSE = MultipleChoice(
+    context="article",
+    question="questions",
+    choices=("options",),
+    label="answers",
+    labels=("A", "B", "C", "D"),
+    groups={"middle": "middle"},
+)
+SPAN = ExtractiveQA(squad_version=2, doc_stride=8)
+DEV = {
+    "classification": split("dev.tsv", TsvFormat()),
+    "regression": split("dev.tsv", TsvFormat()),
+    "token_classification": split("dev.txt", ConllFormat()),
+    "multiple_choice": split("*.json", JsonFormat(each=("questions", "answers", "options"))),
+    "extractive_qa": split("dev.json", SquadFormat()),
+}
+FILES: dict[str, dict[str, str]] = {
+    "classification": {"dev.tsv": "a\tb\tlabel\nAda wrote .\tIt computes .\tyes\nso\tLondon\tno\nlong\tago\tmaybe\n"},
+    "regression": {"dev.tsv": "a\tb\tscore\nAda\tAda\t5.000\nso\tLondon\t0\nlong\tago\t2.5\n"},
+    "token_classification": {"dev.txt": "Ada B-PER\nLovelace I-PER\nwrote O\n\nin O\nLondon B-LOC\n"},
+    "multiple_choice": {
+        f"{level}.json": json.dumps(
+            {
+                "article": TEXT,
+                "questions": ["Who wrote ?", "Where _ ?"],
+                "answers": ["B", "A"],
+                "options": [["Babbage", "Ada", "It"], ["London", "numbers", "program"]],
+            }
+        )
+        for level in ("high", "middle")
+    },
+    "extractive_qa": {
+        "dev.json": json.dumps(
+            {
+                "data": [
+                    {
+                        "title": "Ada",
+                        "paragraphs": [
+                            {
+                                "context": TEXT,
+                                "qas": [
+                                    {
+                                        "id": "1",
+                                        "question": "Who ?",
+                                        "answers": [{"text": "Babbage", "answer_start": 61}],
+                                    },
+                                    {"id": "2", "question": "Why ?", "answers": [], "is_impossible": True},
+                                    {
+                                        "id": "3",
+                                        "question": "Where ?",
+                                        "answers": [{"text": "London", "answer_start": 80}],
+                                    },
+                                ],
+                            }
+                        ],
+                    }
+                ]
+            }
+        )
+    },
+}
+TASKS: dict[str, LabeledTask] = {task.kind: task for task in (CLASSIFY, REGRESS, TAG, CHOOSE, SPAN)}
+
+
+def written(folder: Path, kind: str) -> Path:
+    for name, content in FILES[kind].items():
+        (folder / name).write_text(content)
+    return folder
+
+
+def gold_outputs(encoded: EncodedItems) -> Any:
+    """What heads would say that are always right."""
+    for number, rows in enumerate(encoded.examples):
+        row, length = rows[0], len(rows[0]["input_ids"])
+        found = {}
+        if "label" in row:
+            found["row_label"] = torch.eye(3)[[int(row["label"])]]
+        if "value" in row:
+            found["row_value"] = torch.tensor([float(row["value"])])
+        if (row["labels"] >= 0).any():
+            found["token_tag"] = torch.eye(4)[torch.from_numpy(row["labels"][row["labels"] >= 0]).long()]
+        if "right" in row:
+            found["option_choice"] = torch.eye(3)[[int(row["right"])]]
+        if "start" in row:
+            logits = torch.zeros(1, length, 2)
+            logits[0, int(row["start"]), 0] = logits[0, int(row["stop"]), 1] = 9 if row["start"] else 1
+            found["answer_span"] = logits
+        yield [number], found
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    task = TASKS[kind]
+    items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
+    encoded = task.encoded(items, vocab, 24, training=False)
+    assert all(len(row["input_ids"]) <= 24 for rows in encoded.examples for row in rows)
+    scores = task.scores(items, task.predictions(items, encoded, gold_outputs(encoded)))
+    assert scores.keys() >= set(task.metrics)
+    shares = {name: value for name, value in scores.items() if not name.endswith("_thresh")}
+    assert all(value == pytest.approx(1) for value in shares.values()), scores
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_its_target_counts_what_its_rows_have(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    from preprocessing.collate import unpadded
+
+    task = TASKS[kind]
+    items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
+    encoded = task.encoded(items, vocab, 24, training=True)
+    batch = unpadded([row for rows in encoded.examples for row in rows])
+    (target,) = task.targets()
+    words = sum(len(item.texts[0]) for item in items) if kind == "token_classification" else 0
+    assert target.count(batch) == {"token_classification": words}.get(kind, len(encoded.examples))
+
+
+def error(task: LabeledTask, folder: Path) -> str:
+    with pytest.raises(BadInput) as caught:
+        task.items(DEV[task.kind].records(folder), {})
+    return str(caught.value).removeprefix(f"{folder}").lstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "line"),
+    [
+        (
+            "classification",
+            "dev.tsv",
+            "a\tb\tlabel\nx\ty\tYES\n",
+            "dev.tsv:2: label is 'YES', allowed is no or yes or maybe",
+        ),
+        (
+            "classification",
+            "dev.tsv",
+            "a\tb\tgold\nx\ty\tyes\n",
+            "dev.tsv:2: has no column label; its columns are a, b, gold",
+        ),
+        ("regression", "dev.tsv", "a\tb\tscore\nx\ty\t7\n", "dev.tsv:2: score is '7', allowed is a number from 0 to 5"),
+        (
+            "regression",
+            "dev.tsv",
+            "a\tb\tscore\nx\ty\thigh\n",
+            "dev.tsv:2: score is 'high', allowed is a number from 0 to 5",
+        ),
+        (
+            "token_classification",
+            "dev.txt",
+            "Ada B-ORG\n",
+            "dev.txt:1: a tag is 'B-ORG', allowed is O or B-PER or I-PER or B-LOC",
+        ),
+        (
+            "multiple_choice",
+            "high.json",
+            json.dumps({"article": "x", "questions": ["?"], "answers": ["D"], "options": [["a", "b"]]}),
+            "high.json:1: answers is 'D', allowed is A or B",
+        ),
+        (
+            "multiple_choice",
+            "high.json",
+            json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [["a"]]}),
+            "high.json:1: the options are ['a'], allowed is two texts or more",
+        ),
+        (
+            "multiple_choice",
+            "high.json",
+            json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [[*"abcde"]]}),
+            "high.json:1: has 5 options, labels has 4: A, B, C, D",
+        ),
+    ],
+)
+def test_a_wrong_row_is_one_line(kind: str, name: str, content: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    assert error(TASKS[kind], tmp_path) == line
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"words": [*"abc"], "tags": ["O", "O"]}, "tags are 2, the words are 3; give each word one tag"),
+        ({"words": ["a"], "tags": ["O", "O"]}, "tags are 2, the words are 1; give each word one tag"),
+        ({"words": "abc", "tags": ["O"] * 3}, "column words is 'abc', allowed is a list of texts"),
+        ({"words": ["a"], "tags": 5}, "column tags is 5, allowed is a list of texts"),
+        ({"words": ["a"], "tags": [0]}, "column tags is [0], allowed is a list of texts"),
+        ({"words": None, "tags": ["O"]}, "column words is None, allowed is a list of texts"),
+    ],
+)
+def test_each_word_has_one_tag(record: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        TAG.items(Records([record], ["dev.jsonl:1"]), {})
+    assert str(caught.value) == f"dev.jsonl:1: {said}"
+
+
+@pytest.mark.parametrize("kind", ["multiple_choice", "token_classification"])
+def test_what_has_no_answer_teaches_nothing(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    task = TASKS[kind]
+    records = DEV[kind].records(written(tmp_path, kind))
+    label = {"multiple_choice": "answers", "token_classification": "tags"}[kind]
+    first, *others = records.rows
+    items = task.items(Records([{**first, label: None}, *others], records.places), {})
+    assert [item.gold is None for item in items] == [True, *[False] * len(others)]
+    training, scored = (task.encoded(items, vocab, 200, training=one) for one in (True, False))
+    assert training.item_of == [*range(1, len(items))]
+    assert scored.item_of == [*range(len(items))]
+    assert (
+        training.notes == scored.notes == [f"1 of {len(items)} questions have no answer in the file, and do not count"]
+    )
+    without = task.items(records, {"label": "", "tags": ""})
+    assert task.encoded(without, vocab, 200, training=False).notes == []
+    with pytest.raises(BadInput, match="no question has an answer to learn from"):
+        task.encoded(without, vocab, 200, training=True)
+
+
+def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    absent = SplitRecords(paths=("SST-2/dev.tsv",), format=TsvFormat(), fallbacks=(split("sst/*.tsv", CsvFormat()),))
+    with pytest.raises(
+        BadInput, match=r"has no SST-2/dev\.tsv and no sst/\*\.tsv; name the folder with --task-data-dir"
+    ):
+        absent.records(tmp_path)
+    assert not absent.is_there(tmp_path)
+
+
+def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
+    """HANS: a model of three classes is scored on two."""
+    task = replace(CLASSIFY, merge_labels={"maybe": "no"})
+    items = task.items(DEV[task.kind].records(written(tmp_path, "classification")), {})
+    encoded = task.encoded(items, vocab, 24, training=False)
+    outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
+    assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
+    assert task.scores(items, ["yes", "no", "no"]) == {"accuracy": 1.0}
+
+
+def labelled(*golds: Any) -> list[TaskItem]:
+    return [TaskItem(f"dev.tsv:{n}", ("x",), gold) for n, gold in enumerate(golds, 2)]
+
+
+def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
+    items, said = labelled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
+    for labels, positive, share in ((("0", "1"), "", 2 / 3), (("0", "1"), "0", 0.8), (("1", "0"), "0", 2 / 3)):
+        task = Classification(text="a", label="b", labels=labels, positive_label=positive, metrics=("f1",))
+        answers = [labels[int(one)] for one in said]
+        assert task.scores(items, answers)["f1"] == pytest.approx(share)
+        assert task.notes(items, answers) == [f"f1 is that of the label '{positive or labels[1]}'"]
+    three = Classification(text="a", label="b", labels=("0", "1", "2"), positive_label="2", metrics=("f1",))
+    assert three.scores(labelled(2, 2, 0, 1), ["2", "0", "2", "1"])["f1"] == pytest.approx(0.5)
+    merged = Classification(
+        text="a", label="b", labels=("e", "n", "c"), merge_labels={"c": "n"}, positive_label="e", metrics=("f1",)
+    )
+    assert merged.scores(labelled(0, 1, 2), ["e", "e", "n"])["f1"] == pytest.approx(2 / 3)
+    assert replace(merged, positive_label="").notes(labelled(0), ["e"])[0] == "f1 is that of the label 'n'"
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            {"metrics": ("f1",)},
+            "metrics is 'f1', allowed is macro_f1, or f1 with `positive_label`, the label that it is of",
+        ),
+        ({"metrics": ("f1",), "positive_label": "yse"}, "positive_label is 'yse', allowed is no or yes or maybe"),
+        (
+            {"positive_label": "maybe", "merge_labels": {"maybe": "no"}},
+            "positive_label is 'maybe', allowed is no or yes",
+        ),
+    ],
+)
+def test_a_positive_label_that_is_not_known_is_one_line(keys: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match="allowed is") as caught:
+        replace(CLASSIFY, **keys)
+    assert line in str(caught.value)
+
+
+def test_a_metric_that_is_not_defined_says_so() -> None:
+    task = Classification(text="a", label="b", labels=("no", "yes"), metrics=("accuracy", "matthews", "f1"))
+    positive, zero = "f1 is that of the label 'yes'", "is not defined and counts as 0"
+    assert task.notes(labelled(0, 1), ["no", "yes"]) == [positive]
+    same = f"matthews {zero}: all 2 predictions are the same"
+    assert task.notes(labelled(0, 1), ["yes", "yes"]) == [positive, same]
+    none = f"f1 {zero}: neither right answers nor predictions have this label"
+    same = f"matthews {zero}: all 2 right answers are the same"
+    assert task.notes(labelled(0, 0), ["no", "no"]) == [positive, none, same]
+    assert replace(task, metrics=("accuracy",)).notes(labelled(0, 0), ["no", "no"]) == []
+    assert REGRESS.notes(labelled(0.0, 1.0, None), [0.5, 0.5, 0.7]) == [
+        "spearman, pearson are not defined and count as 0: all 2 predictions are the same"
+    ]
+    assert REGRESS.notes(labelled(0.0, 1.0), [0.5, 0.7]) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "golds", "one"),
+    [
+        (CLASSIFY, (1, 0, 0), "'yes'"),
+        (REGRESS, (2.5, 0, 0), "2.5"),
+        (TAG, (["O", "O"], ["O", "B-PER"], ["O", "O"]), "'O'"),
+    ],
+)
+def test_one_answer_to_all_questions_teaches_nothing_else(
+    task: LabeledTask, golds: tuple[Any, ...], one: str, vocab: Vocab
+) -> None:
+    texts: Any = (("Ada", "wrote"),) if task.kind == "token_classification" else ("Ada", "wrote")
+    same, other = (
+        [TaskItem(str(n), texts, golds[0]) for n in range(3)],
+        [TaskItem(str(n), texts, golds[n]) for n in range(3)],
+    )
+    of = "words" if task.kind == "token_classification" else "answers"
+    said = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: a net learns to say nothing else"
+    assert task.encoded(same, vocab, 24, training=True).notes == [said]
+    assert task.encoded(same, vocab, 24, training=False).notes == []
+    assert task.encoded(other, vocab, 24, training=True).notes == []
+
+
+def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
+    rows = [{"premise": f"p{number // 3}", "n": number} for number in range(300)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    halves = [
+        split("dev.jsonl", JsonlFormat(), folds=half, fold_by="premise").records(tmp_path).rows
+        for half in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
+    ]
+    assert len(halves[0]) + len(halves[1]) == 300
+    assert not {row["premise"] for row in halves[0]} & {row["premise"] for row in halves[1]}
+    assert 90 < len(halves[0]) < 210
+
+
+def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path) -> None:
+    (tmp_path / "dev.txt").write_text("Ada B-PER\nLovelace I-PER\nwrote O\nin O\nLondon B-LOC\n")
+    items = TAG.items(DEV["token_classification"].records(tmp_path), {})
+    encoded = TAG.encoded(items, vocab, 5, training=False)
+    assert encoded.notes == ["2 words are behind the end of their row, or have no piece; they count as O"]
+    assert TAG.predictions(items, encoded, gold_outputs(encoded)) == [["B-PER", "I-PER", "O", "O", "O"]]
+
+
+def test_ends_and_single_words_of_entities_are_tags_of_their_own(vocab: Vocab, tmp_path: Path) -> None:
+    """BIOES from a file to its score: the second entity is predicted to go on behind its last word."""
+    task = TokenClassification(labels=("O", "B-PER", "I-PER", "E-PER", "S-LOC"), scheme="IOBES")
+    (tmp_path / "dev.txt").write_text("Ada B-PER\nso I-PER\nLovelace E-PER\nin O\nLondon S-LOC\n\nIt B-PER\nso E-PER\n")
+    items = task.items(DEV["token_classification"].records(tmp_path), {})
+    encoded = task.encoded(items, vocab, 24, training=False)
+    labels = [[row["labels"][row["labels"] >= 0] for row in rows] for rows in encoded.examples]
+    said = torch.eye(5)[torch.from_numpy(np.concatenate([row for rows in labels for row in rows])).long()]
+    predictions = task.predictions(items, encoded, [([0, 1], {"token_tag": said})])
+    assert predictions == [["B-PER", "I-PER", "E-PER", "O", "S-LOC"], ["B-PER", "E-PER"]]
+    assert task.scores(items, predictions) == {"f1": 1.0, "precision": 1.0, "recall": 1.0}
+    predictions[1][1] = "I-PER"
+    assert task.scores(items, predictions) == pytest.approx({"f1": 0.8, "precision": 1.0, "recall": 2 / 3})
+    lenient = TokenClassification(labels=task.labels)
+    assert lenient.scores(items, predictions)["f1"] == 1.0
+
+
+BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys", "line"),
+    [
+        (
+            ("NNP", "VBD"),
+            {},
+            "labels is ['NNP', 'VBD'], allowed is O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... for "
+            "f1, precision, recall, which are of entities; for other tags, as parts of speech, give metrics: "
+            "[accuracy, macro_f1]",
+        ),
+        (("NNP", "VBD"), {"scheme": "IOB2"}, "labels is ['NNP', 'VBD'], allowed is O, B-..., I-... for scheme IOB2"),
+        (BILOU, {"scheme": "IOB1"}, "labels is ['L-PER', 'U-PER'], allowed is O, B-..., I-... for scheme IOB1"),
+        (BILOU, {"scheme": "IOBES"}, "['L-PER', 'U-PER'], allowed is O, B-..., I-..., E-..., S-... for scheme IOBES"),
+        (("O", "PER"), {"metrics": ("accuracy", "recall")}, "labels is ['PER'], allowed is"),
+    ],
+)
+def test_labels_that_are_no_entities_of_the_scheme_are_refused_before_anything_is_read(
+    labels: tuple[str, ...], keys: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ValueError, match="allowed is") as caught:
+        TokenClassification(labels=labels, **keys)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_of_speech_are_scored_by_word() -> None:
+    task = TokenClassification(labels=("NN", "VB", "DT"), metrics=("accuracy", "macro_f1"))
+    items = [TaskItem("1", (("a", "b"),), ["DT", "NN"]), TaskItem("2", (("a", "b"),), ["NN", "VB"])]
+    said = [["DT", "NN"], ["NN", "NN"]]
+    assert task.scores(items, said) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 0.8 + 0) / 3)}
+    cut = [["DT", "O"], ["NN", "VB"]]  # a word behind the end of its row is wrong, and O is no class
+    assert task.scores(items, cut) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 2 / 3 + 1) / 3)}
+
+
+def test_words_without_a_piece_are_wrong_where_no_tag_is_outside(vocab: Vocab) -> None:
+    task = TokenClassification(labels=("NN", "VB"), metrics=("accuracy",))
+    items = [TaskItem("1", (("Ada", "wrote", "so", "long"),), ["NN"] * 4)]
+    (note,) = task.encoded(items, vocab, 5, training=False).notes
+    assert note.endswith("words are behind the end of their row, or have no piece; they count as wrong")
+
+
+def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
+    task = TokenClassification(labels=("O", "B-PER", "I-PER"), scheme="IOB2")
+    items = [TaskItem("1", (("a", "b"),), ["I-PER", "I-PER"]), TaskItem("2", (("a", "b"),), ["B-PER", "O"])]
+    note = "2 of 3 words of entities are in none by scheme IOB2, and do not count"
+    assert task.notes(items, [["B-PER", "O"]] * 2) == [note]
+    assert TokenClassification(labels=task.labels).notes(items, [["B-PER", "O"]] * 2) == []
+
+
+@pytest.mark.parametrize(("scheme", "tags"), [("lenient", ["O", "O"]), ("IOB2", ["O", "I-PER"])])
+def test_no_predicted_entity_is_said(scheme: Any, tags: list[str]) -> None:
+    task = TokenClassification(labels=("O", "B-PER", "I-PER"), scheme=scheme)
+    items = [TaskItem("1", (("a", "b"),), ["B-PER", "O"]), TaskItem("2", (("a", "b"),), None)]
+    assert task.notes(items, [tags, ["B-PER", "O"]]) == [
+        "no entity is predicted in 1 sentences, 1 words of which are part of one: f1, precision, recall are 0"
+    ]
+    assert task.scores(items, [tags, ["O", "O"]])["f1"] == 0
+    nothing = [TaskItem("1", (("a", "b"),), ["O", "O"])]
+    assert task.notes(nothing, [["B-PER", "O"]]) == [
+        "f1, precision, recall are not defined and count as 0: no word of 1 sentences is part of an entity"
+    ]
+    assert replace(task, metrics=("accuracy",)).notes(nothing, [["O", "O"]]) == []
+
+
+def test_no_answer_to_any_question_is_said() -> None:
+    items = [TaskItem(str(n), ("q", "text"), (str(n), ["text"], [0])) for n in range(2)]
+    silent, some = (
+        [SpanPrediction("", 1.0, "text")] * 2,
+        [SpanPrediction("", 1.0, "text"), SpanPrediction("text", 1.0, "text")],
+    )
+    assert ExtractiveQA(squad_version=2).notes(items, silent) == [
+        "none of 2 questions gets an answer: all are said to have none"
+    ]
+    assert ExtractiveQA(squad_version=2).notes(items, some) == []
+
+
+def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
+    """RACE: middle and high."""
+    task = replace(CHOOSE, groups={"middle": "middle", "high": "high", "none": "college"})
+    items = task.items(DEV["multiple_choice"].records(written(tmp_path, "multiple_choice")), {})
+    right = ["B", "A", "B", "A"]
+    assert [(item.place.split(".")[0], item.gold) for item in items] == [
+        *[("high", 1), ("high", 0)],
+        *[("middle", 1), ("middle", 0)],
+    ]
+    assert task.scores(items, right) == {"accuracy": 1.0, "accuracy_middle": 1.0, "accuracy_high": 1.0}
+    assert task.scores(items, ["C", "A", "B", "A"]) == {
+        "accuracy": 0.75,
+        "accuracy_middle": 1.0,
+        "accuracy_high": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "golds", "is_said"), [("012", (1, 2, 1), True), ("012", (1, 0, 1), False), ("ABC", (1, 2, 1), False)]
+)
+def test_options_that_may_be_counted_from_1_are_said(labels: str, golds: tuple[int, ...], is_said: bool) -> None:
+    task = replace(CHOOSE, labels=tuple(labels))
+    found = [TaskItem(str(n), ("x", "y", ("a", "b", "c")), gold) for n, gold in enumerate(golds)]
+    said = "option 0 is right in none of 3 questions: where the file counts options from 1"
+    assert [note.startswith(said) for note in task.notes(found, ["0"] * 3)] == [True] * is_said
+
+
+def test_first_pieces_of_words() -> None:
+    assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "multiple_choice"])
+def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+    task = TASKS[kind]
+    first, *others = task.items(DEV[kind].records(written(tmp_path, kind)), {})
+    short = [replace(item, texts=("Ada", *item.texts[1:])) for item in others]
+    items = [replace(first, texts=(TEXT * 2, *first.texts[1:])), *short]
+    rows = "3 of 12" if kind == "multiple_choice" else "1 of 3"  # of a question each option is a row
+    assert task.encoded(items, vocab, 24, training=True).notes == [f"{rows} rows are cut to 24 tokens"]
+    assert task.encoded(items, vocab, 200, training=True).notes == []
+
+
+# Spans
+
+
+def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp_path: Path) -> None:
+    items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})
+    encoded = SPAN.encoded(items, vocab, 20, training=True)
+    of_first = [rows[0] for rows, item in zip(encoded.examples, encoded.item_of, strict=True) if item == 0]
+    assert len(of_first) > 2
+    with_answer = [row for row in of_first if row["start"] > 0]
+    assert 0 < len(with_answer) < len(of_first)
+    for row in with_answer:
+        answer = (
+            vocab.decode(row["input_ids"][int(row["start"]) : int(row["stop"]) + 1]).replace(" ", "").replace("##", "")
+        )
+        assert answer == "babbage"
+
+
+def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vocab: Vocab, tmp_path: Path) -> None:
+    content = json.loads(FILES["extractive_qa"]["dev.json"])
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 7
+    (tmp_path / "dev.json").write_text(json.dumps(content))
+    items = SPAN.items(DEV["extractive_qa"].records(tmp_path), {})
+    encoded = SPAN.encoded(items, vocab, 40, training=True)
+    assert 0 not in encoded.item_of
+    assert encoded.notes == [
+        "1 questions are left out: their answer is not where it is said to stand, or no text (dev.json:1)"
+    ]
+    assert 0 in SPAN.encoded(items, vocab, 40, training=False).item_of
+
+
+def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
+    from preprocessing.tokenization.template import windows
+
+    found = windows(Template(vocab).row("Who ?", TEXT), 20, 6)
+    owner = widest(found)
+    middle = [set(window.token[window.text == 1].tolist()) for window in found]
+    for token, number in owner.items():
+        assert token in middle[number]
+    assert len(owner) == len(set().union(*middle))
+    assert {0, len(found) - 1} <= set(owner.values())
+
+
+def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
+    items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})[:1]
+    encoded = SPAN.encoded(items, vocab, 100, training=False)
+    (outputs,) = gold_outputs(encoded)
+    outputs[1]["answer_span"][0, 0] = 10.0
+    (answer,) = SPAN.predictions(items, encoded, [outputs])
+    assert answer == ("", 2.0, "Babbage")
+    (answer,) = replace(SPAN, null_score_diff_threshold=2.0).predictions(items, encoded, [outputs])
+    assert answer.text == "Babbage"
+    (answer,) = replace(SPAN, squad_version=1).predictions(items, encoded, [outputs])
+    assert answer.text == "Babbage"
+
+
+def asked(*golds: list[str]) -> list[TaskItem]:
+    return [TaskItem(str(n), ("Who ?", TEXT), (str(n), gold, [0] * len(gold))) for n, gold in enumerate(golds)]
+
+
+@pytest.mark.parametrize("keys", [{}, {"squad_version": 1}, {"squad_version": 1, "languages": {"dev": "en"}}], ids=str)
+def test_each_question_counts_though_all_have_the_same_id(keys: dict[str, Any]) -> None:
+    """Merged files have such: three of four answers are right, and the last one is not."""
+    task = ExtractiveQA(**({"squad_version": 2} | keys))
+    golds = ["Ada", "Ada", "program", "London"]
+    items = [TaskItem(f"dev.json:{n}", (f"Who {n} ?", TEXT), ("x", [gold], [0])) for n, gold in enumerate(golds, 1)]
+    said = [SpanPrediction(text, -5.0, text) for text in ("Ada", "Ada", "program", "Babbage")]
+    scores = task.scores(items, said)
+    assert (scores["f1"], scores["exact"]) == (0.75, 0.75)
+    shared = "4 of 4 questions share their id with another one (dev.json:1 and dev.json:2): each counts for itself"
+    assert task.notes(items, said) == [shared]
+    assert as_text(task, "mine").notes(items, said) == [shared]
+    assert task.notes(asked(["Ada"], ["Babbage"]), said) == []
+
+
+def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
+    items = asked(["Ada"], ["Babbage"], [], [])
+    odds = [("Ada", -5.0), ("Babbage", -1.0), ("London", -0.5), ("It", 3.0)]
+    said = [SpanPrediction("" if none > 0 else best, none, best) for best, none in odds]
+    assert SPAN.scores(items, said)["f1"] == 0.75
+    task, note = SPAN.fitted("dev", items, said)
+    assert task.null_score_diff_threshold == -1.0
+    assert note.startswith(
+        "no answer where it is better by more than -1 logits: of all thresholds the best one for f1 on dev"
+    )
+    scores = task.scores(items, said)
+    assert (scores["f1"], scores["exact"], scores["best_f1"], scores["best_f1_thresh"]) == (1.0, 1.0, 1.0, -1.0)
+    assert scores["best_exact_thresh"] == -1.0
+    assert SPAN.scores(items, said)["best_f1"] == 1.0  # whatever is answered
+
+
+def test_where_no_answer_is_the_best_answer_no_question_is_answered() -> None:
+    """The official sweep calls that a threshold of 0, above which these would be answered."""
+    items, said = asked([], ["Ada"]), [SpanPrediction("It", -3.0, "It"), SpanPrediction("so", -2.0, "so")]
+    task, _ = SPAN.fitted("dev", items, said)
+    assert task.scores(items, said)["f1"] == 0.5
+    assert task.scores(items, said)["best_f1_thresh"] == 0.0
+    assert task.null_score_diff_threshold == -4.0
+
+
+def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> None:
+    fixed, items, said = (
+        replace(SPAN, null_score_diff_threshold=-2.75),
+        asked(["Ada"]),
+        [SpanPrediction("Ada", -1.0, "Ada")],
+    )
+    assert fixed.fitted("dev", items, said) == (fixed, "")
+    assert fixed.scores(items, said)["f1"] == 0
+    assert replace(SPAN, squad_version=1).fitted("dev", items, said) == (replace(SPAN, squad_version=1), "")
+    task, note = SPAN.fitted("", [], [])
+    assert (task.null_score_diff_threshold, note) == (
+        0.0,
+        "the threshold for no answer is 0: no labelled dev split to choose it on",
+    )
+
+
+def unlabelled(folder: Path, number: int) -> list[TaskItem]:
+    """The questions of the file, the first of them without the answers."""
+    content = json.loads(FILES["extractive_qa"]["dev.json"])
+    for question in content["data"][0]["paragraphs"][0]["qas"][:number]:
+        question |= {"answers": [], "is_impossible": False}
+    (folder / "dev.json").write_text(json.dumps(content))
+    return SPAN.items(DEV["extractive_qa"].records(folder), {})
+
+
+def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) -> None:
+    assert [item.gold for item in unlabelled(tmp_path, 3)] == [None] * 3
+    items = unlabelled(tmp_path, 1)
+    assert [item.gold is None for item in items] == [True, False, False]
+    training, scored = (SPAN.encoded(items, vocab, 40, training=one) for one in (True, False))
+    assert set(training.item_of) == {1, 2}
+    assert set(scored.item_of) == {0, 1, 2}
+    for encoded in (training, scored):
+        assert encoded.notes == ["1 of 3 questions have no answer in the file, and do not count"]
+    assert SPAN.scores(items, [SpanPrediction("x"), SpanPrediction(""), SpanPrediction("London")])["f1"] == 1.0
+    everything = unlabelled(tmp_path, 3)
+    assert SPAN.encoded(everything, vocab, 40, training=False).notes == []
+    with pytest.raises(BadInput, match="no question has an answer to learn from"):
+        SPAN.encoded(everything, vocab, 40, training=True)
+
+
+def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab, tmp_path: Path) -> None:
+    task = replace(SPAN, squad_version=1)
+    items = task.items(
+        DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {}
+    )  # the second one is impossible
+    assert [item.gold is None for item in items] == [False, True, False]
+    assert set(task.encoded(items, vocab, 40, training=True).item_of) == {0, 2}
+    assert task.scores(items, [SpanPrediction("Babbage"), SpanPrediction("x"), SpanPrediction("London")])["f1"] == 1.0
+
+
+def test_a_question_that_is_too_long_is_cut_and_counted(vocab: Vocab) -> None:
+    items = [TaskItem("1", (TEXT, TEXT), ("1", ["Ada"], [0])), TaskItem("2", ("Who ?", TEXT), ("2", ["Ada"], [0]))]
+    encoded = SPAN.encoded(items, vocab, 24, training=True)
+    assert encoded.notes == ["1 of 2 questions are cut to their first 13 tokens"]
+    assert max(len(rows[0]["input_ids"]) for rows in encoded.examples) == 24

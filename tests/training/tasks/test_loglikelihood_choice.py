@@ -1,0 +1,414 @@
+"""Tasks of likelihoods: what a net is asked, prompts, ties, means over subsets, files that do not fit."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from training.files import JsonlFormat, LineBlockFormat, Records, TsvFormat
+from training.likelihood import LogP, NGramLikelihood, Request, fit
+from training.tasks.labeled_task import TaskItem
+from training.tasks.loglikelihood_choice import METRICS, LikelihoodChoice, LoglikelihoodChoice, interval
+from training.tasks.split import SplitRecords
+
+FILES = {
+    "dev": SplitRecords(paths=("dev.jsonl",), format=JsonlFormat()),
+    "train": SplitRecords(paths=("train.jsonl",), format=JsonlFormat()),
+}
+
+
+def items(task: LoglikelihoodChoice, folder: Path, *records: Any, split: str = "dev") -> list[TaskItem]:
+    """The items of these records, which the files of the task have."""
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return task.items(FILES[split].records(folder), {})
+
+
+def by_length(requests: Sequence[Request]) -> list[LogP]:
+    """A net that finds short continuations likely."""
+    return [LogP(-float(len(each.continuation)), 1 + each.continuation.count(" "), False) for each in requests]
+
+
+BOOLQ = LoglikelihoodChoice(
+    context="{passage}\nQuestion: {question}?\nAnswer:",
+    choices=("no", "yes"),
+    label="answer",
+    labels=("False", "True"),
+    unconditional_context="Answer:",
+    metrics=("accuracy", "accuracy_unconditional"),
+)
+RAIN = {"passage": "It rains.", "question": "is it dry", "answer": False}
+SNOW = {"passage": "It snows.", "question": "is it cold", "answer": True}
+
+
+def test_a_question_is_filled_in_and_asked_with_each_option(tmp_path: Path) -> None:
+    asked = BOOLQ.asked(items(BOOLQ, tmp_path, RAIN))
+    text = "It rains.\nQuestion: is it dry?\nAnswer:"
+    assert asked.requests == [(text, " no"), (text, " yes"), ("Answer:", " no"), ("Answer:", " yes")]
+    assert (asked.at, asked.alone_at, asked.prompts) == ([(0, 1)], [(2, 3)], [""])
+
+
+def test_answers_are_right_beside_what_majority_and_chance_would_be(tmp_path: Path) -> None:
+    found = items(BOOLQ, tmp_path, RAIN, RAIN | {"passage": "It pours."}, SNOW)
+    chosen = BOOLQ.chosen(BOOLQ.asked(found), by_length)
+    scores = BOOLQ.scores(found, chosen)
+    assert [each["answer"] for each in BOOLQ.predictions(found, chosen)] == ["no", "no", "no"]
+    assert BOOLQ.predictions(found, chosen)[0]["nats"] == [-3.0, -4.0]
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert (scores["majority"], scores["chance"], scores["ties"]) == (pytest.approx(2 / 3), 0.5, 0.0)
+    # behind "Answer:" the net says the same, so that nothing is left of the difference
+    assert (scores["accuracy_unconditional"], scores["ties_unconditional"]) == (0.5, 1.0)
+
+
+def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items(tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2, fewshot_delimiter="; ", fewshot_seed=3)
+    train = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(9)), split="train")
+    found = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(5, 12)))
+    asked = task.asked(found, train)
+    for item, prompt, request in zip(found, asked.prompts, asked.requests, strict=True):
+        parts = prompt.split("; ")[:-1]
+        assert len(set(parts)) == 2
+        assert set(parts) <= {f"{n}+1= {n + 1}" for n in range(9)}
+        assert item.texts[0].contexts[0] not in [part.split(" ")[0] for part in parts]  # not the question itself
+        assert request == Request(prompt + item.texts[0].contexts[0], item.texts[0].continuations[0])
+    assert task.asked(found[::-1][:3], train).prompts == asked.prompts[::-1][:3]
+    assert len(set(asked.prompts)) > 1
+
+
+def test_too_few_examples_are_named_in_one_line(tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
+    train = items(task, tmp_path, {"q": "1", "a": "2"}, split="train")
+    with pytest.raises(BadInput, match=r"dev.jsonl:1: 2 examples are asked for, and 1 differ"):
+        task.asked(items(task, tmp_path, {"q": "5", "a": "2"}), train)
+
+
+BLIMP = LoglikelihoodChoice(
+    choices=("{good}", "{bad}"),
+    subset="{UID}",
+    metrics=("accuracy", "macro_accuracy", "accuracy_token", "accuracy_character", "accuracy_byte"),
+)
+
+
+def pair(good: str, bad: str, uid: str = "one") -> dict[str, str]:
+    return {"good": good, "bad": bad, "UID": uid}
+
+
+def test_minimal_pairs_are_whole_sentences_behind_a_blank_and_the_first_is_right(tmp_path: Path) -> None:
+    asked = BLIMP.asked(items(BLIMP, tmp_path, pair("Cats sleep.", "Cats sleeps.")))
+    assert asked.requests == [("", " Cats sleep."), ("", " Cats sleeps.")]
+
+
+def test_a_tie_counts_one_half_and_is_reported(tmp_path: Path) -> None:
+    """A net that finds all alike has 1/2, wherever the right option stands; with arg max it would have all."""
+    found = items(BLIMP, tmp_path, pair("a b", "a c"), pair("a", "a b"), pair("a b", "a"), pair("same", "same"))
+    scores = BLIMP.scores(found, BLIMP.chosen(BLIMP.asked(found), by_length))
+    assert (scores["accuracy"], scores["ties"]) == (0.5, 0.5)
+    assert "majority" not in scores  # the right one is always the first
+
+
+def test_the_mean_over_subsets_has_an_interval_over_them(tmp_path: Path) -> None:
+    records = [pair("a", "a b", f"s{n}") for n in range(10)] + [pair("a b", "a", f"s{n}") for n in range(10, 20)]
+    records += [pair("a", "a b", "s0")] * 80  # one large subset does not change the mean over them
+    found = items(BLIMP, tmp_path, *records)
+    chosen = BLIMP.chosen(BLIMP.asked(found), by_length)
+    scores = BLIMP.scores(found, chosen)
+    assert (scores["accuracy"], scores["macro_accuracy"]) == (0.9, 0.5)
+    # the mean of 20 coins: a deviation of .1118
+    assert scores["macro_low"] == pytest.approx(0.5 - 1.96 * 0.1118, abs=0.04)
+    assert scores["macro_high"] == pytest.approx(0.5 + 1.96 * 0.1118, abs=0.04)
+    assert (scores["accuracy_of_s0"], scores["accuracy_of_s10"]) == (1.0, 0.0)
+    assert scores == BLIMP.scores(found, chosen)
+
+
+def test_areas_have_the_accuracy_of_their_items_and_a_mean(tmp_path: Path) -> None:
+    task = replace(BLIMP, metrics=("macro_accuracy",), category="{term}")
+    right, wrong = {"good": "a", "bad": "a b"}, {"good": "a b", "bad": "a"}
+    records = [right | {"UID": "s0"}, right | {"UID": "s0"}, wrong | {"UID": "s1"}, wrong | {"UID": "s2"}]
+    found = items(task, tmp_path, *(one | {"term": "b" if one["UID"] == "s2" else "a"} for one in records))
+    scores = task.scores(found, task.chosen(task.asked(found), by_length))
+    assert (scores["accuracy_in_a"], scores["accuracy_in_b"]) == (pytest.approx(2 / 3), 0.0)
+    assert scores["accuracy_by_area"] == pytest.approx(1 / 3)
+    assert scores["macro_accuracy"] == pytest.approx(1 / 3)  # of three subsets
+    assert scores["chance"] == 0.5  # it was left out where no other accuracy is asked for
+    (none,) = items(BLIMP, tmp_path, pair("a", "a b"))
+    assert "accuracy_by_area" not in BLIMP.scores([none], BLIMP.chosen(BLIMP.asked([none]), by_length))
+
+
+def test_normalisations_change_who_wins(tmp_path: Path) -> None:
+    found = items(BLIMP, tmp_path, pair("aaaa bbbb", "c"))
+    chosen = [LikelihoodChoice((LogP(-8.0, 8, False), LogP(-2.0, 1, False)))]
+    scores = BLIMP.scores(found, chosen)
+    assert (scores["accuracy"], scores["accuracy_token"], scores["accuracy_character"]) == (0.0, 1.0, 1.0)
+    (prediction,) = replace(BLIMP, metrics=("accuracy_token",)).predictions(found, chosen)
+    assert prediction == {"answer": "aaaa bbbb", "nats": [-8.0, -2.0]}
+
+
+def test_the_last_word_is_right_where_all_of_its_tokens_are(tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(context="{context}", choices=("{continuation}",), metrics=("last_word", "perplexity"))
+    found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
+    chosen = [LikelihoodChoice((LogP(-1.0, 2, True),)), LikelihoodChoice((LogP(-3.0, 1, False, cut=4),))]
+    assert task.asked(found).requests[0] == Request("I like", " signs")
+    assert task.scores(found, chosen) == {"last_word": 0.5, "perplexity": pytest.approx(math.exp(2.0)), "cut": 1.0}
+
+
+def test_the_last_token_alone_is_another_score_than_the_last_word(tmp_path: Path) -> None:
+    """GPT-2's paper has it so: the other tokens of the word are given."""
+    task = LoglikelihoodChoice(
+        context="{context}",
+        choices=("{continuation}",),
+        metrics=("last_word", "perplexity", "last_token", "last_token_perplexity"),
+    )
+    found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
+    chosen = [
+        LikelihoodChoice((LogP(-3.0, 2, False, last_nats=-1.0, last_greedy=True),)),
+        LikelihoodChoice((LogP(-3.0, 1, False, last_nats=-3.0),)),
+    ]
+    scores = task.scores(found, chosen)
+    assert (scores["last_word"], scores["last_token"]) == (0.0, 0.5)
+    assert scores["perplexity"] == pytest.approx(math.exp(3.0))
+    assert scores["last_token_perplexity"] == pytest.approx(math.exp(2.0))
+    assert task.predictions(found, chosen)[0] == {"answer": "signs", "nats": [-3.0], "greedy": False}
+    said = task.notes(found, chosen, NGramLikelihood(fit(np.array([1]), np.array([True]), 3), None))  # type: ignore[arg-type]
+    assert [line.partition(":")[0] for line in said[1:]] == [
+        "last_word",
+        "perplexity",
+        "last_token, last_token_perplexity",
+    ]
+
+
+NGRAM = NGramLikelihood(fit(np.array([1]), np.array([True]), 3), None)  # type: ignore[arg-type]
+
+
+def test_options_of_which_the_first_is_never_right_may_be_counted_from_1(tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold")
+    rows = [{"q": f"x{n}", "o": [*"abcd"], "gold": 1 + n % 3} for n in range(6)]
+    said = (
+        "option 0 is right in none of 6 questions: where the file counts options from 1, give `labels` that do so, as "
+        '["1", "2"]'
+    )
+
+    def notes(task: LoglikelihoodChoice, *rows: Any) -> list[str]:
+        found = items(task, tmp_path, *rows)
+        return task.notes(found, task.chosen(task.asked(found), by_length), NGRAM)
+
+    assert notes(task, *rows)[-1] == said
+    assert notes(replace(task, labels=("0", "1", "2", "3")), *rows)[-1] == said
+    for other in (
+        notes(task, *rows, rows[0] | {"gold": 0}),
+        notes(task, *rows[:2]),  # too few to wonder
+        notes(replace(task, labels=("1", "2", "3", "4")), *rows),
+    ):
+        assert said not in other
+        assert len(other) == 2
+
+
+def test_a_task_without_labels_says_that_the_first_option_is_right(tmp_path: Path) -> None:
+    first = "the task has no `label`: the first option of each question is the right one"
+    found = items(BLIMP, tmp_path, pair("a", "a b"))
+    assert first in BLIMP.notes(found, BLIMP.chosen(BLIMP.asked(found), by_length), NGRAM)
+    one = LoglikelihoodChoice(context="{q}", choices=("{o}",), metrics=("last_word",))
+    found = items(one, tmp_path, {"q": "x", "o": "y"})
+    assert first not in one.notes(found, one.chosen(one.asked(found), by_length), NGRAM)
+
+
+def test_an_accuracy_has_the_interval_of_its_binomial(tmp_path: Path) -> None:
+    scipy = pytest.importorskip("scipy.stats")
+    records = [pair("a", "a b")] * 61 + [pair("a b", "a")] * 39
+    found = items(BLIMP, tmp_path, *records)
+    scores = BLIMP.scores(found, BLIMP.chosen(BLIMP.asked(found), by_length))
+    wanted = scipy.binomtest(61, 100).proportion_ci(0.95, method="wilson")
+    assert (scores["accuracy_low"], scores["accuracy_high"]) == pytest.approx((wanted.low, wanted.high), abs=1e-6)
+    assert interval(0.0, 0) == (0.0, 1.0)
+
+
+def test_a_split_has_texts_of_its_own_in_place_of_the_tasks(tmp_path: Path) -> None:
+    """The same question in the columns of another distribution."""
+    task = LoglikelihoodChoice(context="{query}Answer:", choices=("{choices}",), label="gold")
+    (tmp_path / "dev.jsonl").write_text('{"goal": "open it", "sol1": "pull", "sol2": "push", "label": 1}\n')
+    columns = {"context": "Question: {goal}\nAnswer:", "choices": "{sol1} || {sol2}", "label": "label"}
+    (item,) = task.items(FILES["dev"].records(tmp_path), columns)
+    assert task.asked([item]).requests == [
+        Request("Question: open it\nAnswer:", " pull"),
+        Request("Question: open it\nAnswer:", " push"),
+    ]
+    assert item.gold == 1
+    with pytest.raises(BadInput, match="columns of a split has text, allowed is context, choices"):
+        task.items(FILES["dev"].records(tmp_path), {"text": "goal"})
+
+
+def test_examples_without_a_split_to_draw_them_from_are_one_line(tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
+    with pytest.raises(BadInput, match="num_fewshot is 2, and there is no split train"):
+        task.asked(items(task, tmp_path, {"q": "5", "a": "2"}))
+
+
+def test_one_continuation_behind_a_context_for_each_option(tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(context="{context_options}", choices=("{continuation}",), label="gold")
+    record = {"context_options": ["So Sarah", "So Maria"], "continuation": "won.", "gold": 1}
+    (item,) = items(task, tmp_path, record)
+    assert task.asked([item]).requests == [("So Sarah", " won."), ("So Maria", " won.")]
+    assert item.gold == 1
+    (prediction,) = task.predictions([item], [LikelihoodChoice((LogP(-2, 1, False), LogP(-1, 1, False)))])
+    assert prediction["answer"] == "So Maria"
+
+
+@pytest.mark.parametrize(
+    ("score", "wanted"),
+    [
+        ("partial", [("A permit, since the town", " feared it."), ("A permit, since they", " feared it.")]),
+        ("full", [("", " A permit, since the town feared it."), ("", " A permit, since they feared it.")]),
+    ],
+)
+def test_candidates_take_the_place_of_the_blank(score: Any, wanted: list[Any], tmp_path: Path) -> None:
+    """The files of Winograd schemas: a sentence, the mark, candidates, the right one."""
+    (tmp_path / "wsc.txt").write_text("A permit, since [MASK]  feared it. \n[MASK]\nthe town ,they \nthey \n\n")
+    blocks = SplitRecords(paths=("wsc.txt",), format=LineBlockFormat(names=("text", "pronoun", "candidates", "answer")))
+    task = LoglikelihoodChoice(
+        context="{text}",
+        choices=("{candidates}",),
+        choice_delimiter=",",
+        blank="[MASK]",
+        label="answer",
+        score=score,
+    )
+    (item,) = task.items(blocks.records(tmp_path), {})
+    assert task.asked([item]).requests == wanted
+    assert item.gold == 1
+
+
+def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out(tmp_path: Path) -> None:
+    lines = ["Text\tPronoun\tat\tA\tAc\tB\tBc"]
+    text = "her aunt Ann saw her cat. Bo slept"
+    lines += [f"{text}\ther\t17\tAnn\tTRUE\tBo\tFALSE", f"{text}\ther\t17\tAnn\tFALSE\tBo\tFALSE"]
+    (tmp_path / "gap.tsv").write_text("\n".join(lines) + "\n")
+    gap = SplitRecords(paths=("gap.tsv",), format=TsvFormat())
+    keys: dict[str, Any] = {
+        "context": "{Text}",
+        "choices": ("{A}", "{B}"),
+        "blank": "{Pronoun}",
+        "label": "{Ac} {Bc}",
+        "labels": ("TRUE FALSE", "FALSE TRUE"),
+        "skip_labels": ("FALSE FALSE",),
+    }
+    task = LoglikelihoodChoice(**keys, blank_at="at")
+    records = gap.records(tmp_path)
+    (item,) = task.items(records, {})
+    assert records.left_out == 1
+    assert task.asked([item]).requests[1] == Request("her aunt Ann saw Bo", " cat. Bo slept")
+    assert item.gold == 0
+    with pytest.raises(BadInput, match=r"gap.tsv:2: Pronoun"):
+        LoglikelihoodChoice(**keys | {"label": "Pronoun"}).items(gap.records(tmp_path), {})
+
+
+@pytest.mark.parametrize(
+    ("keys", "record", "said"),
+    [
+        ({}, {"q": "x", "o": ["a", "b"], "gold": 3}, r"dev.jsonl:1: gold is '3', allowed is 0 or 1 or a or b"),
+        ({"labels": ("A", "B")}, {"q": "x", "o": ["a", "b"], "gold": "C"}, r"gold is 'C', allowed is A or B"),
+        ({}, {"o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: has no column q; its columns are o, gold"),
+        ({}, {"q": ["x", "y", "z"], "o": ["a", "b"], "gold": 0}, r"has 3 contexts and 2 options"),
+        ({}, {"q": "x", "o": [], "gold": 0}, r"has 1 contexts and 0 options"),
+        ({}, {"q": "x", "o": [None], "gold": 0}, r"column o is None, allowed is text"),
+        ({"blank": "_"}, {"q": "x", "o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: has no _ in 'x'"),
+    ],
+)
+def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold", **keys)
+    with pytest.raises(BadInput, match=said):
+        items(task, tmp_path, record)
+
+
+@pytest.mark.parametrize(
+    ("labels", "golds"),
+    [
+        (["2", "1", "0"], [2, 1, 0]),  # 0 is no option: these are numbers
+        (["2", "1", "3"], [1, 0, 2]),  # 3 is no number of an option: these are texts
+        (["2", "0", "3"], r"o:3: gold is '3', allowed is .* \(numbers in all rows, or texts in all\)"),
+        (["2", "1", "1"], "o:1: gold is '2', the number of one option and the text of another; give the labels"),
+    ],
+)
+def test_digits_are_numbers_of_options_or_their_texts_in_all_rows_of_a_split(labels: list[str], golds: Any) -> None:
+    task = LoglikelihoodChoice(choices=("{o}",), label="gold")
+    rows = [{"o": ["1", "2", "3"], "gold": label} for label in labels]
+    given = Records(rows=list(rows), places=[f"o:{n + 1}" for n in range(3)])
+    if isinstance(golds, str):
+        with pytest.raises(BadInput, match=golds):
+            task.items(given, {})
+    else:
+        assert [item.gold for item in task.items(given, {})] == golds
+
+
+def test_labels_that_are_named_are_not_taken_for_numbers() -> None:
+    task = LoglikelihoodChoice(choices=("{o}",), label="gold", labels=("1", "2", "3"))
+    records = Records([{"o": ["1", "2", "3"], "gold": "2"}], ["o:1"])
+    assert [item.gold for item in task.items(records, {})] == [1]
+
+
+def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
+    """A split without the column of the task, for a submission: its first options are not the right ones."""
+    task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold", num_fewshot=1)
+    rows = [{"q": str(n), "o": ["a", "b"], "gold": 1} for n in range(2)]
+    records = Records(rows=list(rows), places=["x:1", "x:2"])
+    known, unknown = task.items(records, {}), task.items(records, {"label": ""})
+    assert [[item.gold for item in found] for found in (known, unknown)] == [[1, 1], [None, None]]
+    assert [item.gold for item in BLIMP.items(Records([pair("a", "b")], ["x:1"]), {"label": ""})] == [0]
+    answers = task.chosen(task.asked([*known, *unknown], known), by_length)
+    assert [one["answer"] for one in task.predictions(unknown, answers[2:])] == ["a", "a"]
+    assert task.scores([*known, *unknown], answers) == task.scores(known, answers[:2])
+    with pytest.raises(BadInput, match="1 examples are asked for, and 0"):
+        task.asked(known, unknown)
+
+
+def test_a_label_that_is_a_list_is_one_line() -> None:
+    with pytest.raises(BadInput, match=r"x:1: column gold is \['a', 'b'\], allowed is text"):
+        LoglikelihoodChoice(choices=("{o}",), label="gold").items(
+            Records([{"o": ["a", "b"], "gold": ["a", "b"]}], ["x:1"]), {}
+        )
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"choices": ()}, "choices is"),
+        ({"context": "{q"}, "context is '{q', allowed is a text with columns in braces"),
+        ({"context": "{q!r}"}, "context is"),
+        ({"choices": ("a", "}")}, "choices 1 is"),
+        ({"metrics": ("f1",)}, "metrics is 'f1'"),
+        ({"metrics": ("macro_accuracy",)}, "subset is ''"),
+        ({"num_fewshot": -1}, "num_fewshot is -1"),
+        ({"blank_at": "at"}, "blank_at is 'at'"),
+    ],
+)
+def test_keys_that_do_not_fit_are_one_line(keys: Any, said: str) -> None:
+    given: dict[str, Any] = {"choices": ("{o}",)}
+    with pytest.raises(ValueError, match=said):
+        LoglikelihoodChoice(**given | keys)
+
+
+def test_all_metrics_have_a_score(tmp_path: Path) -> None:
+    task = LoglikelihoodChoice(choices=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
+    found = items(task, tmp_path, pair("a", "a b"))
+    assert set(METRICS) <= set(task.scores(found, task.chosen(task.asked(found), by_length)))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "guesses"),
+    [
+        (("accuracy", "perplexity"), {"majority": 0.75, "chance": 0.5}),
+        (("perplexity", "accuracy"), {}),
+        (("last_word", "accuracy"), {}),
+        (("macro_accuracy", "accuracy"), {"majority": 0.5, "chance": 0.5}),
+    ],
+)
+def test_what_a_guess_gets_is_of_the_first_metric(metrics: tuple[str, ...], guesses: dict[str, float]) -> None:
+    """Beside a perplexity stood the accuracy of the most frequent answer, as if it were its perplexity."""
+    task = LoglikelihoodChoice(choices=("{o}",), label="y", subset="{s}", metrics=metrics)
+    rows = [{"o": ["a", "b"], "y": 0, "s": "one"}] * 3 + [{"o": ["a", "b"], "y": 1, "s": "two"}]
+    items = task.items(Records(rows=list(rows), places=[f"o:{n}" for n in range(4)]), {})
+    found = task.scores(items, [LikelihoodChoice((LogP(-1.0, 1, True), LogP(-2.0, 1, False)))] * 4)
+    assert {name: found[name] for name in ("majority", "chance") if name in found} == guesses

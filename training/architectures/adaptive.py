@@ -1,0 +1,55 @@
+"""Tables that spend less on rare tokens: adaptive embeddings (arXiv:1809.10853) and softmax (arXiv:1609.04309).
+
+Tokens are numbered by falling frequency. `cutoffs` cut the vocabulary into clusters, and cluster i has a table that is
+shrink ** i times narrower than the net, with a projection. Embeddings and softmax share tables and projections, but for
+the projection of the first cluster, which each has of its own (authors' code of Transformer-XL).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from preprocessing.spec import require
+from training.architectures.linears import Embedding
+from training.specs import Decoder
+
+
+def bounds(cutoffs: tuple[int, ...], vocab_size: int) -> list[tuple[int, int]]:
+    """First id of each cluster, and the one after its last.
+
+    >>> bounds((3, 5), 9)
+    [(0, 3), (3, 5), (5, 9)]
+    """
+    require(
+        cutoffs[-1] < vocab_size,
+        "model.token_embedding.cutoffs",
+        list(cutoffs),
+        f"numbers below the {vocab_size} tokens",
+    )
+    return list(zip((0, *cutoffs), (*cutoffs, vocab_size), strict=True))
+
+
+class AdaptiveTable(nn.Module):
+    """Embedding of tokens by tables of different widths, each widened to that of the net."""
+
+    def __init__(self, trunk: Decoder, vocab_size: int) -> None:
+        super().__init__()
+        self.width, self.bounds = trunk.hidden_size, bounds(trunk.cutoffs, vocab_size)
+        widths = [trunk.hidden_size // trunk.token_embedding.div_val**cluster for cluster in range(len(self.bounds))]
+        self.clusters = nn.ModuleList(
+            Embedding(stop - start, width) for (start, stop), width in zip(self.bounds, widths, strict=True)
+        )
+        self.widen = nn.ModuleList(nn.Linear(width, trunk.hidden_size, bias=False) for width in widths)
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """The table of each cluster, then the projection [D, width] of each."""
+        return tuple(part.get_parameter("weight") for part in (*self.clusters, *self.widen))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids of any shape -> [..., D]."""
+        flat_T = ids.flatten()
+        at, x = [], []
+        for (start, stop), table, widen in zip(self.bounds, self.clusters, self.widen, strict=True):
+            at.append(((flat_T >= start) & (flat_T < stop)).nonzero().squeeze(1))
+            x.append(widen(table(flat_T[at[-1]] - start)))
+        return torch.cat(x)[torch.cat(at).argsort()].view(*ids.shape, self.width)

@@ -1,0 +1,342 @@
+"""EncoderDecoder: two stacks over one token table, of which the second also attends to the states of the first.
+
+BART, T5 and MASS are values of its keys. A batch is that of the decoder; its `source_*` columns are the encoder's.
+Axes as in layers.py, and U tokens of a source row; unpadded tokens of either side lie end to end.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.architectures.backbone import Backbone, MaskHead, last_at
+from training.architectures.cache import KVCache, KVCacheView, empty
+from training.architectures.fused import FusedLinear
+from training.architectures.layers import BatchLayout, FeedForward, going_on, layout, spread
+from training.architectures.linears import ColumnLinear, Embedding, RowLinear, Table, TokenTable
+from training.architectures.recompute import RecomputedBlocks, recomputed
+from training.architectures.relative import sinusoids
+from training.architectures.tensor_parallel import WHOLE, Share
+from training.specs import Architecture, EncoderDecoder, Init
+
+
+class EncoderDecoderModel(Backbone):
+    """BART (arXiv:1910.13461), T5 (arXiv:1910.10683), MASS (arXiv:1905.02450): two stacks and their token table."""
+
+    trunk: EncoderDecoder
+
+    def __init__(self, trunk: EncoderDecoder, vocab_size: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.tokens = TokenTable(vocab_size, trunk.hidden_size)
+        self.encoder = Seq2SeqStack(trunk, decodes=False)
+        self.decoder = Seq2SeqStack(trunk, decodes=True)
+
+    @classmethod
+    def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        return cls(trunk, vocab_size) if isinstance(trunk, EncoderDecoder) else None
+
+    @property
+    def table(self) -> Table:
+        return self.tokens.table
+
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        return (*self.encoder.blocks, *self.decoder.blocks)
+
+    @property
+    def above_layers(self) -> Mapping[str, int]:
+        return {"encoder.final_norm": len(self.encoder.blocks), "decoder.final_norm": len(self.layers)}
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """What is compared with the table, for each token of the decoder: [B, S] -> [B, S, D], unpadded [T] -> [T, D].
+
+        T5's table begins with deviation 1, and its states are made smaller for it.
+        """
+        return self._scaled(self.states(batch))
+
+    def _scaled(self, hidden: Tensor) -> Tensor:
+        return hidden * self.trunk.hidden_size**-0.5 if self.trunk.scale_decoder_outputs else hidden
+
+    def states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The decoder's last states; both sides read the row where it has no source (BART 3.3)."""
+        source = source_of(batch) or batch
+        source_rows = layout(source, "bidirectional")
+        # one look-up for both: the gradient of each is a whole table
+        given, ids = source["input_ids"], batch["input_ids"]
+        x, y = self.tokens(torch.cat([given.flatten(), ids.flatten()])).split([given.numel(), ids.numel()])
+        read = self.encoder(x.unflatten(0, given.shape), source, source_rows)
+        if "seen" in source:
+            source_rows = hiding(source_rows, source["seen"])
+        return self.decoder(y.unflatten(0, ids.shape), batch, layout(batch, "causal"), (read, source_rows))
+
+    def begin(self, batch: Mapping[str, Tensor]) -> KVCache:
+        source, trunk = source_of(batch), self.trunk
+        rows = layout(source, "bidirectional")
+        read = self.encoder(self.tokens(source["input_ids"]), source, rows)
+        if "seen" in source:
+            rows = hiding(rows, source["seen"])
+        crosses = (block.cross for block in self.decoder.blocks if isinstance(block, Seq2SeqBlock))
+        held = tuple(cross.keys_values(read) for cross in crosses if cross is not None)
+        cache = empty(
+            len(source["input_ids"]), trunk.num_hidden_layers, (trunk.num_attention_heads, trunk.width_of_head), read
+        )
+        return replace(cache, source=held, source_seen=rows.seen)
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+        cache = cache.with_room(batch["input_ids"].shape[1])
+        hidden = self.decoder.go_on(self.tokens(batch["input_ids"]), batch, cache)
+        return self._scaled(hidden), cache.after(batch)
+
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The decoder's last token of each row, which attends to all of it (BART 3.3)."""
+        return last_at(batch)
+
+    def init(self, name: str) -> Init:
+        return self.trunk.init_method if self.trunk.scale_attention else "normal"
+
+    def std(self, name: str) -> float:
+        """Where attention is not scaled, T5's own: queries begin smaller instead, the table with 1, and the others keep
+        the variance of what goes through them."""
+        trunk = self.trunk
+        if trunk.scale_attention or not name.startswith("trunk."):
+            return trunk.init_std
+        fan_in = {
+            "tokens": 1,
+            "query": trunk.hidden_size * trunk.width_of_head,
+            "out": trunk.num_attention_heads * trunk.width_of_head,
+            "down": trunk.inner_width,
+        }
+        return float(fan_in.get(name.split(".")[-2], trunk.hidden_size) ** -0.5)
+
+
+class Seq2SeqStack(nn.Module):
+    """One of the two stacks: positions and languages, norm, blocks; T5's distances are one table for all blocks."""
+
+    share: Share = WHOLE
+
+    def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
+        super().__init__()
+        self.trunk, self.decodes = trunk, decodes
+        rows, buckets = trunk.position_embedding.rows, trunk.position_embedding.num_buckets
+        self.positions = Embedding(rows, trunk.hidden_size) if rows else None
+        self.distances = Embedding(buckets, trunk.num_attention_heads) if buckets else None
+        self.languages = Embedding(trunk.num_languages, trunk.hidden_size) if trunk.num_languages else None
+        self.embedding_norm = norm(trunk) if trunk.embedding_norm else nn.Identity()
+        self.blocks = RecomputedBlocks(Seq2SeqBlock(trunk, decodes=decodes) for _ in range(trunk.num_hidden_layers))
+        self.final_norm = norm(trunk) if trunk.norm_position == "pre" else nn.Identity()
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: Mapping[str, Tensor],
+        rows: BatchLayout,
+        source: tuple[Tensor, BatchLayout] | None = None,
+    ) -> Tensor:
+        """States of the tokens `x`; a decoder attends to `source`, states of the other side and their layout."""
+        x = self.embed(x, batch)
+        if self.distances is not None:
+            bias = self.bias(rows.shape[1], x.device)
+            bias = bias if rows.seen is None else bias.masked_fill(~rows.seen, -torch.inf)
+            rows = replace(rows, ends_B1=None, causal=False, seen=bias)
+        for block in self.blocks:
+            x = self.blocks.run(block, x, rows, source)
+        return self.finish(x)
+
+    def go_on(self, x: Tensor, batch: Mapping[str, Tensor], cache: KVCache) -> Tensor:
+        """The decoder's states of new tokens behind those of a cache, which has the source too."""
+        x, holding = self.embed(x, batch), cache.holding(batch["input_ids"].shape[1])
+        if self.distances is not None:
+            bias = self.bias_of(holding[0])
+            holding = [replace(held, seen=bias) for held in holding]
+        for block, held, source in zip(self.blocks, holding, cache.holding_source(), strict=True):
+            rows = going_on(held)
+            x = block(x, rows, (x, replace(rows, held=source)))
+        return self.finish(x)
+
+    def embed(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Embedded tokens with their positions and languages."""
+        if self.trunk.scale_embedding:
+            x = x * self.trunk.hidden_size**0.5
+        if self.positions is not None:
+            x = x + self.positions(batch["positions"] + self.trunk.position_embedding.offset)
+        elif self.distances is None:
+            x = x + sinusoids(batch["positions"], self.trunk.hidden_size).to(x.dtype)
+        if self.languages is not None:
+            languages = batch.get("languages")  # a corpus of one language has no such column
+            x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
+        return self.dropout(self.embedding_norm(x))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """What the last block gives, normalised."""
+        x = self.final_norm(x)
+        # T5 drops out after its last norm as well, PEGASUS does not (its code, models/transformer.py)
+        return self.dropout(x) if (self.trunk.norm_position, self.trunk.norm_type) == ("pre", "rmsnorm") else x
+
+    def bias(self, length: int, device: torch.device) -> Tensor:
+        """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked. The
+        table, which is small, is whole on every worker, which reads the columns of its heads."""
+        assert self.distances is not None
+        positions, offset_N = self.trunk.position_embedding, torch.arange(1 - length, length, device=device)
+        bucket_N = bucket(offset_N, positions.num_buckets, positions.max_distance, both_sides=not self.decodes)
+        mine = self.share.within(self.trunk.num_attention_heads)
+        bias_HN = self.share.enter(self.distances(bucket_N)).T[mine]
+        if self.decodes:
+            bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
+        return bias_HN.unfold(1, length, 1).flip(1)[None]  # the last query's keys are the first S offsets
+
+    def bias_of(self, held: KVCacheView) -> Tensor:
+        """The same for new tokens and all that are held, [B, H, S, C]."""
+        assert self.distances is not None
+        assert held.slot_BS is not None
+        positions, slot_C = self.trunk.position_embedding, torch.arange(held.seen.shape[-1], device=held.seen.device)
+        offset_BSC = slot_C - held.slot_BS[..., None]
+        bucket_BSC = bucket(offset_BSC, positions.num_buckets, positions.max_distance, both_sides=False)
+        return self.distances(bucket_BSC).permute(0, 3, 1, 2).masked_fill(~held.seen, -torch.inf)
+
+
+class Seq2SeqBlock(nn.Module):
+    """Attention, a decoder's attention to the source, feed-forward, with residuals and norms as in layers.Block."""
+
+    def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
+        super().__init__()
+        self.norm_first = trunk.norm_position == "pre"
+        self.attention = Seq2SeqAttention(trunk)
+        self.attention_norm = norm(trunk)
+        self.cross = Seq2SeqAttention(trunk) if decodes else None
+        self.cross_norm = norm(trunk) if decodes else nn.Identity()
+        # T5 and PEGASUS drop out inside of the feed-forward layer too
+        self.feed_forward = FeedForward(
+            trunk, bias=trunk.bias, dropout=trunk.hidden_dropout if self.norm_first else 0.0
+        )
+        self.feed_forward_norm = norm(trunk)
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
+
+    def forward(self, x: Tensor, rows: BatchLayout, source: tuple[Tensor, BatchLayout] | None) -> Tensor:
+        if self.norm_first:
+            y = self.attention_norm(x)
+            x = x + self.dropout(self.attention(y, rows, y, rows))
+            if self.cross is not None and source is not None:
+                x = x + self.dropout(self.cross(self.cross_norm(x), rows, *source))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, rows, x, rows)))
+        if self.cross is not None and source is not None:
+            x = self.cross_norm(x + self.dropout(self.cross(x, rows, *source)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class Seq2SeqAttention(nn.Module):
+    """Multi-head attention of tokens to those of the same or of other rows (arXiv:1706.03762, 3.2.2).
+
+    Queries have a linear of their own: T5's begin smaller than its keys and values.
+    """
+
+    share: Share = WHOLE
+
+    def __init__(self, trunk: EncoderDecoder) -> None:
+        super().__init__()
+        self.head_width, inside = trunk.width_of_head, trunk.num_attention_heads * trunk.width_of_head
+        self.scale = self.head_width**-0.5 if trunk.scale_attention else 1.0
+        self.dropout, self.recompute_core = trunk.attention_dropout, False
+        self.query = ColumnLinear(trunk.hidden_size, inside, bias=trunk.bias)
+        self.key_value = FusedLinear(2, trunk.hidden_size, inside, bias=trunk.bias)
+        self.out = RowLinear(inside, trunk.hidden_size, bias=trunk.bias)
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
+
+    def forward(self, x: Tensor, rows: BatchLayout, read: Tensor, source: BatchLayout) -> Tensor:
+        """Tokens `x` of `rows` attend to `read`, states of the rows `source`, which has the mask.
+
+        Where `source` holds keys and values, those of `read` are put behind them; of a source it holds all.
+        """
+        query, held = self.query(x).unflatten(-1, (-1, self.head_width)), source.held
+        if held is None:
+            key_value = self.keys_values(read)
+        else:
+            key_value = held.used if held.slot_BS is None else held.put(self.keys_values(read))
+            source = replace(source, shape=(key_value.shape[0], key_value.shape[1]), seen=held.seen)
+        with self.share.noise(self.dropout if self.training else 0.0):
+            mixed = self.mix(query, rows, key_value, source)
+        return self.out(mixed.flatten(-2))
+
+    def keys_values(self, read: Tensor) -> Tensor:
+        """Keys and values [..., 2, H, K] of states [..., D]."""
+        return self.key_value(read).unflatten(-1, (2, -1, self.head_width))
+
+    def mix(self, query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout) -> Tensor:
+        """Queries [B, S, H, K] or [T, H, K], keys and values [B, U, 2, H, K] or unpadded -> like the queries."""
+        dropout, ends, source_ends = self.dropout if self.training else 0.0, rows.ends_B1, source.ends_B1
+        half = query.dtype in (torch.bfloat16, torch.float16)
+        if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
+            from torch.nn.attention.varlen import varlen_attn  # as in layers.py
+
+            key, value = key_value.unbind(1)
+            longest, window = (rows.shape[1], source.shape[1]), (-1, 0 if source.causal else -1)
+            return varlen_attn(  # type: ignore[return-value]  # a tuple only where more is asked for
+                query, key, value, ends, source_ends, *longest, scale=self.scale, window_size=window
+            )
+        return recomputed(self.recompute_core, self._mix_padded, query, rows, key_value, source, dropout)
+
+    def _mix_padded(
+        self, query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout, dropout: float
+    ) -> Tensor:
+        query_BHSK = spread(query, rows.token_at).view(*rows.shape, *query.shape[-2:]).transpose(1, 2)
+        key_value = spread(key_value, source.token_at).view(*source.shape, *key_value.shape[-3:])
+        key_BHUK, value_BHUK = key_value.permute(2, 0, 3, 1, 4)
+        mixed_BHSK = F.scaled_dot_product_attention(
+            query_BHSK,
+            key_BHUK,
+            value_BHUK,
+            attn_mask=source.seen,
+            dropout_p=dropout,
+            is_causal=source.causal,
+            scale=self.scale,
+        )
+        mixed_BSHK = mixed_BHSK.transpose(1, 2)
+        if rows.place_T is not None:
+            return mixed_BSHK.flatten(0, 1).index_select(0, rows.place_T)
+        return mixed_BSHK.reshape(query.shape)
+
+
+def source_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The columns of the encoder by the names that they have on the other side; none where there is no source."""
+    return {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
+
+
+def hiding(rows: BatchLayout, seen: Tensor) -> BatchLayout:
+    """The layout of rows of which only those tokens are seen for which `seen` is True."""
+    seen = spread(seen, rows.token_at).view(rows.shape)[:, None, None, :]
+    return replace(rows, ends_B1=None, seen=seen if rows.seen is None else seen & rows.seen)
+
+
+def norm(trunk: EncoderDecoder) -> nn.Module:
+    """Layer norm, or by the root mean square alone (arXiv:1910.07467)."""
+    if trunk.norm_type == "rmsnorm":
+        return nn.RMSNorm(trunk.hidden_size, eps=trunk.norm_eps)
+    return nn.LayerNorm(trunk.hidden_size, eps=trunk.norm_eps, bias=trunk.bias)
+
+
+def bucket(offset: Tensor, buckets: int, max_distance: int, *, both_sides: bool) -> Tensor:
+    """T5's number of the distance of a key from its query (arXiv:1910.10683, 2.1): one for each of the near ones, then
+    logarithmically wider, the last from `max_distance` on. Half of them are for keys at the right, if there are any.
+
+    >>> bucket(torch.tensor([-200, -16, -1, 0, 1, 16]), 32, 128, both_sides=True)
+    tensor([15, 10,  1,  0, 17, 26])
+    """
+    first = torch.zeros_like(offset)
+    if both_sides:
+        buckets //= 2
+        first, offset = buckets * (offset > 0), -offset.abs()
+    distance, near = (-offset).clamp(min=0), buckets // 2
+    steps = (distance.clamp(min=near) / near).log() / math.log(max_distance / near) * (buckets - near)
+    far = (near + steps.long()).clamp(max=buckets - 1)
+    return first + torch.where(distance < near, distance, far)

@@ -1,0 +1,179 @@
+"""ELECTRA (arXiv:2003.10555): a small generator fills in the masks, a discriminator finds what it changed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from training.architectures.backbone import MaskHead, T
+from training.architectures.layers import layout
+from training.architectures.linears import Table
+from training.architectures.transformer import InputEmbeddings, Transformer, TransformerStack, blocks
+from training.score import Score
+from training.specs import Architecture, Encoder, GeneratorDiscriminator, Init, LossFacts
+
+
+class FrozenGenerator(nn.Module):
+    """A trained generator: its net and its head."""
+
+    def __init__(self, trunk: GeneratorDiscriminator, vocab_size: int, head: nn.Module) -> None:
+        super().__init__()
+        self.net = Transformer(trunk.generator_net, vocab_size)
+        self.head = head
+
+
+class GeneratorDiscriminatorModel(InputEmbeddings):
+    """Two towers over one embedding; the discriminator is what is kept of them (3.1).
+
+    What is sampled comes from torch's global generator: seed it, and the same batch gives the same scores.
+    """
+
+    trunk: GeneratorDiscriminator
+    frozen_modules: ClassVar[tuple[str, ...]] = ("frozen",)
+
+    def __init__(self, trunk: GeneratorDiscriminator, vocab_size: int, frozen_head: nn.Module | None) -> None:
+        """`frozen_head` fills in the masks for a generator that is frozen, and belongs to it."""
+        super().__init__(trunk.discriminator_net, vocab_size)
+        self.trunk = trunk
+        self.discriminator = TransformerStack(trunk.discriminator_net, blocks(trunk.discriminator_net))
+        self.generator: TransformerStack | None = None
+        self.frozen = FrozenGenerator(trunk, vocab_size, frozen_head) if frozen_head is not None else None
+        if trunk.sample_from == "generator":
+            alike = trunk.weight_sharing == "all"
+            net = trunk.generator_net
+            self.generator = self.discriminator if alike else TransformerStack(net, blocks(net))
+
+    @classmethod
+    def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        if not isinstance(trunk, GeneratorDiscriminator):
+            return None
+        is_frozen = trunk.sample_from == "frozen"
+        return cls(trunk, vocab_size, mask_head(trunk.generator_net, vocab_size) if is_frozen else None)
+
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        """Those of the discriminator."""
+        return tuple(self.discriminator.blocks)
+
+    @property
+    def above_layers(self) -> Mapping[str, int]:
+        return {"discriminator.final_norm": len(self.discriminator.blocks)}
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """States of the discriminator, whose batch is not masked."""
+        return self.discriminator(self.embed(batch), layout(batch, "bidirectional"))
+
+    def scores(
+        self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[LossFacts]
+    ) -> dict[str, Score]:
+        """Scores of the loss of the generator, where that learns, and of the loss of the discriminator.
+
+        The batch is masked; its `targets` at `targets_at` are the original tokens. The discriminator reads the text
+        with a sample at each of these places, masked or not, which the head of the generator draws (`sample`). No
+        gradient goes through a sample. Where the generator is rewarded for what the discriminator gets wrong
+        (`surprise`), its head takes the samples and the reward too.
+        """
+        rows = layout(batch, "bidirectional")
+        detects = next(loss for loss in losses if "discriminator" in loss.reads)
+        generates = next((loss for loss in losses if "generator" in loss.reads), None)
+        found: dict[str, Score] = {}
+        filled: Tensor | None = None
+        if self.generator is None or generates is None:
+            sampled_M = self._uniform(batch) if self.frozen is None else self._frozen(batch)
+        else:
+            filled = self.generator(self.embed(batch), rows)
+            if not generates.rewarded:
+                found[generates.kind] = heads[generates.head_name](filled, batch, self.table)
+            sampled_M = self._sampled(filled, batch, heads[generates.head_name], self.table)
+        read = {**batch, "input_ids": _put(batch["input_ids"], batch["targets_at"], sampled_M)}
+        hidden = self.discriminator(self.embed(read), rows)
+        found[detects.kind] = heads[detects.head_name](hidden, read, self.table)
+        if generates is not None and generates.rewarded:
+            reward_M = heads[detects.head_name].surprise(hidden, read)  # type: ignore[operator]  # a method
+            found[generates.kind] = heads[generates.head_name](filled, batch, self.table, sampled_M, reward_M)
+        return found
+
+    @torch.no_grad()
+    def _frozen(self, batch: Mapping[str, Tensor]) -> Tensor:
+        assert self.frozen is not None
+        self.frozen.eval()  # no dropout
+        return self._sampled(self.frozen.net(batch), batch, self.frozen.head, self.frozen.net.table)
+
+    @torch.no_grad()
+    def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Table) -> Tensor:
+        barred_M = None if self.trunk.allow_correct else batch["targets"]
+        uniform_M = None if self.training else uniform_of(batch)
+        return head.sample(hidden, batch, table_VD, barred_M, uniform_M)  # type: ignore[operator]  # a method
+
+    def _uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Any token of the vocabulary, or any but the right one."""
+        target_M, size = batch["targets"], self.tokens.num_embeddings
+        if not self.training:
+            uniform_M = uniform_of(batch)
+            if self.trunk.allow_correct:
+                return (uniform_M * size).long()
+            return (target_M + 1 + (uniform_M * (size - 1)).long()) % size
+        if self.trunk.allow_correct:
+            return torch.randint_like(target_M, size)
+        return (target_M + torch.randint_like(target_M, 1, size)) % size
+
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Each row's first token."""
+        return batch["first_at"]
+
+    def taken_over(self, state: Mapping[str, T], theirs: Architecture) -> dict[str, T]:
+        """An encoder that fills in masks becomes the frozen generator and the discriminator (3.2)."""
+        if self.frozen is None or not isinstance(theirs, Encoder):
+            return dict(state)
+        taken = {}
+        for name, tensor in state.items():
+            if name.startswith("heads.masked_tokens."):
+                taken[name.replace("heads.masked_tokens.", "trunk.frozen.head.")] = tensor
+            elif name.startswith("trunk."):
+                taken[name.replace("trunk.", "trunk.frozen.net.")] = tensor
+                in_tower = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
+                taken[name.replace("trunk.", "trunk.discriminator.") if in_tower else name] = tensor
+        return taken
+
+    def init(self, name: str) -> Init:
+        """Where BERT's weights are cut, two linears are Glorot's, which the authors' code leaves to TensorFlow:
+        embeddings_project (modeling.py), and the last one of discriminator_predictions (run_pretraining.py)."""
+        left = name.endswith("widen.weight") or name == "heads.replaced.classify.weight"
+        return "xavier" if left and self.trunk.init_method == "truncated_normal" else self.trunk.init_method
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the towers: what lies between them differs in size from batch to batch."""
+        self.discriminator.compile(*args, **kwargs)
+        if self.generator not in (None, self.discriminator):
+            self.generator.compile(*args, **kwargs)
+
+
+def uniform_of(batch: Mapping[str, Tensor]) -> Tensor:
+    """A number in [0, 1) for each of `targets_at`, float32 [M], that only its row and its place in it decide.
+
+    An evaluation draws by it, so that what it draws depends neither on the worker that has the row nor on the rows
+    beside it.
+    """
+    ids, at_M = batch["input_ids"], batch["targets_at"]
+    lengths_B = batch["lengths"].to(ids.device).long()
+    row_T = torch.repeat_interleave(torch.arange(len(lengths_B), device=ids.device), lengths_B)
+    place_T = torch.arange(len(row_T), device=ids.device) - (lengths_B.cumsum(0) - lengths_B)[row_T]
+    if ids.ndim == 1:
+        id_T, row_M, place_M = ids, row_T[at_M], place_T[at_M]
+    else:
+        id_T, row_M, place_M = ids[row_T, place_T], at_M // ids.shape[1], at_M % ids.shape[1]
+    of_row_B = torch.zeros_like(lengths_B).index_add_(0, row_T, _mixed(id_T * 1_000_003 + place_T))
+    return (_mixed(of_row_B[row_M] + _mixed(place_M)) & 0xFFFFFF).float() / (1 << 24)
+
+
+def _mixed(number: Tensor) -> Tensor:
+    """Whole numbers whose bits all depend on all bits of the given ones (the finalizer of MurmurHash3)."""
+    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD):  # 0xFF51AFD7ED558CCD and 0xC4CEB9FE1A85EC53, signed
+        number = (number ^ ((number >> 33) & 0x7FFFFFFF)) * factor
+    return number ^ ((number >> 33) & 0x7FFFFFFF)
+
+
+def _put(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:
+    """The ids with other tokens at flat positions."""
+    return ids.flatten().scatter(0, at_M, token_M).view_as(ids)

@@ -1,0 +1,233 @@
+"""Encoder and Decoder: one transformer, whose keys make it either."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from training.architectures.backbone import Backbone, MaskHead, last_at, no_writer
+from training.architectures.cache import KVCache, KVCacheView, empty
+from training.architectures.layers import BatchLayout, TransformerBlock, going_on, layout, norm
+from training.architectures.linears import Embedding, Table, TokenTable
+from training.architectures.pipeline_stages import ONLY, PipelineStage, RemoteLayer, StageInputs, stage_of_layer
+from training.architectures.recompute import RecomputedBlocks
+from training.architectures.tensor_parallel import WHOLE, Share
+from training.architectures.ulysses import apart, together
+from training.architectures.window_attention import WindowAttention
+from training.specs import Architecture, Decoder, Encoder
+
+
+class InputEmbeddings(Backbone):
+    """The summed embeddings of a token: itself, its position, segment and language; then a norm, and dropout."""
+
+    def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
+        super().__init__()
+        width = trunk.table_width
+        self.position_offset, rows = trunk.position_embedding.offset, trunk.position_embedding.rows
+        self.tokens = TokenTable(vocab_size, width)
+        self.positions = Embedding(rows, width) if rows else None
+        self.segments = Embedding(trunk.type_vocab_size, width) if trunk.type_vocab_size else None
+        self.languages = Embedding(trunk.num_languages, width) if trunk.num_languages else None
+        self.embedding_norm = norm(trunk, width) if trunk.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
+
+    @property
+    def table(self) -> Table:
+        return self.tokens.table
+
+    def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """`input_ids`, `positions`, `token_type_ids`, `languages` [B, S] or [T] -> [..., E], E being the width of the
+        tables.
+        """
+        x = self.tokens(batch["input_ids"])
+        at = batch["positions"] + self.position_offset
+        x = x + (self.positions(at) if self.positions is not None else sinusoids_at(at, x.shape[-1]).to(x.dtype))
+        if self.segments is not None:
+            # RoBERTa's table has one row: to it, the segments of a downstream pair are all the same
+            x = x + self.segments(batch["token_type_ids"].clamp(max=self.segments.num_embeddings - 1))
+        if self.languages is not None:
+            languages = batch.get("languages")  # a corpus of one language has no such column
+            x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
+        return self.dropout(self.embedding_norm(x))
+
+
+class TransformerStack(nn.Module):
+    """Blocks over embedded tokens, with the linear that widens these where the tables are narrower (ALBERT 3.1)."""
+
+    chunk: Share = WHOLE
+
+    def __init__(self, trunk: Encoder | Decoder, blocks: RecomputedBlocks) -> None:
+        super().__init__()
+        widened = trunk.table_width != trunk.hidden_size
+        self.widen = nn.Linear(trunk.table_width, trunk.hidden_size) if widened else nn.Identity()
+        self.blocks = blocks
+        self.final_norm = norm(trunk, trunk.hidden_size) if trunk.norm_position == "pre" else nn.Identity()
+
+    def forward(self, x: Tensor, rows: BatchLayout) -> Tensor:
+        return through(self.blocks, self.widen, self.final_norm, x, rows, self.chunk)
+
+
+class Transformer(InputEmbeddings):
+    """BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692), ALBERT (arXiv:1909.11942), XLM, GPT-1, GPT-2, GPT-3, ...
+
+    A post-norm Encoder normalises the summed embeddings; a pre-norm stack ends with a norm of its own.
+    """
+
+    trunk: Encoder | Decoder
+    chunk: Share = WHOLE
+
+    def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
+        super().__init__(trunk, vocab_size)
+        self.trunk, self.visibility = trunk, trunk.attention_mask
+        tower = TransformerStack(trunk, blocks(trunk))
+        self.widen, self.blocks, self.final_norm = tower.widen, tower.blocks, tower.final_norm
+
+    @classmethod
+    def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        if isinstance(trunk, Encoder | Decoder) and not trunk.position_embedding.relative:
+            return cls(trunk, vocab_size)
+        return None
+
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        return tuple(self.blocks)
+
+    @property
+    def above_layers(self) -> Mapping[str, int]:
+        return {"final_norm": len(self.blocks)}
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self._through(batch, self._layout(batch))
+
+    def _layout(self, batch: Mapping[str, Tensor]) -> BatchLayout:
+        return layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+
+    def owners(self, stages: int) -> Mapping[str, int]:
+        layers, last = len(self.blocks), stages - 1
+        first = [name for name, _ in self.named_children() if name not in ("blocks", "final_norm")]
+        of_blocks = {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
+        return dict.fromkeys(first, 0) | of_blocks | {"final_norm": last}
+
+    def passed_on(self, batch: Mapping[str, Tensor], given: StageInputs) -> Tensor:
+        x = self.embed(batch) if given.states is None else given.states
+        return through(self.blocks, self.widen, self.final_norm, x, self._layout(batch), self.chunk, self.stage)
+
+    @property
+    def takes_mask(self) -> bool:
+        """A window has masks of its own."""
+        return not any(self.trunk.attention_window.narrows(number) for number in range(self.trunk.num_hidden_layers))
+
+    def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
+        rows, longest = batch["input_ids"].shape
+        return self._through(batch, BatchLayout((rows, longest), False, None, None, None, seen_BSS[:, None]))
+
+    def _through(self, batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
+        return through(self.blocks, self.widen, self.final_norm, self.embed(batch), rows, self.chunk)
+
+    def begin(self, batch: Mapping[str, Tensor]) -> KVCache:
+        trunk = self.trunk
+        if self.visibility != "causal":
+            raise no_writer(trunk)
+        return empty(
+            len(batch["lengths"]),
+            trunk.num_hidden_layers,
+            (trunk.num_attention_heads, trunk.width_of_head),
+            self.tokens.weight,
+        )
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+        new = batch["input_ids"].shape[1]
+        cache = cache.with_room(new)
+        return self._behind(batch, cache.holding(new)), cache.after(batch)
+
+    def begin_seeing(self, batch: Mapping[str, Tensor]) -> KVCache | None:
+        trunk = self.trunk
+        if not self.takes_mask:
+            return None
+        return empty(
+            len(batch["lengths"]),
+            trunk.num_hidden_layers,
+            (trunk.num_attention_heads, trunk.width_of_head),
+            self.tokens.weight,
+        )
+
+    def go_on_seeing(self, batch: Mapping[str, Tensor], cache: KVCache, seen_BSC: Tensor) -> tuple[Tensor, KVCache]:
+        cache = cache.with_room(batch["input_ids"].shape[1])
+        slot_BS = cache.positions(batch["input_ids"].shape[1])
+        return self._behind(batch, [KVCacheView(held, slot_BS, seen_BSC[:, None]) for held in cache.layers]), cache
+
+    def _behind(self, batch: Mapping[str, Tensor], holding: Sequence[KVCacheView]) -> Tensor:
+        """The states of new tokens behind those that are held."""
+        x = self.widen(self.embed(batch))
+        for block, held in zip(self.blocks, holding, strict=True):
+            x = block(x, going_on(held))
+        return self.final_norm(x)
+
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """An encoder's first token, and a decoder's last, the only one that attends to the whole row (GPT-1 3.2)."""
+        return last_at(batch) if self.visibility == "causal" else batch["first_at"]
+
+    def std(self, name: str) -> float:
+        """Pre-norm, residual projections begin with less, by sqrt(2 layers) (GPT-2 2.3, Megatron-LM 4.2)."""
+        scaled = self.trunk.norm_position == "pre" and self.trunk.scale_residual_init
+        residual = scaled and name.endswith(("attention.out.weight", "down.weight"))
+        return self.trunk.init_std / (math.sqrt(2 * self.trunk.num_hidden_layers) if residual else 1.0)
+
+
+def through(
+    blocks: RecomputedBlocks,
+    widen: nn.Module,
+    final_norm: nn.Module,
+    x: Tensor,
+    rows: BatchLayout,
+    chunk: Share,
+    stage: PipelineStage = ONLY,
+) -> Tensor:
+    """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens.
+
+    Between stages each worker goes on with its chunk.
+    """
+    x = apart(x, chunk) if stage.is_first else x
+    drops_out = [block.dropout.p for block in blocks if isinstance(block, TransformerBlock) and block.training]
+    with chunk.noise(max(drops_out, default=0.0)):
+        x = widen(x)
+        for block in blocks:
+            x = x if isinstance(block, RemoteLayer) else blocks.run(block, x, rows)
+        x = final_norm(x)
+    return together(x, chunk, rows.lying) if stage.is_last else x
+
+
+def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:
+    """The blocks of a stack. What layers of a group share is one module, so that its weights exist once (ALBERT 3.1).
+
+    A sub-layer takes its norm along: with `all` a group is one block, again and again.
+    """
+    made, owners = list[TransformerBlock](), dict[int, TransformerBlock]()
+    for number in range(trunk.num_hidden_layers):
+        block = TransformerBlock(trunk)
+        if trunk.attention_window.narrows(number):
+            block.attention = WindowAttention(
+                trunk, *trunk.attention_window.sides, global_first=trunk.attention_window.global_first
+            )
+        owner = owners.setdefault(number * trunk.num_hidden_groups // trunk.num_hidden_layers, block)
+        if trunk.parameter_sharing in ("attention", "all"):
+            block.attention, block.attention_norm = owner.attention, owner.attention_norm
+        if trunk.parameter_sharing in ("feed_forward", "all"):
+            block.feed_forward, block.feed_forward_norm = owner.feed_forward, owner.feed_forward_norm
+        made.append(block)
+    return RecomputedBlocks(made)
+
+
+def sinusoids_at(position: Tensor, width: int) -> Tensor:
+    """Sines and cosines [..., width] of geometrically spaced frequencies, interleaved (arXiv:1706.03762, 3.5).
+
+    >>> sinusoids_at(torch.arange(2), 4)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+    # in float32 the angles of position 500 are off by 3e-5
+    frequency = 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device=position.device) / width)
+    angle = position[..., None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :width].float()

@@ -1,0 +1,207 @@
+"""XLNet (arXiv:1906.08237): two streams of states, of what a token is, and of what is predicted at its place."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.architectures.backbone import Backbone, MaskHead, last_at
+from training.architectures.cache import KVCache, empty
+from training.architectures.layers import BatchLayout, layout
+from training.architectures.linears import Table, TokenTable
+from training.architectures.memory import RecalledMemory, SegmentMemory
+from training.architectures.recompute import RecomputedBlocks
+from training.architectures.relative import (
+    AttentionView,
+    Biases,
+    RelativeBlock,
+    as_given,
+    blocks_of,
+    rectangle,
+    sinusoids,
+    with_distances,
+    with_memory,
+)
+from training.specs import Architecture, TwoStream
+
+
+class Queries(NamedTuple):
+    """Where the targets are in their rows; in rows with fewer than Q the places left are those of the first token."""
+
+    row_M: Tensor
+    column_M: Tensor  # its number among the targets of its row
+    place_BQ: Tensor  # in the row
+
+
+class TwoStreamModel(Backbone):
+    """Relative attention in both directions; the attention mask is that of the rows (2.2), and all see the memory.
+
+    Queries are made at the targets only: they see what their token sees, and never the token itself. In a row whose
+    positions count down, distances have the other sign: it is text that is read from its end (3.1).
+    """
+
+    trunk: TwoStream
+
+    def __init__(self, trunk: TwoStream, vocab_size: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.memory = SegmentMemory(trunk.mem_len)
+        self.tokens = TokenTable(vocab_size, trunk.hidden_size)
+        self.unknown = nn.Parameter(torch.empty(1, trunk.hidden_size))  # what each query begins as
+        self.blocks = RecomputedBlocks(
+            RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.num_hidden_layers)
+        )
+        self.dropout = nn.Dropout(trunk.hidden_dropout)
+
+    @classmethod
+    def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:
+        return cls(trunk, vocab_size) if isinstance(trunk, TwoStream) else None
+
+    @property
+    def table(self) -> Table:
+        return self.tokens.table
+
+    @property
+    def layers(self) -> tuple[nn.Module, ...]:
+        return tuple(self.blocks)
+
+    def as_batch(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        return as_given(x, batch, layout(batch, "bidirectional"))
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """States [B, S, D] or [T, D] of the queries, at `targets_at`, and zeros elsewhere.
+
+        Of a batch without an attention mask, such as a downstream one, the states of its tokens.
+        """
+        rows, recalled = layout(batch, "bidirectional"), self.memory.recall(batch)
+        visible_BSS, differs_BSC = attention_mask(batch, rows), of_other_segments(batch, rows, recalled)
+        content_BSD = self.dropout(self.tokens(rectangle(batch["input_ids"], rows)))
+        sees_itself = torch.eye(rows.shape[1], dtype=torch.bool, device=content_BSD.device)
+        ways = ways_of(batch, rows)
+        content_view = AttentionView(with_memory(visible_BSS | sees_itself, recalled), ways, differs_BSC[:, None])
+        streams: tuple[Tensor, ...] = (content_BSD,)
+        views: tuple[AttentionView, ...] = (content_view,)
+        queries = queries_at(batch["targets_at"], rows) if "rank" in batch else None
+        if queries is not None:
+            streams += (self.dropout(self.unknown).expand(*queries.place_BQ.shape, -1),)
+            views += (_view_of_queries(visible_BSS & ~sees_itself, ways, differs_BSC, queries, recalled),)
+        streams = self._blocks(streams, views, recalled, batch)
+        hidden = self.dropout(streams[-1])
+        if queries is None:
+            return as_given(hidden, batch, rows)
+        predicted_MD = hidden[queries.row_M, queries.column_M]
+        nowhere = hidden.new_zeros(batch["input_ids"].numel(), self.trunk.hidden_size)
+        return nowhere.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["input_ids"].shape, -1)
+
+    def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The query at a place behind each row, in the order of the text: each token sees those before it and itself,
+        and a query those before it."""
+        ids_BS, length_B = batch["input_ids"], batch["lengths"].to(batch["input_ids"].device).long()
+        rows, longest = ids_BS.shape[0], ids_BS.shape[1] + 1
+        place_BS = torch.arange(longest, device=ids_BS.device).expand(rows, -1)
+        at_B = torch.arange(rows, device=ids_BS.device) * longest + length_B
+        ids_BS = F.pad(ids_BS, (0, 1))  # what stands at the place of a query is seen by nothing
+        columns = {"input_ids": ids_BS, "positions": place_BS, "token_type_ids": torch.zeros_like(ids_BS)}
+        columns |= {"rank": place_BS, "reach": place_BS - 1, "targets_at": at_B, "lengths": batch["lengths"] + 1}
+        return self(columns).flatten(0, 1)[at_B]
+
+    def begin(self, batch: Mapping[str, Tensor]) -> KVCache:
+        heads = self.trunk.num_attention_heads, self.trunk.width_of_head
+        return empty(len(batch["lengths"]), self.trunk.num_hidden_layers, heads, self.tokens.weight)
+
+    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+        """As `next_states`, whole rows: a query sees the content of all before it, whose keys and values are held."""
+        new, blocks = batch["input_ids"].shape[1], blocks_of(self.blocks)
+        cache = with_distances(cache.with_room(new), new + 1, 0, blocks)
+        content_BSD = self.tokens(batch["input_ids"])
+        query_BSD = self.unknown.expand_as(content_BSD)
+        holding, first_BS = cache.holding(new), cache.first_distances(new)
+        same = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=content_BSD.device)  # one segment
+        of_content, of_query = (AttentionView(holding[0].seen, (), same, first) for first in (first_BS, first_BS - 1))
+        for block, held, distance in zip(blocks, holding, cache.distances, strict=True):
+            context = block.holding(content_BSD, held, distance)
+            query_BSD = block.read(query_BSD, context, of_query)
+            content_BSD = block.read(content_BSD, context, of_content)
+        return query_BSD, cache.after(batch)
+
+    def _blocks(
+        self,
+        streams: tuple[Tensor, ...],
+        views: tuple[AttentionView, ...],
+        recalled: RecalledMemory,
+        batch: Mapping[str, Tensor],
+    ) -> tuple[Tensor, ...]:
+        """The streams, content first, after all blocks. The last block leaves out content, which nothing would read."""
+        longest, inputs = streams[0].shape[1], []
+        # down to minus the row's length: `shift` wants one distance more than there are
+        distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
+        distance_WR = torch.stack([distance_R, -distance_R]) if views[0].ways else distance_R[None]
+        sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.hidden_size).to(streams[0].dtype))
+
+        def read(block: nn.Module, number: int, streams: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            left = slice(-1 if number == self.trunk.num_hidden_layers - 1 else 0, None)
+            return block(streams[left], views[left], recalled.before(number, streams[0]), sinusoids_WRD)
+
+        for number, block in enumerate(self.blocks):
+            inputs.append(streams[0])
+            streams = self.blocks.run(read, block, number, streams)
+        self.memory.keep(batch, inputs, recalled, self.trunk.reuse_len)
+        return streams
+
+    def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Each row's last token."""
+        return last_at(batch)
+
+    def memory_state(self) -> dict[str, Tensor]:
+        return self.memory.state()
+
+    def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        self.memory.load(state, device)
+
+
+def attention_mask(batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
+    """bool [B, S, S]: whether a token (second) sees another (third), by the `rank` and `reach` of the batch, if any.
+
+    Content always sees itself; that is left to the caller.
+    """
+    longest, device = rows.shape[1], batch["input_ids"].device
+    exists_B1S = torch.ones(1, 1, longest, dtype=torch.bool, device=device) if rows.seen is None else rows.seen[:, 0]
+    if "rank" not in batch:
+        return exists_B1S.expand(-1, longest, -1)
+    rank_BS, reach_BS = (rectangle(batch[name], rows) for name in ("rank", "reach"))
+    return (rank_BS[:, None, :] <= reach_BS[:, :, None]) & exists_B1S
+
+
+def ways_of(batch: Mapping[str, Tensor], rows: BatchLayout) -> tuple[Tensor, ...]:
+    """Numbers of the rows whose positions count up, and of those where they count down; nothing where all count up."""
+    first_two_B2 = rectangle(batch["positions"], rows)[:, :2]
+    is_down_B = first_two_B2[:, -1] < first_two_B2[:, 0]
+    return ((~is_down_B).argwhere()[:, 0], is_down_B.argwhere()[:, 0]) if bool(is_down_B.any()) else ()
+
+
+def of_other_segments(batch: Mapping[str, Tensor], rows: BatchLayout, recalled: RecalledMemory) -> Tensor:
+    """bool [B, S, C]: whether token and context are of different segments; the memory is of segment 0."""
+    segments_BS = rectangle(batch["token_type_ids"], rows)
+    return segments_BS[:, :, None] != F.pad(segments_BS, (recalled.length, 0))[:, None, :]
+
+
+def queries_at(targets_at_M: Tensor, rows: BatchLayout) -> Queries:
+    """The targets of a batch, by row."""
+    count, longest = rows.shape
+    at_M = targets_at_M if rows.place_T is None else rows.place_T[targets_at_M]
+    row_M, place_M = at_M // longest, at_M % longest
+    count_B = torch.bincount(row_M, minlength=count)
+    column_M = torch.arange(len(at_M), device=at_M.device) - (count_B.cumsum(0) - count_B)[row_M]
+    place_BQ = at_M.new_zeros(count, max(1, int(count_B.max())))
+    return Queries(row_M, column_M, place_BQ.index_put((row_M, column_M), place_M))
+
+
+def _view_of_queries(
+    visible_BSS: Tensor, ways: tuple[Tensor, ...], differs_BSC: Tensor, queries: Queries, recalled: RecalledMemory
+) -> AttentionView:
+    row_B1 = torch.arange(len(queries.place_BQ), device=visible_BSS.device)[:, None]
+    seen_BQS, differs_BQC = (pairs[row_B1, queries.place_BQ] for pairs in (visible_BSS, differs_BSC))
+    first_BQ = visible_BSS.shape[1] - 1 - queries.place_BQ
+    return AttentionView(with_memory(seen_BQS, recalled), ways, differs_BQC[:, None], first_BQ)

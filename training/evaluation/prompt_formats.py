@@ -1,0 +1,278 @@
+"""How nets of each kind read a question and write an answer: rows to learn from, and prompts to go on from.
+
+reads a source   an encoder and a decoder (T5, BART), or an encoder that gets a decoder on top
+goes on          a decoder: question and answer are one text, and its answer alone is learned
+fills in masks   an encoder: question and answer are one row, a token of the answer sees what is left of it (UniLM)
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Protocol, overload
+
+import numpy as np
+
+from preprocessing.errors import BadInput, with_article
+from preprocessing.objectives import MaskedLM
+from preprocessing.rng import key
+from preprocessing.schema import IGNORE, Row
+from preprocessing.tokenization import Vocab
+from training.evaluation.eval_result import EvaluatedModel
+from training.finetuning import Example, MaskedTargetTokens, Target, TargetTokens, Tuning, with_decoder
+from training.generation import MaskSlot, Prompt
+from training.losses import Loss, MaskedTokens, NextToken
+from training.specs import Architecture, Encoder, EncoderDecoder
+from training.tasks import GenerationSettings
+
+LEAST_ROOM = 4  # tokens of a question
+
+
+class PromptFormat(Protocol):
+    """How a net reads and writes."""
+
+    @property
+    def trunk(self) -> Architecture:
+        """The trunk that writes: its own, or one with a decoder more."""
+
+    @property
+    def loss(self) -> NextToken | MaskedTokens:
+        """The loss whose head names tokens."""
+
+    @property
+    def blank(self) -> MaskSlot | None:
+        """How an encoder writes."""
+
+    @property
+    def target(self) -> Target:
+        """What it is fine-tuned to predict."""
+
+    @property
+    def room(self) -> int:
+        """Most tokens of a question."""
+
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
+        """The tokens of an answer, the one that ends it among them; and "cut" where it lost some, else ""."""
+
+    def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
+        """A row to learn from."""
+
+    def prompt(self, question: Sequence[int]) -> Prompt:
+        """What it goes on from."""
+
+
+@dataclass(frozen=True)
+class Seq2SeqPrompt:
+    """An encoder reads the question; a decoder writes the answer behind its start token.
+
+    `plain` are nets that read no [CLS] and begin with [PAD] (T5, PEGASUS); others begin with the token that ends a row
+    (BART, MASS), as in their pretraining.
+    """
+
+    trunk: Architecture
+    loss: NextToken
+    vocab: Vocab
+    how: GenerationSettings
+    plain: bool
+    blank: MaskSlot | None = None
+
+    @property
+    def target(self) -> Target:
+        return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
+
+    @property
+    def room(self) -> int:
+        return _room(self.trunk.longest - len(self._source([])), self.how)
+
+    @property
+    def start(self) -> int:
+        """What the decoder begins with."""
+        found = self.vocab.pad if self.plain else self.vocab.sep
+        if found is None:
+            raise BadInput("this vocabulary has no special token that a decoder could begin with")
+        return found
+
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
+        return _ended(self.vocab.encode(text), self.vocab, min(self.how.max_new_tokens, self.trunk.longest))
+
+    def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
+        row = _row([self.start, *answer[:-1]], answer)
+        return row | {"source_input_ids": np.array(self._source(question), np.int32)}
+
+    def prompt(self, question: Sequence[int]) -> Prompt:
+        return Prompt(np.array([self.start]), np.array(self._source(question), np.int64))
+
+    def _source(self, question: Sequence[int]) -> list[int]:
+        around = _around(self.vocab, question)
+        return around[1:] if self.plain and around[0] == self.vocab.cls else around
+
+
+@dataclass(frozen=True)
+class DecoderPrompt:
+    """A decoder reads the question behind the token that ends a text, where there is one, and goes on."""
+
+    trunk: Architecture
+    loss: NextToken | MaskedTokens
+    vocab: Vocab
+    how: GenerationSettings
+    blank: MaskSlot | None = None
+
+    @property
+    def target(self) -> Target:
+        if not isinstance(self.loss, NextToken):
+            raise BadInput(
+                f"{with_article(self.trunk.kind)} is not fine-tuned to write; give a decoder, or one with an encoder"
+            )
+        return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
+
+    @property
+    def room(self) -> int:
+        return _room(self.trunk.longest - self.how.max_new_tokens - 1, self.how)
+
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
+        return _ended(self.vocab.encode(self.how.target_delimiter + text), self.vocab, self.how.max_new_tokens)
+
+    def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
+        first = self._first(question)
+        return _row([*first, *answer[:-1]], [*[IGNORE] * (len(first) - 1), *answer])
+
+    def prompt(self, question: Sequence[int]) -> Prompt:
+        return Prompt(np.array(self._first(question), np.int64))
+
+    def _first(self, question: Sequence[int]) -> list[int]:
+        return [*([] if self.vocab.sep is None else [self.vocab.sep]), *question]
+
+
+@dataclass(frozen=True)
+class EncoderPrompt:
+    """An encoder reads [CLS] question [SEP] answer [SEP]; of the answer, some tokens are masked and learned."""
+
+    trunk: Architecture
+    loss: MaskedTokens
+    vocab: Vocab
+    how: GenerationSettings
+    blank: MaskSlot
+
+    @property
+    def target(self) -> Target:
+        return MaskedTargetTokens(transform=self.loss.transform, smoothing=self.how.label_smoothing)
+
+    @property
+    def room(self) -> int:
+        return _room(self.trunk.longest - self.how.max_new_tokens - len(_around(self.vocab, [])), self.how)
+
+    def answer_ids(self, text: str) -> tuple[list[int], str]:
+        return _ended(self.vocab.encode(text), self.vocab, self.how.max_new_tokens)
+
+    def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
+        read = _around(self.vocab, question)
+        ids_S, place_S = np.array([*read, *answer], np.int32), np.arange(len(read) + len(answer), dtype=np.int32)
+        written_S = place_S >= len(read)
+        hit_S = written_S & (rng.random(len(ids_S)) < self.how.target_mask_prob)
+        if not hit_S.any():  # a row without a target teaches nothing
+            hit_S[len(read) + int(rng.integers(len(answer)))] = True
+        first, second = self.blank.segments
+        row = {"input_ids": ids_S, "special_tokens_mask": ~hit_S, "hits": np.cumsum(hit_S) * hit_S}
+        rank_S = np.where(written_S, place_S, 0).astype(np.int32)
+        made = MaskedLM()(row, self.vocab, rng)
+        segments_S = np.where(written_S, second, first).astype(np.int8)
+        return {
+            "input_ids": made["input_ids"],
+            "labels": made["labels"],
+            "token_type_ids": segments_S,
+            "rank": rank_S,
+            "reach": rank_S,
+        }
+
+    def prompt(self, question: Sequence[int]) -> Prompt:
+        return Prompt(np.array(_around(self.vocab, question), np.int64))
+
+
+def form_of(net: EvaluatedModel, how: GenerationSettings) -> PromptFormat:
+    """How a net writes; BadInput where it does not, as those of two nets."""
+    trunk, vocab = net.spec.model, net.vocab
+    if how.decoder == "random":
+        return Seq2SeqPrompt(with_decoder(trunk), NextToken(), vocab, how, plain=False)
+    if isinstance(trunk, EncoderDecoder):
+        return Seq2SeqPrompt(trunk, _next_token(net.spec.losses), vocab, how, plain=trunk.begins_with_padding)
+    if trunk.writes == "causal":
+        masked = [loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)]
+        return DecoderPrompt(trunk, masked[0] if masked else _next_token(net.spec.losses), vocab, how)
+    if not isinstance(trunk, Encoder) or not trunk.writes or vocab.mask is None:
+        raise BadInput(f"{with_article(trunk.kind)} does not write; give a decoder, an encoder, or both")
+    loss = next((loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)), MaskedTokens())
+    segments = (
+        (4, 5) if trunk.type_vocab_size >= 6 else (0, 1) if trunk.type_vocab_size >= 2 else (0, 0)
+    )  # UniLM has six
+    return EncoderPrompt(
+        replace(trunk, attention_mask="per_sequence"), loss, vocab, how, MaskSlot(vocab.mask, segments)
+    )
+
+
+class PromptDataset(Sequence[Example]):
+    """Rows to learn from, made when they are asked for: `copies` of each, with other masks."""
+
+    def __init__(
+        self, form: PromptFormat, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], copies: int, seed: int
+    ) -> None:
+        self._form, self._pairs, self._copies, self._key = form, pairs, copies, key(seed, "masking")
+
+    def __len__(self) -> int:
+        return len(self._pairs) * self._copies
+
+    @overload
+    def __getitem__(self, at: int) -> Example: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Example]: ...
+    def __getitem__(self, at: int | slice) -> Example | Sequence[Example]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        copy, number = divmod(int(at), len(self._pairs))
+        return [self._form.row(*self._pairs[number], self._key.at(copy, number))]
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[number] for number in range(len(self)))
+
+
+def copies_of(form: PromptFormat, examples: int, tuning: Tuning) -> tuple[int, Tuning]:
+    """How many copies of each example there are, and how to tune on all of them: where masks are drawn, one for each
+    epoch, so that no row is read twice with the same ones."""
+    if form.blank is None:
+        return 1, tuning
+    epochs = tuning.max_steps * tuning.batch_size / examples if tuning.max_steps else tuning.epochs
+    copies = max(1, ceil(epochs))
+    return copies, replace(tuning, epochs=tuning.epochs / copies)
+
+
+def _next_token(losses: Sequence[Loss]) -> NextToken:
+    found = next((loss for loss in losses if isinstance(loss, NextToken)), None)
+    return NextToken() if found is None else replace(found, weight=1.0)
+
+
+def _room(room: int, how: GenerationSettings) -> int:
+    if room < LEAST_ROOM:
+        raise BadInput(
+            f"answers of {how.max_new_tokens} tokens leave no room for a question; ask for shorter ones "
+            f"(max_new_tokens)"
+        )
+    return min(room, how.max_source_length or room)
+
+
+def _around(vocab: Vocab, ids: Sequence[int]) -> list[int]:
+    """A text as an encoder reads it."""
+    return [*vocab.around.before, *ids, *vocab.around.behind]
+
+
+def _ended(ids: Sequence[int], vocab: Vocab, most: int) -> tuple[list[int], str]:
+    end = [] if vocab.sep is None else [vocab.sep]
+    room = most - len(end)
+    return [*ids[:room], *end], "cut" if len(ids) > room else ""
+
+
+def _row(ids: Sequence[int], labels: Sequence[int]) -> Row:
+    return {
+        "input_ids": np.array(ids, np.int32),
+        "token_type_ids": np.zeros(len(ids), np.int8),
+        "labels": np.array(labels, np.int32),
+    }

@@ -1,0 +1,41 @@
+"""A file as one text: what perplexity is measured on."""
+
+import codecs
+from collections.abc import Iterator
+from typing import Literal
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import spec
+from training.files.record import Record, RecordFault, text_of
+
+
+@spec
+class WholeFileFormat:
+    """The whole of a file, or a stretch of its bytes, as the `text` of one record.
+
+    `start` and `stop` are bytes, counted from the end where negative: the last 5 MB of enwik8 are its test split. The
+    ends of a character that a cut goes through are left out. BadInput where the file has fewer bytes: what it has is
+    another text.
+    """
+
+    kind: Literal["whole_file"] = "whole_file"
+    start: int = 0
+    stop: int | None = None
+
+    def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
+        found = self._stretch(content) if self.start or self.stop is not None else text_of(content)
+        yield 1, {"text": found} if found.strip() else RecordFault("has no text")
+
+    def _stretch(self, content: bytes) -> str:
+        least = max(abs(self.start), abs(self.stop or 0))
+        if len(content) < least:
+            raise BadInput(f"has {len(content):,} bytes, and {least:,} are needed; give the whole file")
+        begin, stop, _ = slice(self.start, self.stop).indices(len(content))
+        while 0 < begin < stop and content[begin] & 0xC0 == 0x80:  # inside of a character
+            begin += 1
+        try:
+            return codecs.getincrementaldecoder("utf-8")().decode(content[begin:stop])
+        except UnicodeDecodeError as error:
+            raise UnicodeDecodeError(
+                error.encoding, content, begin + error.start, begin + error.end, error.reason
+            ) from None

@@ -1,0 +1,68 @@
+"""A net as a `Reader`: the way to ask that fits it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preprocessing.errors import BadInput
+from preprocessing.tokenization import Template, Vocab
+from training.likelihood import LogP, Perplexity, PerplexityText, PseudoKind, Request, Windowing, encoder, pair_of
+from training.likelihood.models.batches import MICRO_TOKENS, OnBatch, nobody
+from training.likelihood.models.causal import causal
+from training.likelihood.models.masked import masked
+from training.likelihood.models.rolling import perplexities
+from training.likelihood.models.seq2seq import begins_with, seq2seq, sides
+from training.model import Model
+
+
+@dataclass(frozen=True)
+class CausalLikelihood:
+    """Log-probabilities by a net that predicts from left to right, those behind a source by an encoder with a decoder,
+    pseudo-log-likelihoods by a masked language model."""
+
+    model: Model
+    vocab: Vocab
+    micro_tokens: int = MICRO_TOKENS
+    on_batch: OnBatch = nobody
+
+    def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
+        given = {"micro_tokens": self.micro_tokens, "on_batch": self.on_batch}
+        if self._reads_source:
+            return seq2seq(self.model, self.vocab, requests, **given)  # type: ignore[arg-type]
+        if self._is_causal:
+            return causal(self.model, self.vocab, requests, **given)  # type: ignore[arg-type]
+        return masked(self.model, self.vocab, requests, kind=pseudo, **given)  # type: ignore[arg-type]
+
+    def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
+        if self._reads_source or not self._is_causal:
+            raise BadInput("this net does not predict a text from left to right, so that it has no perplexity of one")
+        return perplexities(self.model, self.vocab, texts, windowing, self.micro_tokens, self.on_batch)
+
+    def describe(self, pseudo: PseudoKind = "within_word_l2r") -> str:
+        if self._reads_source:
+            return "log p of the decoder, behind the context as source; the end of the row is not scored"
+        if self._is_causal:
+            return "log p, from left to right"
+        return f"pseudo-log-likelihood ({pseudo}), special tokens not scored"
+
+    def shown(self, request: Request) -> str:
+        if self._reads_source:
+            source, continuation, _ = sides(Template(self.vocab), encoder(self.vocab), request)
+            begins = begins_with(self.model.spec, self.vocab)
+            return f"{self._text(source)} => {self._text([*begins, *continuation])}"
+        if self._is_causal:
+            context, continuation = pair_of(self.vocab, request)
+            return self._text([*context, *continuation])
+        return self._text(Template(self.vocab).row(request.context + request.continuation).ids.tolist())
+
+    @property
+    def _reads_source(self) -> bool:
+        return self.model.spec.model.reads_source
+
+    @property
+    def _is_causal(self) -> bool:
+        """A net whose predicted token does not see itself reads in any order, this one too."""
+        trunk = self.model.spec.model
+        return trunk.attention_mask == "causal" or trunk.hides_own_token
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self.vocab.decode(ids)

@@ -1,0 +1,156 @@
+"""Perplexity of texts of any length by a decoder, or by XLNet in the order of a text: in windows, or with a memory that
+is carried along."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from preprocessing.collate import unpadded
+from preprocessing.errors import BadInput
+from preprocessing.schema import Row
+from preprocessing.tokenization import Vocab
+from training.likelihood import (
+    MOST_WINDOW,
+    Pair,
+    Perplexity,
+    PerplexityText,
+    Windowing,
+    first_of,
+    targets_of,
+    total,
+    windows,
+)
+from training.likelihood.models.batches import (
+    CAUSAL,
+    MICRO_TOKENS,
+    OnBatch,
+    device_of,
+    evaluating,
+    head_of,
+    nobody,
+    tensors,
+)
+from training.likelihood.models.causal import token_log_ps
+from training.likelihood.models.ordered import in_order
+from training.model import Model
+from training.specs import Architecture, RelativePositions
+
+_SLOT: Final = -1  # of the memory: below those of training
+
+
+def perplexity(
+    model: Model,
+    vocab: Vocab,
+    texts: Sequence[PerplexityText],
+    *,
+    window: int = 0,
+    stride: int = 0,
+    carry: bool = False,
+    micro_tokens: int = MICRO_TOKENS,
+) -> Perplexity:
+    """That of all texts together, as `perplexities` finds it."""
+    return total(perplexities(model, vocab, texts, Windowing(window, stride, carry), micro_tokens))
+
+
+def perplexities(
+    model: Model,
+    vocab: Vocab,
+    texts: Sequence[PerplexityText],
+    windowing: Windowing,
+    micro_tokens: int = MICRO_TOKENS,
+    on_batch: OnBatch = nobody,
+) -> list[Perplexity]:
+    """How well a decoder predicts each text, on its own behind the token that begins a text.
+
+    A prediction is from at most `window` tokens (0: as many as the net has positions, 1,024 at most), and each window
+    predicts `stride` new ones (0: as many, so that windows are disjoint, as in lm-eval). With `carry` each window has
+    the memory of those before it (Transformer-XL, arXiv:1901.02860, 3.2); then windows are disjoint. BadInput where the
+    net is no decoder, has no such memory, or the numbers do not fit it.
+    """
+    head_of(model, CAUSAL)
+    window, stride = _sizes(model, *windowing)
+    targets = [targets_of(vocab, text) for text in texts]
+    first = first_of(vocab)
+    if windowing.carry:
+        nats = [carried(model, first, each.ids, window, on_batch) for each in targets]
+    else:
+        pairs = [pairs_of([first, *each.ids], window, stride) for each in targets]
+        flat = list(chain.from_iterable(pairs))
+        found = iter(token_log_ps(model, flat, micro_tokens=micro_tokens, share=False, on_batch=on_batch))
+        nats = [sum(float(next(found).nats_S.sum()) for _ in each) for each in pairs]
+    memory = _memory(model.spec.model) if windowing.carry else 0
+    return [
+        Perplexity(
+            -one, len(each.ids), each.words, text.bytes, window, stride, memory, each.unknown, each.ends_left_out
+        )
+        for one, each, text in zip(nats, targets, texts, strict=True)
+    ]
+
+
+def pairs_of(ids: Sequence[int], window: int, stride: int) -> list[Pair]:
+    """The windows over a text whose first id is that behind which it begins.
+
+    >>> pairs_of([0, 1, 2, 3, 4, 5], window=3, stride=3)
+    [([0], [1, 2, 3]), ([2, 3], [4, 5])]
+    """
+    return [
+        (list(ids[begin + 1 : first + 1]), list(ids[first + 1 : stop + 1]))
+        for begin, first, stop in windows(len(ids) - 1, window, stride)
+    ]
+
+
+def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, int]:
+    """Window and stride as they are used."""
+    trunk = model.spec.model
+    if carry and not trunk.mem_len:
+        raise BadInput("this net has no memory to carry along; leave `carry_memory` out")
+    if carry and stride not in (0, window):
+        raise BadInput(f"stride is {stride}, allowed is {window}, the window, where a memory is carried along")
+    window = window or min(trunk.longest, MOST_WINDOW, (trunk.reuse_len or MOST_WINDOW) if carry else MOST_WINDOW)
+    if carry and trunk.reuse_len and window > trunk.reuse_len:
+        raise BadInput(
+            f"window is {window}, allowed is 1 to {trunk.reuse_len}, the tokens of a row that the memory keeps"
+        )
+    least = 2 if carry and trunk.hides_own_token else 1  # the token behind which a text begins is asked of nobody
+    if not least <= window <= trunk.longest:
+        raise BadInput(f"window is {window}, allowed is {least} to {trunk.longest}, the positions of the net")
+    if not 1 <= (stride or window) <= window:
+        raise BadInput(f"stride is {stride}, allowed is 1 to {window}, the window")
+    return window, stride or window
+
+
+def _memory(trunk: Architecture) -> int:
+    """Tokens before a window that an evaluation remembers."""
+    return (
+        trunk.position_embedding.reach(training=False)[0]
+        if isinstance(trunk.position_embedding, RelativePositions)
+        else trunk.mem_len
+    )
+
+
+def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = nobody) -> float:
+    """The log-probability of a text, window by window, each with the memory of those before it."""
+    whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
+    queries = model.spec.model.hides_own_token  # at the places of what they predict
+    end = len(whole) if queries else len(ids)
+    with evaluating(model):
+        for start in range(0, end if ids else 0, window):
+            stop = min(start + window, end)
+            row = in_order(whole[start:stop], int(start == 0)) if queries else _shifted(whole, start, stop)
+            batch = unpadded([row]) | {"slot": np.array(_SLOT), "fresh": np.array([start == 0])}
+            columns = tensors(batch, device_of(model))
+            log_p_M, _ = head.log_p(model.trunk(columns), columns, model.trunk.table)  # type: ignore[arg-type]
+            nats += float(log_p_M.double().sum())
+            on_batch(stop, end)
+    return nats
+
+
+def _shifted(ids: Sequence[int], start: int, stop: int) -> Row:
+    """A row whose tokens predict those behind them."""
+    return {
+        "input_ids": np.array(ids[start:stop], np.int32),
+        "token_type_ids": np.zeros(stop - start, np.int8),
+        "labels": np.array(ids[start + 1 : stop + 1], np.int32),
+    }

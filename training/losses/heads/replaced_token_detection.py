@@ -1,0 +1,108 @@
+"""The heads of ELECTRA's discriminator (arXiv:2003.10555): was this token replaced, or (3.5) which one was it before?
+
+The batch is the one that the discriminator reads: `input_ids` hold the replacements, `targets_at` and `targets` the
+original tokens; a replacement that equals the original counts as not replaced. The metric `replaced_share` of each head
+is the number of replaced tokens, which the loop divides by the number of targets of the loss.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.architectures import Table, activate, whole
+from training.losses.heads.cross_entropy import tokens_at
+from training.losses.heads.masked_tokens import MaskedTokensHead
+from training.score import Score
+from training.specs import Architecture
+
+
+class ReplacedTokenDetectionHead(nn.Module):
+    """Linear, activation and a linear to one logit: positive means replaced (google-research/electra, modeling)."""
+
+    def __init__(self, trunk: Architecture, at: Literal["all", "masked"]) -> None:
+        super().__init__()
+        self.at, self.activation = at, trunk.activation
+        self.transform = nn.Linear(trunk.hidden_size, trunk.hidden_size)
+        self.classify = nn.Linear(trunk.hidden_size, 1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """States [..., D] -> [...]."""
+        return self.classify(activate(self.transform(hidden), self.activation)).squeeze(-1)
+
+    @torch.no_grad()
+    def surprise(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """The loss [M], in nats, at each of `targets_at`."""
+        logit_M = self.logits(tokens_at(hidden, batch["targets_at"])).float()
+        return F.binary_cross_entropy_with_logits(logit_M, replaced(batch).float(), reduction="none")
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
+        at_M = predicted_at(batch, self.at)
+        logit_M = self.logits(tokens_at(hidden, at_M)).float()
+        replaced_M = (batch["input_ids"].flatten() != originals(batch))[at_M]
+        loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
+        return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), replaced_share(batch))
+
+
+class OriginalHead(nn.Module):
+    """Every token's original, by the softmax over the vocabulary or as a copy of the input (3.5, all-tokens MLM).
+
+    P(token) = copy * [token is the input] + (1 - copy) * softmax(token), `copy` being a sigmoid. This is an ablation:
+    the logits of all tokens are in memory at once.
+    """
+
+    def __init__(self, trunk: Architecture, vocab_size: int) -> None:
+        super().__init__()
+        self.tokens = MaskedTokensHead(trunk, vocab_size)
+        self.copy = nn.Linear(trunk.hidden_size, 1)
+
+    def log_p(self, hidden_MD: Tensor, given_M: Tensor, table_VD: Table) -> Tensor:
+        """Log-probabilities [M, V] of the originals of tokens that are now `given_M`."""
+        logits_MV = F.linear(self.tokens.features(hidden_MD), whole(table_VD), self.tokens.bias).float()
+        copy_M1 = self.copy(hidden_MD).float()
+        log_p_MV = F.logsigmoid(-copy_M1) + logits_MV.log_softmax(-1)
+        given_M1 = given_M[:, None]
+        return log_p_MV.scatter(1, given_M1, torch.logaddexp(F.logsigmoid(copy_M1), log_p_MV.gather(1, given_M1)))
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
+        at_M = predicted_at(batch, "all")
+        target_M = originals(batch)[at_M]
+        log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["input_ids"].flatten()[at_M], table_VD)
+        loss = F.nll_loss(log_p_MV, target_M, reduction="sum")
+        return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum(), replaced_share(batch))
+
+
+class ChosenOriginalHead(MaskedTokensHead):
+    """The originals of the chosen tokens, by the head that fills in masks (3.5, Replace MLM)."""
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
+        return super().forward(hidden, batch, table_VD)._replace(metrics=replaced_share(batch))
+
+
+def originals(batch: Mapping[str, Tensor]) -> Tensor:
+    """The ids [B * S] or [T] of a batch with the original tokens at `targets_at`."""
+    return batch["input_ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
+
+
+def replaced(batch: Mapping[str, Tensor]) -> Tensor:
+    """Bool [M]: whether another token than the original is at each of `targets_at`."""
+    return batch["input_ids"].flatten()[batch["targets_at"]] != batch["targets"]
+
+
+def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The metric of that name: the number of replaced tokens, int64 []."""
+    return {"replaced_share": replaced(batch).sum()}
+
+
+def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:
+    """Flat positions of all tokens of a batch, padding left out, or of those that were chosen."""
+    ids, lengths_B = batch["input_ids"], batch["lengths"]
+    if at == "masked":
+        return batch["targets_at"]
+    if ids.ndim == 1:
+        return torch.arange(len(ids), device=ids.device)
+    count = int(lengths_B.sum())  # on the CPU: no wait for the device
+    inside_BS = torch.arange(ids.shape[1], device=ids.device) < lengths_B.to(ids.device)[:, None]
+    return inside_BS.flatten().nonzero_static(size=count).squeeze(1)

@@ -1,0 +1,32 @@
+"""The head of a pair's label."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from preprocessing.schema import IGNORE
+from training.architectures import Table
+from training.losses.heads.cross_entropy import tokens_at
+from training.score import Score
+from training.specs import Architecture
+
+
+class SentencePairHead(nn.Module):
+    """Pooler (linear and tanh) of the first token, then a two-way classifier (BERT 3.1, task 2)."""
+
+    def __init__(self, trunk: Architecture) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(trunk.hidden_size, trunk.hidden_size)
+        self.classify = nn.Linear(trunk.hidden_size, 2)
+
+    def logits(self, hidden_BD: Tensor) -> Tensor:
+        """Scores of the labels 0 and 1."""
+        return self.classify(torch.tanh(self.pooler(hidden_BD)))
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
+        logits_B2, label_B = self.logits(tokens_at(hidden, batch["first_at"])), batch["next_sentence_label"]
+        count, label_B = int((label_B != IGNORE).sum()), label_B.to(logits_B2.device)
+        loss = F.cross_entropy(logits_B2.float(), label_B, reduction="sum")
+        return Score(loss, count, (logits_B2.argmax(-1) == label_B).sum())

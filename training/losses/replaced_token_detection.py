@@ -1,0 +1,80 @@
+"""Replaced token detection (ELECTRA 3.1)."""
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from preprocessing.spec import Shrinks, spec
+from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@spec
+class ReplacedTokenDetection:
+    """Predict for each token whether the generator has replaced it (ELECTRA 3.1), or which token it was (3.5)."""
+
+    kind: Literal["replaced_token_detection"] = "replaced_token_detection"
+    weight: float = 50.0  # its weight in the sum of the losses
+    predict: Literal["replaced", "original"] = (
+        "replaced"  # of each token whether it was replaced, or which one was there
+    )
+    predict_at: Literal["all", "masked"] = (
+        "all"  # masked: the tokens that the generator predicts (ELECTRA 15 %, Replace MLM)
+    )
+    head_name: ClassVar[str] = "replaced"
+    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"discriminator"})
+    accuracy: ClassVar[str] = "replaced_accuracy"
+    perplexity: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    not_exported: ClassVar[str] = ""
+    # at 50 a short run learns the share of replaced tokens and no more
+    shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
+    # fewer than those of masked tokens: an update takes three times as long
+    phases: ClassVar[ScaledPhases] = {
+        "small": (
+            {"seq_length": 32, "global_batch_size": 64, "steps": 3_000},
+            {"seq_length": 128, "global_batch_size": 16, "steps": 4_500},
+        )
+    }
+
+    @property
+    def names_tokens(self) -> bool:
+        return self.predict == "original"
+
+    @property
+    def kept_logits(self) -> int:
+        return 5 if self.predict == "original" and self.predict_at == "all" else 0
+
+    @property
+    def rewards(self) -> bool:
+        return self.predict == "replaced"
+
+    def describe(self, context: LossContext) -> str:
+        where = "" if self.predict_at == "all" else ", of the chosen ones"
+        return weighted(self.weight, f"{self.predict} tokens{where}")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of tokens without padding, or of the chosen ones."""
+        return int(batch["lengths"].sum()) if self.predict_at == "all" else len(batch["targets"])
+
+    def targets(self, work: BatchWork) -> float:
+        return work.tokens if self.predict_at == "all" else work.targets
+
+    def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
+        from training.losses.heads import ChosenOriginalHead, OriginalHead, ReplacedTokenDetectionHead
+
+        if self.predict == "replaced":
+            return ReplacedTokenDetectionHead(trunk, self.predict_at)
+        return OriginalHead(trunk, vocab_size) if self.predict_at == "all" else ChosenOriginalHead(trunk, vocab_size)
+
+    def weights(self, trunk: Architecture, vocab_size: int) -> int:
+        if self.predict == "replaced":
+            return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 1)
+        tokens = mask_head_weights(trunk.hidden_size, trunk.table_width, vocab_size)
+        return tokens + linear_weights(trunk.hidden_size, 1) if self.predict_at == "all" else tokens
+
+    def fits(self, trunk: Architecture) -> str:
+        return ""

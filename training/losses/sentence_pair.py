@@ -1,0 +1,53 @@
+"""The label of a pair: next sentence prediction, sentence order prediction."""
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from preprocessing.schema import IGNORE
+from preprocessing.spec import Shrinks, spec
+from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@spec
+class SentencePair:
+    """Two-way label of a pair from the pooled first token (BERT 3.1, task 2; ALBERT 3.1). 1 = not the next segment."""
+
+    kind: Literal["sentence_pair"] = "sentence_pair"
+    weight: float = 1.0  # its weight in the sum of the losses
+    head_name: ClassVar[str] = "pair_label"
+    needs: ClassVar[frozenset[str]] = frozenset({"next_sentence_label"})
+    sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
+    reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
+    accuracy: ClassVar[str] = "pair_accuracy"
+    perplexity: ClassVar[bool] = False
+    names_tokens: ClassVar[bool] = False
+    rewards: ClassVar[bool] = False
+    rewarded: ClassVar[bool] = False
+    kept_logits: ClassVar[int] = 0
+    not_exported: ClassVar[str] = ""
+    shrinks: ClassVar[Shrinks] = {}
+    phases: ClassVar[ScaledPhases] = {}
+
+    def describe(self, context: LossContext) -> str:
+        return weighted(self.weight, context.label_says or "labels of pairs")
+
+    def count(self, batch: Arrays) -> int:
+        """Number of rows with a label: a row of UniLM that is read in one direction has none."""
+        return int((batch["next_sentence_label"] != IGNORE).sum())
+
+    def targets(self, work: BatchWork) -> float:
+        return work.rows
+
+    def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
+        from training.losses.heads import SentencePairHead
+
+        return SentencePairHead(trunk)
+
+    def weights(self, trunk: Architecture, vocab_size: int) -> int:
+        return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 2)
+
+    def fits(self, trunk: Architecture) -> str:
+        return ""

@@ -1,0 +1,41 @@
+"""Optimisers and schedules: their keys in a recipe, and the step that each takes.
+
+Read part.py (the facts that each optimiser has), updates.py (the keys that all share), adamw.py, then schedule.py. The
+union is the registry: an optimiser is a file here, with its step in steps/, and one line in the union.
+"""
+
+from training.optimizers.adafactor import Adafactor
+from training.optimizers.adamw import AdamW
+from training.optimizers.lamb import Lamb
+from training.optimizers.lion import Lion
+from training.optimizers.muon import Muon
+from training.optimizers.part import OptimizerPart
+from training.optimizers.schedule import SCHEDULES, Cycle, cycles, rate, rate_at
+from training.optimizers.sharded_state import ShardedState, ShardedStateOptimizer
+from training.optimizers.updates import Decays, Moments, Updates
+
+__all__ = [
+    "SCHEDULES",
+    "Adafactor",
+    "AdamW",
+    "Cycle",
+    "Decays",
+    "Lamb",
+    "Lion",
+    "Moments",
+    "Muon",
+    "Optimizer",
+    "OptimizerPart",
+    "ShardedState",
+    "ShardedStateOptimizer",
+    "Updates",
+    "cycles",
+    "rate",
+    "rate_at",
+]
+
+Optimizer = AdamW | Lamb | Adafactor | Lion | Muon
+
+
+def _has_every_fact(optim: Optimizer) -> OptimizerPart:
+    return optim  # a member without a fact is a type error here

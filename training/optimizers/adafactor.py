@@ -1,0 +1,54 @@
+"""Adafactor."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from preprocessing.spec import Shrinks, require, shrunk, spec
+from training.optimizers.updates import Updates
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+@spec
+class Adafactor(Updates):
+    """Second moments by rows and columns, no first moment, updates clipped, rates relative to the weights
+    (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000)). Grover's rates are not relative."""
+
+    kind: Literal["adafactor"] = "adafactor"
+    learning_rate: float = 0.01
+    warmup_steps: int = 10_000
+    lr_schedule: str = "constant_then_inverse_sqrt"
+    weight_decay: float = 0.0
+    max_grad_norm: float = 0.0
+    scale_parameter: bool = True  # rates are relative to the size of the weights
+    beta2: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
+    states: ClassVar[float] = 0.0
+    other_states: ClassVar[float] = 1.0  # squares of what is no large matrix
+    factored_from: ClassVar[int] = 128  # of T5 (mesh_tensorflow/optimize.py)
+
+    takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = True
+    # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Updates.shrinks,
+        {
+            "tiny": {"learning_rate": 3e-2, "scale_parameter": True},
+            "small": {"learning_rate": 2e-2, "scale_parameter": True},
+        },
+    )
+
+    def __post_init__(self) -> None:
+        Updates.__post_init__(self)
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 up to 1")
+
+    def describe(self) -> str:
+        return "Adafactor"
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
+        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        from training.optimizers.steps import FactoredUpdates, one_by_one
+
+        return FactoredUpdates(
+            one_by_one(groups), self.learning_rate, self.scale_parameter, self.beta2, self.factored_from
+        )

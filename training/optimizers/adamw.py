@@ -1,0 +1,45 @@
+"""AdamW."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from preprocessing.spec import Shrinks, shrunk, spec
+from training.optimizers.updates import Moments
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+@spec
+class AdamW(Moments):
+    """Adam with decoupled weight decay (arXiv:1711.05101)."""
+
+    kind: Literal["adamw"] = "adamw"
+    bias_correction: bool = True  # the reference BERT has none
+    states: ClassVar[float] = 2.0
+    other_states: ClassVar[float] = 2.0
+
+    takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = False
+    # without bias correction the first rates are several times the peak
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Moments.shrinks,
+        {
+            "tiny": {"learning_rate": 3e-3, "bias_correction": True},
+            "small": {"learning_rate": 1e-3, "bias_correction": True},
+        },
+    )
+
+    def describe(self) -> str:
+        return "Adam"
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
+        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        from torch.optim import AdamW as TorchAdamW
+
+        from training.optimizers.steps import UncorrectedAdamW
+
+        if self.bias_correction:
+            betas = (self.beta1, self.beta2)
+            return TorchAdamW(list(groups), lr=self.learning_rate, betas=betas, eps=self.eps, fused=True)
+        return UncorrectedAdamW(list(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)

@@ -1,0 +1,36 @@
+"""LAMB."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from preprocessing.spec import Shrinks, shrunk, spec
+from training.optimizers.updates import Moments
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+@spec
+class Lamb(Moments):
+    """Adam whose update of each tensor is as long as its weights (arXiv:1904.00962), as the reference ALBERT has it:
+    no bias correction, and tensors that do not decay do not scale either."""
+
+    kind: Literal["lamb"] = "lamb"
+    states: ClassVar[float] = 2.0
+    other_states: ClassVar[float] = 2.0
+
+    takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = True
+    # relative to the weights; a third and three times as much learn more slowly
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Moments.shrinks, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 1e-2}}
+    )
+
+    def describe(self) -> str:
+        return "LAMB"
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
+        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        from training.optimizers.steps import ScaledAdamW, one_by_one
+
+        return ScaledAdamW(one_by_one(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)

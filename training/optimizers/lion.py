@@ -1,0 +1,43 @@
+"""Lion."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from preprocessing.spec import Shrinks, require, shrunk, spec
+from training.optimizers.updates import Updates
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+@spec
+class Lion(Updates):
+    """The sign of an interpolated momentum (arXiv:2302.06675). The paper takes a third to a tenth of the rate of AdamW,
+    and three to ten times its weight decay."""
+
+    kind: Literal["lion"] = "lion"
+    beta1: float = 0.9  # share of the running mean in what has its sign taken
+    beta2: float = 0.99  # share of the running mean of gradients that is kept
+    takes_slices: ClassVar[bool] = True
+    is_one_by_one: ClassVar[bool] = False
+    states: ClassVar[float] = 1.0
+    other_states: ClassVar[float] = 1.0
+
+    # a third of AdamW's, as in the paper
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Updates.shrinks, {"tiny": {"learning_rate": 1e-3}, "small": {"learning_rate": 3e-4}}
+    )
+
+    def __post_init__(self) -> None:
+        Updates.__post_init__(self)
+        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 up to 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 up to 1")
+
+    def describe(self) -> str:
+        return "Lion"
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
+        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        from training.optimizers.steps import SignUpdates
+
+        return SignUpdates(list(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2))

@@ -1,0 +1,20 @@
+"""The steps of the optimisers, on torch; DeepSpeed is given these objects, so that each ZeRO stage takes the same step.
+
+Read pieces.py first, then lamb.py.
+"""
+
+from training.optimizers.steps.adafactor import FactoredUpdates
+from training.optimizers.steps.adamw import UncorrectedAdamW
+from training.optimizers.steps.lamb import ScaledAdamW
+from training.optimizers.steps.lion import SignUpdates
+from training.optimizers.steps.muon import OrthogonalUpdates
+from training.optimizers.steps.optimizer_shard import one_by_one
+
+__all__ = [
+    "FactoredUpdates",
+    "OrthogonalUpdates",
+    "ScaledAdamW",
+    "SignUpdates",
+    "UncorrectedAdamW",
+    "one_by_one",
+]

@@ -1,0 +1,22 @@
+"""The step of AdamW without bias correction; with it, torch's own is used."""
+
+import torch
+
+from training.optimizers.steps.optimizer_shard import Closure, Groups, moments, with_gradient
+
+
+class UncorrectedAdamW(torch.optim.Optimizer):
+    """AdamW as the reference BERT has it: without bias correction (google-research/bert, optimization.py).
+
+    weight -= rate * (mean / (sqrt(square) + eps) + weight_decay * weight)
+    """
+
+    def __init__(self, groups: Groups, lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Closure = None) -> None:  # type: ignore[override]
+        for group, weight, gradient in with_gradient(self.param_groups):
+            mean, root = moments(self.state[weight], gradient, group)
+            weight.mul_(1 - group["lr"] * group["weight_decay"])
+            weight.addcdiv_(mean, root, value=-group["lr"])

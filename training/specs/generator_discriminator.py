@@ -1,0 +1,198 @@
+"""The generator and discriminator of ELECTRA."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import ClassVar, Literal
+
+from preprocessing.spec import AtMost, Shrinks, require, shrunk, spec
+from training.specs.attention_window import FullAttention
+from training.specs.blocks import BlockSpec
+from training.specs.encoder import Encoder
+from training.specs.part import Init, LossFacts, NetName, Visibility, Writing
+from training.specs.position_embedding import LearnedPositions
+from training.specs.stack import Stack
+from training.specs.token_embedding import PlainEmbedding
+from training.specs.weights import Weights, mask_head_weights
+from training.specs.work import BatchWork
+
+
+@spec
+class GeneratorDiscriminator(Stack):
+    """ELECTRA (arXiv:2003.10555): a small generator fills in the masks, the discriminator, whose sizes these are, finds
+    what it changed. Both have the same embeddings.
+
+    Samples of a frozen generator are the second of two stages (3.2): an encoder of the discriminator's sizes is trained
+    to fill in masks, both nets begin with its weights (`start`), tables too, and the generator keeps them.
+    """
+
+    kind: Literal["generator_discriminator"] = "generator_discriminator"
+    embedding_size: int = 0
+    position_embedding: LearnedPositions = LearnedPositions(max_position_embeddings=512)
+    init_method: Init = "normal"  # truncated: at two deviations
+    type_vocab_size: int = 2
+    generator_size_ratio: float = 0.25  # its width as a share of ours; heads and inner width follow, the depth is ours
+    weight_sharing: Literal["embeddings", "all"] = (
+        "embeddings"  # all: one net, where the generator is as wide (2, table 5)
+    )
+    sample_from: Literal["generator", "frozen", "uniform"] = "generator"  # where replacements come from
+    allow_correct: bool = True  # a sample may be the token that was there
+
+    label: ClassVar[str] = "generator and discriminator"
+    family: ClassVar[int] = 1
+    nets: ClassVar[frozenset[NetName]] = frozenset({"generator", "discriminator"})
+    oracle: ClassVar[str] = ""
+    attention_mask: ClassVar[Visibility] = "bidirectional"
+    writes: ClassVar[Writing] = ""
+    attention_window: ClassVar[FullAttention] = FullAttention()
+    num_languages: ClassVar[int] = 0
+    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
+    cutoffs: ClassVar[tuple[int, ...]] = ()
+    # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart; in an hour a
+    # discriminator with weights of its own learns the share of replaced tokens and little more
+    shrinks: ClassVar[Shrinks] = shrunk(
+        Stack.shrinks,
+        {
+            "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "generator_size_ratio": 1.0},
+            "small": {
+                "init_method": "normal",
+                "embedding_size": AtMost(128),
+                "generator_size_ratio": 1.0,
+                "weight_sharing": "all",
+            },
+        },
+    )
+
+    def __post_init__(self) -> None:
+        Stack.__post_init__(self)
+        require(
+            0 < self.generator_size_ratio <= 1,
+            "model.generator_size_ratio",
+            self.generator_size_ratio,
+            "a share of the width, above 0 up to 1",
+        )
+        require(
+            self.weight_sharing == "embeddings" or self.generator_size_ratio == 1,
+            "model.weight_sharing",
+            self.weight_sharing,
+            "embeddings, or all where model.generator_size_ratio is 1.0",
+        )
+        alike = self.generator_size_ratio == 1 and self.weight_sharing == "embeddings"
+        allowed = "frozen where model.generator_size_ratio is 1.0 and model.weight_sharing embeddings"
+        require(self.sample_from != "frozen" or alike, "model.sample_from", self.sample_from, allowed)
+        width, heads = (
+            round(self.generator_size_ratio * self.hidden_size),
+            max(1, round(self.generator_size_ratio * self.num_attention_heads)),
+        )
+        fits = self.head_dim > 0 or width % heads == 0
+        require(
+            fits,
+            "model.generator_size_ratio",
+            self.generator_size_ratio,
+            f"a share for which {heads} heads divide the width {width}",
+        )
+
+    @property
+    def table_width(self) -> int:
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def longest(self) -> int:
+        return self.position_embedding.longest
+
+    @property
+    def mem_len(self) -> int:
+        return self.position_embedding.mem_len
+
+    @property
+    def reuse_len(self) -> int:
+        return self.position_embedding.reuse_len
+
+    @property
+    def begins_trained(self) -> str:
+        return (
+            "model.sample_from is frozen, so that the generator keeps the weights it starts with"
+            if self.sample_from == "frozen"
+            else ""
+        )
+
+    @property
+    def discriminator_net(self) -> Encoder:
+        """The discriminator, which is what is kept, as an Encoder with tables of its own."""
+        common = {field.name for field in fields(Encoder)} & {field.name for field in fields(self)} - {"kind"}
+        return Encoder(**{name: getattr(self, name) for name in common})
+
+    @property
+    def generator_net(self) -> Encoder:
+        """The generator as an Encoder with tables of its own: a share of our width, heads and inner width."""
+        return replace(
+            self.discriminator_net,
+            hidden_size=round(self.generator_size_ratio * self.hidden_size),
+            num_attention_heads=max(1, round(self.generator_size_ratio * self.num_attention_heads)),
+            intermediate_size=round(self.generator_size_ratio * self.inner_width),
+            embedding_size=self.table_width,
+        )
+
+    def net(self, name: NetName) -> Encoder:
+        return self.generator_net if name == "generator" else self.discriminator_net
+
+    def fits(self, losses: Sequence[LossFacts]) -> str:
+        """Each net that learns has one loss; a generator is rewarded only where its samples are what the discriminator
+        reads, and where that one predicts which are replaced."""
+        kinds = sorted(loss.kind for loss in losses)
+        trained = ["discriminator"] + ["generator"] * (self.sample_from == "generator")
+        of_each = {name: [loss for loss in losses if name in loss.reads] for name in ("generator", "discriminator")}
+        if len(losses) != len(trained) or any(len(of_each[name]) != 1 for name in trained):
+            allowed = " and ".join(f"one loss that reads the {name}" for name in sorted(trained, reverse=True))
+            return f"losses is {kinds}, allowed is {allowed}, where model.sample_from is {self.sample_from}"
+        plain = self.allow_correct and self.weight_sharing == "embeddings" and any(loss.rewards for loss in losses)
+        rewarded = [loss.kind for loss in losses if loss.rewarded]
+        if rewarded and not plain:
+            allowed = f"{rewarded[0]} with allow_correct, shared: embeddings and a loss of replaced tokens"
+            return f"losses is {kinds}, allowed is {allowed}"
+        return ""
+
+    def split_over(self, workers: int) -> str:
+        """The generator has a share of the heads."""
+        generator = self.generator_net.split_over(workers) if self.sample_from != "uniform" else ""
+        return Stack.split_over(self, workers) or (generator and f"of the generator, {generator}")
+
+    def chunks_over(self, workers: int) -> str:
+        generator = self.generator_net.heads_over(workers) if self.sample_from != "uniform" else ""
+        return self.heads_over(workers) or (generator and f"of the generator, {generator}")
+
+    def stages_over(self, stages: int) -> str:
+        return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+
+    def answers(self, vocab_size: int) -> int:
+        return vocab_size
+
+    def weights(self, vocab_size: int) -> Weights:
+        """A frozen generator has tables, and a head, of its own."""
+        both = self.discriminator_net.weights(vocab_size)
+        if self.sample_from == "generator" and self.weight_sharing == "embeddings":
+            both += self.generator_net.tower
+        if self.sample_from == "frozen":
+            head = mask_head_weights(self.hidden_size, self.table_width, vocab_size)
+            both += self.generator_net.weights(vocab_size) + Weights(others=head)
+        return both
+
+    def products(self, work: BatchWork) -> float:
+        """Of a frozen net there is no backward pass, which is two thirds."""
+        generator = self.generator_net.products(work)
+        share = {"generator": 1.0, "frozen": 1 / 3, "uniform": 0.0}[self.sample_from]
+        return self.discriminator_net.products(work) + share * generator
+
+    def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
+        learns = self.sample_from == "generator"
+        generator = () if self.sample_from == "uniform" else self.generator_net.blocks(work)
+        return (*self.discriminator_net.blocks(work), *(replace(stack, backward=learns) for stack in generator))
+
+    def describe_positions(self) -> str:
+        return self.position_embedding.describe()
+
+    def describe_tables(self) -> str:
+        narrow = self.table_width != self.hidden_size
+        return f"factorised token embeddings, {self.table_width:,} wide" if narrow else self.token_embedding.describe()
+
+    def describe_attention(self) -> str:
+        return self.attention_window.describe()

@@ -1,0 +1,291 @@
+"""Positions: how a net tells where a token stands, and what follows from that: its longest row, and its memory.
+
+A trunk allows those that make sense for it. What makes sense with one of them only is a key of that one.
+"""
+
+from typing import ClassVar, Final, Literal, Protocol
+
+from preprocessing.spec import AtMost, Shrinks, require, spec
+
+PositionInit = Literal["normal", "sinusoidal"]
+"""What a table of positions begins with: as all weights, or with the sinusoids of arXiv:1706.03762, 3.5."""
+
+ENDLESS: Final = 1 << 20  # longest row where positions need no table: more than any device holds
+
+
+class PositionEmbedding(Protocol):
+    """How a net tells where a token stands."""
+
+    shrinks: ClassVar[Shrinks]
+    """What `--scale` puts into it."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a recipe."""
+
+    @property
+    def longest(self) -> int:
+        """Longest row, in tokens, all of whose positions differ."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table of positions, 0 where there is none."""
+
+    @property
+    def relative(self) -> bool:
+        """Whether attention scores the distance of two tokens by its sinusoids."""
+
+    @property
+    def per_pair(self) -> int:
+        """Multiplications for a pair of tokens and an element of their heads: the terms of its score, and the mix."""
+
+    @property
+    def offset(self) -> int:
+        """Row of the table that a row's first token reads."""
+
+    @property
+    def init_method(self) -> PositionInit:
+        """What the table begins with."""
+
+    @property
+    def init_std(self) -> float:
+        """Deviation of the normal that the table begins with; 0: that of all weights."""
+
+    @property
+    def mem_len(self) -> int:
+        """Tokens before a row whose states each layer attends to, without their gradient."""
+
+    @property
+    def reuse_len(self) -> int:
+        """First tokens of a row, which the next row goes on from and the memory keeps; 0 means all."""
+
+    def describe(self) -> str:
+        """What they are, in words."""
+
+
+@spec
+class _Table:
+    """A table with a row for each position."""
+
+    kind: Literal["learned"] = "learned"
+    max_position_embeddings: int  # rows of the table, offset included: RoBERTa has 514
+    offset: int = 0  # RoBERTa and BART start at padding index + 1 = 2
+
+    relative: ClassVar[bool] = False
+    per_pair: ClassVar[int] = 2
+    mem_len: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        require(
+            self.max_position_embeddings >= 1,
+            "model.position_embedding.max_position_embeddings",
+            self.max_position_embeddings,
+            "a whole number from 1 up",
+        )
+        require(self.offset >= 0, "model.position_embedding.offset", self.offset, "a whole number from 0 up")
+
+    @property
+    def rows(self) -> int:
+        return self.max_position_embeddings
+
+    @property
+    def longest(self) -> int:
+        return self.max_position_embeddings - self.offset
+
+    def describe(self) -> str:
+        return "learned absolute positions"
+
+
+@spec
+class Seq2SeqLearnedPositions(_Table):
+    """Those of two stacks (BART, arXiv:1910.13461), which begin as all weights do."""
+
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"max_position_embeddings": AtMost(514)},
+        "small": {"max_position_embeddings": AtMost(514)},
+    }  # 512 and an offset of 2
+    init_method: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
+    num_buckets: ClassVar[int] = 0
+    max_distance: ClassVar[int] = 0
+
+
+@spec
+class LearnedPositions(_Table):
+    """Those of an encoder (BERT, arXiv:1810.04805)."""
+
+    init_method: PositionInit = "normal"
+    init_std: float = 0.0  # of the normal; 0: as all weights. GPT-2's code has .01 here and .02 elsewhere
+
+    # with sinusoids from the start, else most of a short run goes into learning which tokens are neighbours
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"max_position_embeddings": AtMost(514), "init_method": "sinusoidal", "init_std": 0.0},
+        "small": {"max_position_embeddings": AtMost(514), "init_method": "sinusoidal", "init_std": 0.0},
+    }
+
+    def __post_init__(self) -> None:
+        _Table.__post_init__(self)
+        require(
+            self.init_std >= 0,
+            "model.position_embedding.init_std",
+            self.init_std,
+            "a positive number, or 0: as all weights",
+        )
+        is_drawn = self.init_method == "normal" or self.init_std == 0
+        require(is_drawn, "model.position_embedding.init_std", self.init_std, "0 where positions begin as sinusoids")
+
+
+@spec
+class SinusoidalPositions:
+    """Sines and cosines of each position (arXiv:1706.03762, 3.5), which nothing trains."""
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+    max_position_embeddings: int = 512  # rows of the table that an export writes: the classes of transformers have one
+
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"max_position_embeddings": AtMost(514)},
+        "small": {"max_position_embeddings": AtMost(514)},
+    }
+    longest: ClassVar[int] = ENDLESS
+    relative: ClassVar[bool] = False
+    per_pair: ClassVar[int] = 2
+    rows: ClassVar[int] = 0
+    offset: ClassVar[int] = 0
+    init_method: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
+    mem_len: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        require(
+            self.max_position_embeddings >= 1,
+            "model.position_embedding.max_position_embeddings",
+            self.max_position_embeddings,
+            "a whole number from 1 up",
+        )
+
+    def describe(self) -> str:
+        return "sinusoidal absolute positions"
+
+
+@spec
+class Seq2SeqSinusoidalPositions(SinusoidalPositions):
+    """Those of two stacks, all sines before all cosines (PEGASUS, arXiv:1912.08777, as its code)."""
+
+    num_buckets: ClassVar[int] = 0
+    max_distance: ClassVar[int] = 0
+
+
+@spec
+class RelativePositions:
+    """Sinusoids of the distance, and a memory (Transformer-XL, arXiv:1901.02860, 3.2 and 3.3)."""
+
+    kind: Literal["relative"] = "relative"
+    mem_len: int = 0  # states of so many earlier tokens that each layer attends to, without their gradient
+    clamp_len: int = 0  # distances above count as this one; 0 means none does
+    same_length: bool = False  # each token attends to the last `mem_len` tokens, itself among them
+    eval_mem_len: int = 0  # in evaluations a longer memory, if there is one, and the same length for all (3.2)
+    eval_clamp_len: int = 0  # and this in place of `clamp_len`; both 0: as in training
+
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {
+            "mem_len": AtMost(64),
+            "clamp_len": AtMost(64),
+            "eval_mem_len": AtMost(128),
+            "eval_clamp_len": AtMost(96),
+        },
+        "small": {
+            "mem_len": AtMost(128),
+            "clamp_len": AtMost(128),
+            "eval_mem_len": AtMost(256),
+            "eval_clamp_len": AtMost(192),
+        },
+    }
+    longest: ClassVar[int] = ENDLESS
+    relative: ClassVar[bool] = True
+    per_pair: ClassVar[int] = 3
+    rows: ClassVar[int] = 0
+    offset: ClassVar[int] = 0
+    init_method: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
+    reuse_len: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        for name in ("mem_len", "clamp_len", "eval_mem_len", "eval_clamp_len"):
+            _check_tokens(name, getattr(self, name))
+        has_memory = self.mem_len > 0 or not self.same_length
+        require(has_memory, "model.position_embedding.same_length", self.same_length, "false without a memory")
+        evaluates = self.eval_mem_len > 0 or not self.eval_clamp_len
+        require(evaluates, "model.position_embedding.eval_clamp_len", self.eval_clamp_len, "0 without eval_memory")
+
+    def reach(self, training: bool) -> tuple[int, int, bool]:
+        """Length of the memory, largest distance (0: none), and whether all tokens attend to as many, in training or in
+        an evaluation."""
+        if training or not self.mem_len or not self.eval_mem_len:
+            return self.mem_len, self.clamp_len, self.same_length
+        return self.eval_mem_len, self.eval_clamp_len, True
+
+    def describe(self) -> str:
+        return "relative positions"
+
+
+@spec
+class TwoStreamRelativePositions:
+    """Sinusoids of the distance, and a memory of the content stream (XLNet, arXiv:1906.08237, 2.4)."""
+
+    kind: Literal["relative"] = "relative"
+    mem_len: int = 0  # states of so many earlier tokens that each layer attends to, without their gradient
+    reuse_len: int = 0  # first tokens of a row, which the next row goes on from and the memory keeps; 0 means all
+
+    shrinks: ClassVar[Shrinks] = {
+        "tiny": {"mem_len": AtMost(64), "reuse_len": 32},
+        "small": {"mem_len": AtMost(128), "reuse_len": 64},
+    }
+    longest: ClassVar[int] = ENDLESS
+    relative: ClassVar[bool] = True
+    per_pair: ClassVar[int] = 3
+    rows: ClassVar[int] = 0
+    offset: ClassVar[int] = 0
+    init_method: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("mem_len", "reuse_len"):
+            _check_tokens(name, getattr(self, name))
+
+    def describe(self) -> str:
+        return "relative positions"
+
+
+@spec
+class RelativeBias:
+    """A bias of each head for each bucket of distances (T5, arXiv:1910.10683, 2.1)."""
+
+    kind: Literal["relative_bias"] = "relative_bias"
+    num_buckets: int = 32
+    max_distance: int = 128  # from here on all distances are in the last bucket
+
+    shrinks: ClassVar[Shrinks] = {}
+    longest: ClassVar[int] = ENDLESS
+    relative: ClassVar[bool] = False
+    per_pair: ClassVar[int] = 2
+    rows: ClassVar[int] = 0
+    offset: ClassVar[int] = 0
+    init_method: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
+    mem_len: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        require(self.num_buckets >= 4, "model.position_embedding.num_buckets", self.num_buckets, "a number from 4 up")
+        far = self.max_distance > self.num_buckets // 2
+        allowed = f"more than half of the {self.num_buckets} buckets"
+        require(far, "model.position_embedding.max_distance", self.max_distance, allowed)
+
+    def describe(self) -> str:
+        return f"relative position biases in {self.num_buckets} buckets"
+
+
+def _check_tokens(name: str, tokens: int) -> None:
+    require(tokens >= 0, f"model.position_embedding.{name}", tokens, "a number of tokens from 0 up")

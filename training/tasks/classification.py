@@ -1,0 +1,169 @@
+"""Which of some labels does a text, or a pair of texts, have?"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+
+from preprocessing.schema import IGNORE, Ints
+from preprocessing.spec import require, spec
+from preprocessing.tokenization import Vocab
+from training import metrics as measures
+from training.files import Records
+from training.tasks.labeled_task import (
+    NO_LABEL,
+    EncodedItems,
+    Outputs,
+    TaskItem,
+    Way,
+    known_of,
+    most_frequent,
+    one_answer,
+    refuse,
+    zero,
+)
+from training.tasks.texts import encoded_of, items_of, num_rows, number_of_label, orders_of
+from training.tasks.verbalizer import same, sentences
+
+if TYPE_CHECKING:
+    from training.finetuning import Target, Tuning
+
+METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
+    "accuracy": measures.accuracy,
+    "f1": measures.f1,
+    "macro_f1": measures.macro_f1,
+    "matthews": measures.matthews,
+}
+
+
+@spec
+class Classification:
+    """A label of a text, or of a pair: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE (arXiv:1804.07461)."""
+
+    kind: Literal["classification"] = "classification"
+    way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
+    text: str  # column of the text, or of the first one
+    text_pair: str = ""  # column of the second one
+    label: str  # column of the label
+    labels: tuple[str, ...]  # as the file has them, in the order of their numbers
+    merge_labels: Mapping[str, str] = field(
+        default_factory=dict
+    )  # labels that count as another one, after the choice (HANS)
+    both_orders: bool = False  # of a pair in training: each order is an example
+    sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
+    positive_label: str = ""  # the label that f1 is of, once merged; empty: the second of two (MRPC, QQP)
+    metrics: tuple[str, ...] = ("accuracy",)
+
+    most_written: ClassVar[int] = 16
+
+    def __post_init__(self) -> None:
+        require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+        of = self._classes
+        require(self.positive_label in ("", *of), "positive_label", self.positive_label, " or ".join(of))
+        several = "macro_f1, or f1 with `positive_label`, the label that it is of, where there are more than two"
+        require("f1" not in self.metrics or self.positive_label != "" or len(of) == 2, "metrics", "f1", several)
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
+        return items_of(self, records, columns, self._number)
+
+    def _number(self, given: Any, column: str, place: str) -> int | None:
+        return number_of_label(self.labels, given, column, place)
+
+    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+        def target(gold: int | None) -> dict[str, np.ndarray]:
+            return {"label": np.asarray(IGNORE if gold is None else gold, np.int64)}
+
+        found = encoded_of(self, items, vocab, length, target, training=training)
+        found.notes.extend(one_answer([self.labels[gold] for gold in known_of(items)]) if training else [])
+        return found
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "no_answer_loss_weight")
+        both, added = orders_of(self, tuning)
+        return replace(self, both_orders=both, sum_orders=added)
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import RowLabel
+
+        return (RowLabel(classes=len(self.labels), added=num_rows(self)),)
+
+    def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[str]:
+        """The label of each item, as the file writes it, once merged."""
+        found = [""] * len(items)
+        for numbers, heads in outputs:
+            for number, label in zip(numbers, heads["row_label"].argmax(-1).tolist(), strict=True):
+                found[number] = self._merged(self.labels[label])
+        return found
+
+    def class_counts(self, items: Sequence[TaskItem]) -> Counter[str]:
+        return Counter(self.labels[gold] for gold in known_of(items))
+
+    def _merged(self, label: str) -> str:
+        return self.merge_labels.get(label, label)
+
+    @property
+    def _classes(self) -> tuple[str, ...]:
+        """The labels once merged, in the order of the numbers that metrics take."""
+        return tuple(dict.fromkeys(map(self._merged, self.labels)))
+
+    @property
+    def _positive(self) -> int:
+        """The number of the label that F1 is of."""
+        return self._classes.index(self.positive_label) if self.positive_label else 1
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        return self.labels
+
+    def parts(self, item: TaskItem) -> list[tuple[str, str]]:
+        return sentences(item.texts)
+
+    def written(self, gold: int) -> str:
+        return self.labels[gold]
+
+    def read(self, text: str) -> str:
+        return self._merged(next((label for label in self.labels if same(label, text)), ""))
+
+    def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
+        """What is none of the labels is wrong."""
+        gold_N, predicted_N = self._numbers(items, predictions)
+        return {name: _share(name, gold_N, predicted_N, self._positive) for name in self.metrics}
+
+    def majority(self, items: Sequence[TaskItem]) -> list[str]:
+        return most_frequent(items, lambda gold: [self._merged(self.labels[gold])]) * len(items)
+
+    def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
+        """Which label F1 is of, and which metrics are 0 as they are not defined."""
+        gold_N, predicted_N = self._numbers(items, predictions)
+        found = list[str]()
+        if "f1" in self.metrics:
+            found.append(f"f1 is that of the label {self._classes[self._positive]!r}")
+            has = self._positive in gold_N or self._positive in predicted_N
+            found += zero(["f1"], "" if has else "neither right answers nor predictions have this label")
+        return found + zero(["matthews"] if "matthews" in self.metrics else [], measures.undefined(gold_N, predicted_N))
+
+    def _numbers(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> tuple[Ints, Ints]:
+        """Those of right labels and of predictions, of the items that have an answer."""
+        number = {name: at for at, name in enumerate(self._classes)}
+        both = [
+            (number[self._merged(self.labels[item.gold])], number.get(label, NO_LABEL))
+            for item, label in zip(items, predictions, strict=True)
+            if item.gold is not None
+        ]
+        gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
+        return gold_N, predicted_N
+
+
+def _share(name: str, gold_N: Ints, predicted_N: Ints, positive: int) -> float:
+    """A metric. F1 asks for one class against all else; what is no label counts as the opposite of what is right there
+    (text-to-text-transfer-transformer, evaluation/metrics.py, f1_score_with_invalid)."""
+    if name == "f1":
+        is_N = np.where(predicted_N == NO_LABEL, gold_N != positive, predicted_N == positive)
+        return METRICS[name]((gold_N == positive).astype(np.int64), is_N.astype(np.int64))
+    return METRICS[name](gold_N, predicted_N)

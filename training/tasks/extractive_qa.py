@@ -1,0 +1,309 @@
+"""Which stretch of a text answers a question?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import require, spec
+from preprocessing.tokenization import Template, TemplatedRow, Vocab, windows
+from training import metrics as measures
+from training.files import Record, Records, named
+from training.tasks.labeled_task import (
+    EncodedItems,
+    Outputs,
+    TaskItem,
+    Way,
+    most_frequent,
+    refuse,
+    texts_of,
+    unlabelled,
+)
+from training.tasks.split import each_row, value_of
+from training.tasks.verbalizer import same
+
+if TYPE_CHECKING:
+    from training.finetuning import Target, Tuning
+
+METRICS: Final = ("f1", "exact")
+_BEST: Final = 20  # first and last tokens that are looked at, and as many pairs of them
+UNANSWERABLE: Final = "unanswerable"  # in words
+_NOTHING: Final = "empty"  # what the reference answers where no pair of tokens is possible
+
+
+class SpanPrediction(NamedTuple):
+    """What is answered, "" for no answer (2.0), and what that is decided by."""
+
+    text: str
+    no_answer: float | None = None  # by how much no answer is better, in logits; None: not known, as of a written text
+    best: str = ""  # the best stretch of the text, whether or not it is the answer
+
+
+@spec
+class ExtractiveQA:
+    """A stretch of a text that answers a question: SQuAD 1.1 and 2.0, XQuAD, MLQA, CMRC (BERT 4.2, 4.3).
+
+    Long texts are read in windows, one every `doc_stride` tokens; a window without the answer is trained to point at
+    its first token. A token counts in the window where it has most text around it.
+    """
+
+    kind: Literal["extractive_qa"] = "extractive_qa"
+    way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 2
+    answer_key: ClassVar[str] = ""
+    squad_version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
+    doc_stride: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
+    max_query_length: int = 64  # tokens
+    max_answer_length: int = 30  # tokens
+    # no answer is given where it is better by more than this (version 2); None: what is best on dev (BERT 4.3), else 0
+    null_score_diff_threshold: float | None = None
+    no_answer_loss_weight: float = (
+        0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
+    )
+    f1_unit: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
+    # a part of a file's name -> the language of its answers, whose words and articles count (MLQA); {}: SQuAD's
+    languages: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ("f1", "exact")
+
+    most_written: ClassVar[int] = 64
+    renamed: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("doc_stride", "max_query_length", "max_answer_length"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number from 1 up")
+        require(self.f1_unit == "words" or self.squad_version == 1, "f1_unit", self.f1_unit, "words in squad_version 2")
+        for language in self.languages.values():
+            require(language in measures.LANGUAGES, "languages", language, " or ".join(measures.LANGUAGES))
+        alone = not self.languages or (self.f1_unit, self.squad_version) == ("words", 1)
+        require(alone, "languages", dict(self.languages), "a key for words of squad_version 1")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
+        """Items with the texts (question, context), and as gold (id, answers, their first characters); None where the
+        file has no answers, nor says that there is none (version 2)."""
+        for place in records.places[:1]:
+            self._language(place)  # a file that has none is told before a net is trained
+
+        def item(record: Record, place: str) -> TaskItem:
+            self._language(place)
+            id, answers, starts = (value_of(record, name, place) for name in ("id", "answers", "starts"))
+            gold = None if answers is None or (self.squad_version == 1 and not answers) else (id, answers, starts)
+            return TaskItem(place, texts_of(record, place, ("question", "context")), gold)
+
+        return each_row(records, item)
+
+    def _language(self, place: str) -> str:
+        """Of the answers in a file, "" where the task is of one; BadInput where none is known."""
+        found = next((language for part, language in self.languages.items() if part in place), "")
+        if self.languages and not found:
+            raise BadInput(f"{place}: languages has no part of this name; it has {', '.join(self.languages)}")
+        return found
+
+    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+        template, encoded, lost, cut = Template(vocab), EncodedItems(), list[str](), list[int]()
+        for number, item in enumerate(items):
+            if training and item.gold is None:
+                continue
+            _, answers, starts = item.gold or ("", [], [])
+            question, context = item.texts
+            whole = template.row(question.lstrip(), context)
+            if not (whole.text == 1).any() or (training and answers and starts[0] < 0):
+                lost.append(item.place)
+                continue
+            given = windows(whole, length, min(self.doc_stride, length // 3), self.max_query_length)
+            if (kept := _question_tokens(given[0])) < _question_tokens(whole):
+                cut.append(kept)
+            for window in given:
+                begin, end = _ends(window, answers[0], starts[0]) if answers and starts[0] >= 0 else (0, 0)
+                ends = {"start": np.asarray(begin), "stop": np.asarray(end)}
+                encoded.examples.append([window.columns() | ends | {"label": np.asarray(int(not answers))}])
+                encoded.item_of.append(number)
+                encoded.stands_for.append(window)
+        if training and not encoded.examples:
+            raise BadInput("no question has an answer to learn from")
+        encoded.notes.extend(_unused(items, lost, cut, training=training))
+        return encoded
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "both_orders")
+        if tuning.no_answer_loss_weight and self.squad_version == 1:
+            raise BadInput(
+                "tuning.no_answer_loss_weight is for squad_version 2, all questions of this task have one: use another "
+                "grid"
+            )
+        return replace(self, no_answer_loss_weight=tuning.no_answer_loss_weight or self.no_answer_loss_weight)
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import AnswerSpan, NoAnswer
+
+        return (
+            (AnswerSpan(), NoAnswer(weight=self.no_answer_loss_weight))
+            if self.no_answer_loss_weight
+            else (AnswerSpan(),)
+        )
+
+    def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[SpanPrediction]:
+        """The answer to each item, "" where none is better by more than the threshold (version 2)."""
+        logits, nothing = dict[int, Any](), dict[int, float]()
+        for numbers, heads in outputs:
+            logits |= dict(zip(numbers, heads["answer_span"].numpy(), strict=True))
+            if self.no_answer_loss_weight:
+                nothing |= dict(zip(numbers, heads["no_answer"].tolist(), strict=True))
+        windows_of: dict[int, list[int]] = {}
+        for example, item in enumerate(encoded.item_of):
+            windows_of.setdefault(item, []).append(example)
+        found = [SpanPrediction("", 0.0)] * len(items)
+        for item, examples in windows_of.items():
+            none = min(nothing[at] for at in examples) if self.no_answer_loss_weight else None
+            given = [(encoded.stands_for[at], logits[at]) for at in examples]
+            found[item] = self._answer(items[item].texts[1], given, none)
+        return found
+
+    def _answer(self, context: str, given: Sequence[tuple[TemplatedRow, Any]], head: float | None) -> SpanPrediction:
+        """The best pair of tokens of all windows; see the reference's run_squad.py. `head` says whether there is one,
+        where the net has such a head (finetune/qa/qa_metrics.py of google-research/electra)."""
+        owner = widest([window for window, _ in given])
+        best, text = -np.inf, _NOTHING if self.squad_version == 1 else ""
+        none = min(float(logits_S2[0].sum()) for _, logits_S2 in given)
+        for number, (window, logits_S2) in enumerate(given):
+            size = len(window.ids)
+            first, last = (np.argsort(-logits_S2[:size, side], kind="stable")[:_BEST] for side in (0, 1))
+            for begin in first.tolist():
+                if window.text[begin] != 1 or owner[int(window.token[begin])] != number:
+                    continue
+                for end in last.tolist():
+                    score = float(logits_S2[begin, 0] + logits_S2[end, 1])
+                    if score > best and begin <= end < begin + self.max_answer_length and window.text[end] == 1:
+                        best, text = score, context[window.start[begin] : window.stop[end]]
+        difference = none - best if head is None else head
+        return SpanPrediction(
+            "" if self.squad_version == 2 and difference > (self.null_score_diff_threshold or 0.0) else text,
+            difference,
+            text,
+        )
+
+    def fitted(self, split: str, items: Sequence[TaskItem], predictions: Sequence[SpanPrediction]) -> tuple[Self, str]:
+        """The task with the threshold that is best for these answers to a labelled split, and what is to be said of it.
+
+        That of the official sweep, or one that answers no question, where this is better: the sweep calls that 0.
+        """
+        if self.squad_version == 1 or self.null_score_diff_threshold is not None:
+            return self, ""
+        if not items:
+            note = "the threshold for no answer is 0: no labelled dev split to choose it on"
+            return replace(self, null_score_diff_threshold=0.0), note
+        name = self.metrics[0]
+        swept = self.scores(items, predictions)[f"best_{name}_thresh"]
+        none = min(answer.no_answer for answer in predictions if answer.no_answer is not None) - 1
+        tried = [replace(self, null_score_diff_threshold=at) for at in (swept, none)]
+        best = max(tried, key=lambda task: task.scores(items, predictions)[name])
+        return best, (
+            f"no answer where it is better by more than {best.null_score_diff_threshold:.4g} logits: "
+            f"of all thresholds the best one for {name} on {split}; other splits take it over"
+        )
+
+    def parts(self, item: TaskItem) -> list[tuple[str, str]]:
+        return list(zip(("question", "context"), item.texts, strict=True))
+
+    def written(self, gold: tuple[str, Sequence[str], Sequence[int]]) -> str:
+        """The first answer."""
+        _, answers, _ = gold
+        return answers[0] if answers else UNANSWERABLE
+
+    def read(self, text: str) -> SpanPrediction:
+        return SpanPrediction("" if same(text, UNANSWERABLE) else text)
+
+    def scores(self, items: Sequence[TaskItem], predictions: Sequence[SpanPrediction]) -> dict[str, float]:
+        """F1 and exact match as shares; of version 2 over answerable and other questions too, and what they would be
+        with the threshold that is best for these very questions, which is in logits."""
+        known = {str(number): item for number, item in enumerate(items) if item.gold}  # merged files share ids
+        golds = {number: item.gold[1] for number, item in known.items()}
+        answers = {number: predictions[int(number)] for number in known}
+        found = self._percent(golds, answers, {number: self._language(item.place) for number, item in known.items()})
+        shares = {name: value if name.endswith("_thresh") else value / 100 for name, value in found.items()}
+        return {name: shares[name] for name in self.metrics} | {
+            name: value for name, value in shares.items() if name not in METRICS
+        }
+
+    def majority(self, items: Sequence[TaskItem]) -> list[SpanPrediction]:
+        return [SpanPrediction(text) for text in most_frequent(items, lambda gold: gold[1][:1] or [""])] * len(items)
+
+    def notes(self, items: Sequence[TaskItem], predictions: Sequence[SpanPrediction]) -> list[str]:
+        """Whether no question gets an answer (version 2); how many questions have the id of another one, of which the
+        official scripts score the answer to one."""
+        known = [answer for item, answer in zip(items, predictions, strict=False) if item.gold]
+        silent = self.squad_version == 2 and known and not any(answer.text for answer in known)
+        nothing = [f"none of {len(known):,} questions gets an answer: all are said to have none"] if silent else []
+        return [*nothing, *self._of_shared_ids(items)]
+
+    @staticmethod
+    def _of_shared_ids(items: Sequence[TaskItem]) -> list[str]:
+        places: dict[Any, list[str]] = {}
+        for item in items:
+            if item.gold:
+                places.setdefault(item.gold[0], []).append(item.place)
+        shared = [each for each in places.values() if len(each) > 1]
+        if not shared:
+            return []
+        count, whole = (sum(map(len, some)) for some in (shared, places.values()))
+        which = f"{shared[0][0]} and {shared[0][1]}"
+        return [f"{count:,} of {whole:,} questions share their id with another one ({which}): each counts for itself"]
+
+    def _percent(
+        self, golds: Mapping[str, Sequence[str]], answers: Mapping[str, SpanPrediction], languages: Mapping[str, str]
+    ) -> dict[str, float]:
+        """As the official scripts give them."""
+        texts = {id: answer.text for id, answer in answers.items()}
+        if self.languages:
+            return measures.mlqa(golds, texts, languages)
+        if self.squad_version == 1:
+            return (measures.squad1 if self.f1_unit == "words" else measures.cmrc)(golds, texts)
+        odds = {id: answer.no_answer for id, answer in answers.items() if answer.no_answer is not None}
+        if len(odds) < len(texts):
+            return measures.squad2(golds, texts)
+        best = {id: answer.best for id, answer in answers.items()}
+        return measures.squad2(golds, best, odds, self.null_score_diff_threshold or 0.0)
+
+
+def _question_tokens(row: TemplatedRow) -> int:
+    return int((row.text == 0).sum())
+
+
+def _unused(items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], *, training: bool) -> list[str]:
+    """What of the questions could not be used; `cut` are the tokens that are left of those that were too long."""
+    found = list[str]()
+    if lost:
+        said = f"{len(lost):,} questions are left out: their answer is not where it is said to stand, or no text"
+        found.append(f"{said} ({named(lost)})")
+    found += unlabelled(items, training=training)
+    if cut:
+        found.append(f"{len(cut)} of {len(items)} questions are cut to their first {max(cut)} tokens")
+    return found
+
+
+def widest(given: Sequence[TemplatedRow]) -> dict[int, int]:
+    """For each token of the second text the window in which it has most text before it and behind it.
+
+    The smaller of the two sides counts, then a hundredth of the window's size; of equal ones the first (run_squad.py).
+    """
+    best = dict[int, tuple[float, int]]()
+    for number, window in enumerate(given):
+        token_S = window.token[window.text == 1]
+        for place, token in enumerate(token_S.tolist()):
+            score = min(place, len(token_S) - 1 - place) + 0.01 * len(token_S)
+            if token not in best or score > best[token][0]:
+                best[token] = score, number
+    return {token: number for token, (_, number) in best.items()}
+
+
+def _ends(window: TemplatedRow, answer: str, start: int) -> tuple[int, int]:
+    """First and last token of an answer in a window, (0, 0) where it is not all in it."""
+    inside = np.flatnonzero((window.text == 1) & (window.stop > start) & (window.start < start + len(answer)))
+    if not len(inside):
+        return 0, 0
+    first, last = int(inside[0]), int(inside[-1])
+    whole = window.start[first] <= start and window.stop[last] >= start + len(answer.rstrip())
+    return (first, last) if whole else (0, 0)

@@ -1,0 +1,152 @@
+"""What does a net write? Summaries, translations, answers in words of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, Literal
+
+from preprocessing.errors import BadInput
+from preprocessing.spec import require, spec
+from preprocessing.text import sentences
+from training import metrics as measures
+from training.files import Record, Records
+from training.tasks.generation_settings import GenerationSettings, TaskPrompt
+from training.tasks.labeled_task import TaskItem, Way, mean_of
+from training.tasks.split import each_row
+from training.tasks.templates import answers_of, in_two, is_template
+
+Golds = Sequence[Sequence[str]]
+Measure = Callable[[Golds, Sequence[str]], Mapping[str, float]]
+"""Of the right answers to each question and the text that was written: the score of a metric, with those that are
+counted at once."""
+
+
+def _rouges(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
+    lines = ["\n".join(_lines(gold[0])) for gold in golds]
+    return _shares(measures.rouge(lines, ["\n".join(_lines(text)) for text in texts]))
+
+
+def _lines(text: str) -> list[str]:
+    """The sentences of a text, as ROUGE-Lsum wants them; its lines, where it has several."""
+    return text.split("\n") if "\n" in text else [each.strip() for each in sentences(text)]
+
+
+def _of_words(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
+    numbered = {str(number): gold for number, gold in enumerate(golds)}
+    return _shares(measures.squad1(numbered, {str(n): text for n, text in enumerate(texts)}))
+
+
+def _shares(percent: Mapping[str, float]) -> dict[str, float]:
+    return {name: value / 100 for name, value in percent.items()}
+
+
+METRICS: Final[Mapping[str, Measure]] = {
+    **dict.fromkeys(measures.ROUGES, _rouges),
+    "bleu": lambda golds, texts: {"bleu": measures.bleu([gold[0] for gold in golds], texts).score / 100},
+    "chrf": lambda golds, texts: {"chrf": measures.chrf([gold[0] for gold in golds], texts).score / 100},
+    "coqa_f1": lambda golds, texts: {"coqa_f1": measures.coqa_f1(golds, texts) / 100},
+    "exact": _of_words,
+    "f1": _of_words,
+    "words": lambda golds, texts: {"words": mean_of([float(len(text.split())) for text in texts])},
+}
+"""`words` is a mean number, all others are shares."""
+
+MOSTLY: Final = 0.5  # of the letters of a reference
+SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
+
+
+@spec
+class Generation:
+    """A text that a net writes: summaries (GPT-2 3.6), translations (GPT-2 3.7), answers (CoQA).
+
+    `prompt` is a text with columns in braces, "{article}\\nTL;DR:"; `answer` one such, or a column that has a list of
+    right answers. A net that was not fine-tuned goes on from the prompt, with examples before it where `num_fewshot`
+    says so; a fine-tuned one was taught the first answer of each item of `train`. ROUGE and BLEU compare with the
+    first answer; F1 and exact match (those of SQuAD 1.1) with the best.
+    """
+
+    kind: Literal["generation"] = "generation"
+    prompt: str  # with columns in braces
+    answer: str  # with columns in braces; one alone may have a list; empty: there are no answers
+    generation: GenerationSettings = GenerationSettings()
+    metrics: tuple[str, ...] = ("rouge1", "rouge2", "rougeLsum")
+
+    way: ClassVar[Way] = "written"
+    numerics: ClassVar[int] = 1
+    answer_key: ClassVar[str] = "answer"
+
+    def __post_init__(self) -> None:
+        for name, text in (("prompt", self.prompt), ("answer", self.answer)):
+            require(is_template(text), name, text, "a text with columns in braces; {{ and }} stand for braces")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
+        """Items with the texts (Question,), and as gold the right answers; None where the file has none, or a blank."""
+        prompt, answer = (columns.get(name, getattr(self, name)) for name in ("prompt", "answer"))
+
+        def item(record: Record, place: str) -> TaskItem:
+            golds = tuple(answers_of(answer, record, place)) if answer else ()
+            return TaskItem(place, (TaskPrompt((), *in_two(prompt, record, place)),), golds or None)
+
+        found = each_row(records, item)
+        self._check_letters([item for item in found if item.gold])
+        return found
+
+    def _check_letters(self, items: Sequence[TaskItem]) -> None:
+        """BadInput where ROUGE, which is asked for, drops all that the right answers have."""
+        if self._has_rouge and items and not any(measures.kept_by_rouge(item.gold[0]) for item in items):
+            drops = (
+                f"no answer, from {items[0].gold[0][:40]!r} on, has a letter of a-z or 0-9, and ROUGE drops all others"
+            )
+            raise BadInput(f"{items[0].place}: {drops}; give metrics: [chrf]")
+
+    @property
+    def _has_rouge(self) -> bool:
+        return any(name in measures.ROUGES for name in self.metrics)
+
+    def question(self, item: TaskItem) -> TaskPrompt:
+        return item.texts[0]
+
+    def target(self, item: TaskItem) -> str:
+        if not item.gold:
+            raise BadInput(f"{item.place}: has no answer to learn from")
+        return item.gold[0]
+
+    def predictions(self, items: Sequence[TaskItem], texts: Sequence[str]) -> list[str]:
+        """The texts themselves, as far as they count."""
+        return [self.generation.kept(text) for text in texts]
+
+    def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
+        golds, texts = _scored(items, predictions)
+        found: dict[str, float] = {}
+        for name in self.metrics if golds else ():
+            if name not in found:
+                found |= METRICS[name](golds, texts)
+        return {name: found[name] for name in self.metrics if name in found}
+
+    def majority(self, items: Sequence[TaskItem]) -> list[str]:
+        return []
+
+    def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
+        """The signature of each metric of sacrebleu, how many references ROUGE drops, and how many texts are empty."""
+        golds, texts = _scored(items, predictions)
+        found = [
+            f"{name}: {SIGNED[name]([golds[0][0]], texts[:1]).signature}"  # it is the same for any texts
+            for name in self.metrics
+            if name in SIGNED and golds
+        ]
+        dropped = [
+            gold[0] for gold in golds if any(map(str.isalnum, gold[0])) and measures.kept_by_rouge(gold[0]) < MOSTLY
+        ]
+        if dropped and self._has_rouge:
+            mostly = (
+                "references are mostly of letters other than a-z and 0-9, which ROUGE drops; chrF knows all letters"
+            )
+            found.append(f"{len(dropped):,} of {len(golds):,} {mostly}")
+        empty = sum(not text for text in predictions)
+        return [*found, f"{empty} of {len(predictions)} texts are empty"] if empty else found
+
+
+def _scored(items: Sequence[TaskItem], predictions: Sequence[str]) -> tuple[list[Sequence[str]], list[str]]:
+    """Right answers and texts of the items that have answers."""
+    both = [(item.gold, text) for item, text in zip(items, predictions, strict=True) if item.gold]
+    return [gold for gold, _ in both], [text for _, text in both]

@@ -1,0 +1,106 @@
+"""Held-out documents as labelled rows: no token of them was trained on.
+
+Which document serves for labelled rows and which for the test is decided by its key: no document serves for both, and
+the same corpus always makes the same task.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from preprocessing.schema import IGNORE, Ints, Row
+from preprocessing.shards import Shard, TokenStore
+from preprocessing.tokenization import Vocab
+from training.tasks.part import LabeledExamples, interleaved
+
+MOST_TESTS: Final = 1000
+FEWEST_ROWS: Final = 40  # with less there is nothing to learn from and nothing to score
+FEWEST_TOKENS: Final = 4  # shorter documents and sentences say nothing
+
+
+@dataclass(frozen=True)
+class HeldOutDocument:
+    """A held-out document."""
+
+    source: str
+    key: bytes
+    ids: Ints
+    sentence_at_M: Ints  # where its sentences begin
+
+    @property
+    def is_test(self) -> bool:
+        return self.key[-1] % 2 == 1
+
+    def pair(self) -> tuple[Ints, Ints] | None:
+        """Two neighbouring sentences, which the key picks; None: there are no two that are long enough."""
+        end_M = np.append(self.sentence_at_M, len(self.ids))
+        long_M = np.diff(end_M) >= FEWEST_TOKENS
+        first_M = np.flatnonzero(long_M[:-1] & long_M[1:])
+        if len(first_M) == 0:
+            return None
+        first = first_M[int.from_bytes(self.key[:8]) % len(first_M)]
+        start, seam, stop = end_M[first : first + 3]
+        return self.ids[start:seam], self.ids[seam:stop]
+
+
+def held_out(store: TokenStore) -> Iterator[HeldOutDocument]:
+    """The documents of a split that are long enough to say something."""
+    for shard in store.shards:
+        for i in range(len(shard)):
+            if shard.num_tokens_N[i] >= FEWEST_TOKENS:
+                yield _document(shard, i)
+
+
+def _document(shard: Shard, i: int) -> HeldOutDocument:
+    start, stop = shard.offset_N1[i : i + 2]
+    first, last = np.searchsorted(shard.sentence_at_M, [start, stop])
+    sentence_at_M = shard.sentence_at_M[first:last] - start
+    return HeldOutDocument(shard.source(i), shard.key(i), shard.ids_T[start:stop].astype(np.int32), sentence_at_M)
+
+
+def balanced(examples: list[tuple[Row, int]], num_classes: int) -> LabeledExamples:
+    """The same number of each class, in an order in which they take turns; at most MOST_TESTS."""
+    label_N = np.array([label for _, label in examples], np.int64)
+    least = int(np.bincount(label_N, minlength=num_classes).min())
+    index_N = interleaved(label_N, np.arange(len(label_N)))[
+        : min(least * num_classes, MOST_TESTS // num_classes * num_classes)
+    ]
+    return LabeledExamples([examples[i][0] for i in index_N], label_N[index_N])
+
+
+def not_read(few: int, of: int, why: str) -> tuple[str, ...]:
+    """A note, where there is something to note.
+
+    >>> not_read(3, 1_000, "documents are cut"), not_read(0, 1_000, "documents are cut")
+    (('3 of 1,000 documents are cut',), ())
+    """
+    return (f"{few:,} of {of:,} {why}",) if few else ()
+
+
+def room_of_pairs(length: int) -> int:
+    """Most tokens of each sentence of a pair, in rows of `length` tokens."""
+    return (length - 3) // 2
+
+
+def row(vocab: Vocab, ids_S: Ints) -> Row:
+    """A text as a row without labels."""
+    before, behind, segment = vocab.around
+    return _labelless([*before, *ids_S], behind, segment, num_first=0)
+
+
+def pair_row(vocab: Vocab, first: Ints, second: Ints, length: int) -> Row:
+    """Sentences before and after the seam, as many tokens of each as there is room for."""
+    room, (before, behind, segment) = room_of_pairs(length), vocab.around
+    head = [*before, *first[-room:], vocab.sep]
+    return _labelless([*head, *second[:room]], behind, segment, num_first=len(head))
+
+
+def _labelless(ids: list[int | None], behind: tuple[int, ...], segment: int, num_first: int) -> Row:
+    """A row that ends with special tokens, the last of them in a segment of its own where it is above 0."""
+    ids_S = np.array([*ids, *behind], np.int32)
+    segments_S = np.zeros(len(ids_S), np.int8)
+    segments_S[num_first or len(ids_S) :] = 1
+    segments_S[-1] = segment or segments_S[-1]
+    return {"input_ids": ids_S, "token_type_ids": segments_S, "labels": np.full(len(ids_S), IGNORE, np.int32)}

@@ -1,0 +1,166 @@
+"""Which of several options is right?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Row
+from preprocessing.spec import require, spec
+from preprocessing.tokenization import Template, TemplatedRow, Vocab
+from training.files import Record, Records
+from training.tasks.labeled_task import (
+    EncodedItems,
+    Outputs,
+    TaskItem,
+    Way,
+    answered,
+    cut_rows,
+    mean_of,
+    most_frequent,
+    never_first,
+    refuse,
+    refuse_from_one,
+    texts_of,
+)
+from training.tasks.split import BadRows, each_row, spellings, value_of
+from training.tasks.texts import number_of_label
+from training.tasks.verbalizer import same
+
+if TYPE_CHECKING:
+    from training.finetuning import Target, Tuning
+
+METRICS: Final = ("accuracy",)
+
+
+@spec
+class MultipleChoice:
+    """One of several options: SWAG, RACE, Story Cloze, COPA (BERT 4.4, GPT-1 3.3).
+
+    An option is a row of two texts: what stands in `context`, and what stands in `question` before the option. `groups`
+    has parts of the score by a beginning of the place of an item (RACE: middle and high).
+    """
+
+    kind: Literal["multiple_choice"] = "multiple_choice"
+    way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
+    context: str  # column of what all options share
+    question: str = ""  # column of what stands before each option
+    choices: tuple[str, ...]  # columns of the options, or one that has a list of them
+    label: str  # column of the right one
+    labels: tuple[str, ...]  # as the file has them, in the order of the options
+    groups: Mapping[str, str] = field(default_factory=dict)  # name of a part of the score -> a part of the file's name
+    metrics: tuple[str, ...] = ("accuracy",)
+
+    most_written: ClassVar[int] = 16
+    renamed: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
+        """Items with the texts (context, question, options)."""
+        named = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
+        columns_of_options = (columns["choices"],) if "choices" in columns else self.choices
+
+        given = list[tuple[Sequence[str], int]]()
+
+        def item(record: Record, place: str) -> TaskItem:
+            options = self._options([value_of(record, column, place) for column in columns_of_options], place)
+            (context,) = texts_of(record, place, [named["context"]])
+            (question,) = texts_of(record, place, [named["question"]]) if named["question"] else ("",)
+            label = value_of(record, named["label"], place) if named["label"] else None
+            given.append((spellings(label), len(options)))
+            gold = number_of_label(self.labels[: len(options)], label, named["label"], place)
+            return TaskItem(place, (context, question, options), gold)
+
+        try:
+            return each_row(records, item)
+        except BadRows:
+            if self.labels[0] == "0":
+                refuse_from_one(named["label"], given)
+            raise
+
+    def _options(self, given: Sequence[Any], place: str) -> tuple[str, ...]:
+        options = tuple(given[0]) if len(given) == 1 and isinstance(given[0], list) else tuple(given)
+        if len(options) < 2 or not all(isinstance(option, str) for option in options):
+            raise BadInput(f"{place}: the options are {list(options)!r}, allowed is two texts or more")
+        if len(options) > len(self.labels):
+            raise BadInput(
+                f"{place}: has {len(options)} options, labels has {len(self.labels)}: {', '.join(self.labels)}"
+            )
+        return options
+
+    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+        template, (used, notes) = Template(vocab, length), answered(items, training=training)
+        rows = [self._rows(items[number], template) for number in used]
+        examples = [_example(row, items[number].gold or 0) for row, number in zip(rows, used, strict=True)]
+        return EncodedItems(examples, used, notes=[*notes, *cut_rows(chain.from_iterable(rows), length)])
+
+    def _rows(self, item: TaskItem, template: Template) -> list[TemplatedRow]:
+        context, question, options = item.texts
+        return [template.row(context, f"{question} {option}".strip()) for option in options]
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
+        return self
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import OptionChoice
+
+        return (OptionChoice(),)
+
+    def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[str]:
+        """The label of the option that each item's net prefers."""
+        found = [""] * len(items)
+        for numbers, heads in outputs:
+            for number, option in zip(numbers, heads["option_choice"].argmax(-1).tolist(), strict=True):
+                found[number] = self.labels[option]
+        return found
+
+    def parts(self, item: TaskItem) -> list[tuple[str, str]]:
+        context, question, options = item.texts
+        return [("context", context), ("question", question), *((choice(n), one) for n, one in enumerate(options))]
+
+    def written(self, gold: int) -> str:
+        return choice(gold)
+
+    def read(self, text: str) -> str:
+        return next((label for number, label in enumerate(self.labels) if same(choice(number), text)), "")
+
+    def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
+        """The accuracy over all items, and over those of each group."""
+        right = [
+            (item.place, float(self.labels[item.gold] == label))
+            for item, label in zip(items, predictions, strict=True)
+            if item.gold is not None
+        ]
+        parts = {
+            f"accuracy_{name}": [value for place, value in right if part in place] for name, part in self.groups.items()
+        }
+        return {"accuracy": mean_of([value for _, value in right])} | {
+            name: mean_of(one) for name, one in parts.items() if one
+        }
+
+    def majority(self, items: Sequence[TaskItem]) -> list[str]:
+        return most_frequent(items, lambda gold: [self.labels[gold]]) * len(items)
+
+    def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
+        """Whether the options may be counted from 1, where labels count them from 0."""
+        return never_first(items) if self.labels[0] == "0" else []
+
+
+def _example(rows: Sequence[TemplatedRow], gold: int) -> list[Row]:
+    right = np.asarray(gold, np.int64)
+    return [row.columns() | {"option": np.asarray(number, np.int64), "right": right} for number, row in enumerate(rows)]
+
+
+def choice(number: int) -> str:
+    """An option in words, counted from 1."""
+    return f"choice{number + 1}"

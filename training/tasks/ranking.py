@@ -1,0 +1,116 @@
+"""Which of several sentences about the same text is right? Rows of pairs that compete, for WNLI as ranking."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Row
+from preprocessing.spec import require, spec
+from preprocessing.tokenization import Template, TemplatedRow, Vocab
+from training import metrics as measures
+from training.files import Records
+from training.tasks.labeled_task import EncodedItems, Outputs, TaskItem, Way, cut_rows, most_frequent, refuse
+from training.tasks.texts import items_of, number_of_label
+
+if TYPE_CHECKING:
+    from training.finetuning import Target, Tuning
+
+METRICS: Final = ("accuracy",)
+WRONG, RIGHT = 0, 1  # places in `labels`
+
+
+@spec
+class Ranking:
+    """Pairs whose first texts are the same compete, one of them is right: WNLI as ranking (after RoBERTa, 5.1).
+
+    Trained on are groups of two rows or more of which one is right, by a softmax over the group; in the others there
+    is nothing to prefer. Of the rows that are answered the best of each group is right. A row without a rival is right
+    where it scores above the mean of all rows.
+    """
+
+    kind: Literal["ranking"] = "ranking"
+    way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
+    text: str  # column of the text that rows share
+    text_pair: str  # column of the sentence that is right or wrong
+    label: str  # column of the label
+    labels: tuple[str, str]  # as the file has them: wrong, right
+    both_orders: ClassVar[bool] = False
+    sum_orders: ClassVar[bool] = False
+    metrics: ClassVar[tuple[str, ...]] = METRICS
+
+    def __post_init__(self) -> None:
+        require(len(set(self.labels)) == len(self.labels) == 2, "labels", list(self.labels), "two, wrong and right")
+        require(self.text_pair != "", "text_pair", self.text_pair, "a column")
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
+        return items_of(self, records, columns, self._number)
+
+    def _number(self, given: Any, column: str, place: str) -> int | None:
+        return number_of_label(self.labels, given, column, place)
+
+    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+        template, encoded, rows = Template(vocab, length), EncodedItems(), list[TemplatedRow]()
+        groups: dict[str, list[int]] = {}
+        for number, item in enumerate(items):
+            groups.setdefault(item.texts[0], []).append(number)
+        for numbers in groups.values():
+            right = [place for place, number in enumerate(numbers) if items[number].gold == RIGHT]
+            if not training or (len(right) == 1 and len(numbers) > 1):
+                first = right[0] if right else 0
+                made = [template.row(*items[number].texts) for number in numbers]
+                encoded.examples.append([_example(row, at, first) for at, row in enumerate(made)])
+                rows += made
+                encoded.item_of.append(numbers[0])
+                encoded.stands_for.append(numbers)
+        unused = len(items) - sum(map(len, encoded.stands_for))
+        if unused:
+            encoded.notes.append(f"{unused} of {len(items)} rows are left out: without a rival, or not one is right")
+        encoded.notes.extend(cut_rows(rows, length))
+        if training and not encoded.examples:
+            raise BadInput("no two rows have the same first text, one of them right: there is nothing to rank")
+        return encoded
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
+        return self
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import OptionChoice
+
+        return (OptionChoice(),)
+
+    def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[str]:
+        """The label of each item, as the file writes it."""
+        score_N, best = np.zeros(len(items)), set[int]()
+        for examples, heads in outputs:
+            for example, logits in zip(examples, heads["option_choice"].numpy(), strict=True):
+                numbers = encoded.stands_for[example]
+                score_N[numbers] = logits[: len(numbers)]
+                best |= {numbers[int(np.argmax(logits[: len(numbers)]))]}
+        alone = {numbers[0] for numbers in encoded.stands_for if len(numbers) == 1}
+        mean = score_N.mean() if len(items) else 0.0
+        chosen = {number for number in best if number not in alone or score_N[number] > mean}
+        return [self.labels[RIGHT if number in chosen else WRONG] for number in range(len(items))]
+
+    def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
+        both = [
+            (item.gold, self.labels.index(label))
+            for item, label in zip(items, predictions, strict=True)
+            if item.gold is not None
+        ]
+        gold_N, predicted_N = np.array(both, np.int64).reshape(-1, 2).T
+        return {"accuracy": measures.accuracy(gold_N, predicted_N)}
+
+    def majority(self, items: Sequence[TaskItem]) -> list[str]:
+        return most_frequent(items, lambda gold: [self.labels[gold]]) * len(items)
+
+    def notes(self, items: Sequence[TaskItem], predictions: Sequence[Any]) -> list[str]:
+        return []
+
+
+def _example(row: TemplatedRow, option: int, right: int) -> Row:
+    return row.columns() | {"option": np.asarray(option, np.int64), "right": np.asarray(right, np.int64)}

@@ -1,0 +1,135 @@
+"""How much, as a number: how alike two sentences are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Floats
+from preprocessing.spec import require, spec
+from preprocessing.tokenization import Vocab
+from training import metrics as measures
+from training.files import Records
+from training.tasks.labeled_task import (
+    EncodedItems,
+    Outputs,
+    TaskItem,
+    Way,
+    known_of,
+    mean_of,
+    one_answer,
+    refuse,
+    zero,
+)
+from training.tasks.split import is_missing
+from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
+from training.tasks.verbalizer import number_of, sentences
+
+if TYPE_CHECKING:
+    from training.finetuning import Target, Tuning
+
+_NO_NUMBER: Final = -1.0  # what stands in the place of a number that is kept back (STS-B's test)
+STEP: Final = 0.2  # numbers are written as a multiple of it: 21 of them from 0 to 5 (arXiv:1910.10683, 2.4)
+METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
+    "spearman": measures.spearman,
+    "pearson": measures.pearson,
+}
+
+
+@spec
+class Regression:
+    """A number of a text, or of a pair: STS-B (0 to 5), SICK-R (1 to 5)."""
+
+    kind: Literal["regression"] = "regression"
+    way: ClassVar[Way] = "tuned"
+    numerics: ClassVar[int] = 0
+    answer_key: ClassVar[str] = "label"
+    text: str  # column of the text, or of the first one
+    text_pair: str = ""  # column of the second one
+    label: str  # column of the number
+    min_value: float
+    max_value: float
+    both_orders: bool = False  # of a pair in training: each order is an example
+    sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
+    metrics: tuple[str, ...] = ("spearman", "pearson")
+
+    most_written: ClassVar[int] = 16
+    renamed: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        require(self.min_value < self.max_value, "max_value", self.max_value, f"more than {self.min_value}")
+        for name in self.metrics:
+            require(name in METRICS, "metrics", name, " or ".join(METRICS))
+
+    def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
+        return items_of(self, records, columns, self._number)
+
+    def _number(self, given: object, column: str, place: str) -> float | None:
+        """The number; None where there is none: nothing, a NaN, or -1 where that is too low."""
+        try:
+            number = float("nan" if isinstance(given, bool) else given)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = float("nan")
+        if is_missing(given) or str(given).lower() == "nan" or (number == _NO_NUMBER < self.min_value):
+            return None
+        if not self.min_value <= number <= self.max_value:
+            raise BadInput(
+                f"{place}: {column} is {given!r}, allowed is a number from {self.min_value:g} to {self.max_value:g}"
+            )
+        return number
+
+    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+        def target(gold: float | None) -> dict[str, np.ndarray]:
+            return {"value": np.asarray(np.nan if gold is None else gold, np.float32)}
+
+        found = encoded_of(self, items, vocab, length, target, training=training)
+        found.notes.extend(one_answer(known_of(items)) if training else [])
+        return found
+
+    def tuned_as(self, tuning: "Tuning") -> Self:
+        refuse(self, tuning, "no_answer_loss_weight")
+        both, added = orders_of(self, tuning)
+        return replace(self, both_orders=both, sum_orders=added)
+
+    def targets(self) -> "tuple[Target, ...]":
+        from training.finetuning import RowValue
+
+        return (RowValue(added=num_rows(self)),)
+
+    def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[float]:
+        """The number of each item, not below the least and not above the most."""
+        found = [0.0] * len(items)
+        for numbers, heads in outputs:
+            for number, value in zip(numbers, heads["row_value"].tolist(), strict=True):
+                found[number] = min(self.max_value, max(self.min_value, value))
+        return found
+
+    def parts(self, item: TaskItem) -> list[tuple[str, str]]:
+        return sentences(item.texts)
+
+    def written(self, gold: float) -> str:
+        return f"{round(gold / STEP) * STEP:.1f}"
+
+    def read(self, text: str) -> float:
+        """The number; what is none is one below the least."""
+        return number_of(text, self.min_value - 1)
+
+    def scores(self, items: Sequence[TaskItem], predictions: Sequence[float]) -> dict[str, float]:
+        gold_N, predicted_N = _both(items, predictions)
+        return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}
+
+    def majority(self, items: Sequence[TaskItem]) -> list[float]:
+        return [mean_of(known)] * len(items) if (known := known_of(items)) else []
+
+    def notes(self, items: Sequence[TaskItem], predictions: Sequence[float]) -> list[str]:
+        """Why a correlation is 0 where it is not defined."""
+        return zero(self.metrics, measures.undefined(*_both(items, predictions)))
+
+
+def _both(items: Sequence[TaskItem], predictions: Sequence[float]) -> tuple[Floats, Floats]:
+    """Right numbers and predictions of the items that have an answer."""
+    both = [(item.gold, value) for item, value in zip(items, predictions, strict=True) if item.gold is not None]
+    gold_N, predicted_N = np.array(both, np.float64).reshape(-1, 2).T
+    return gold_N, predicted_N

@@ -1,0 +1,52 @@
+"""Which source is this document from?"""
+
+from collections import Counter
+from typing import ClassVar, Final, Literal
+
+from preprocessing.errors import DataError
+from preprocessing.schema import Row
+from preprocessing.shards import TokenStore
+from preprocessing.spec import Shrinks, spec
+from preprocessing.tokenization import Vocab
+from training.tasks.held_out import FEWEST_ROWS, balanced, held_out, not_read, row
+from training.tasks.part import LENGTH, MORE, Task, Way
+
+MOST_CLASSES: Final = 8
+
+
+@spec
+class SourceClassification:
+    """Which source (package, file) is this document from: a classification with up to 8 classes."""
+
+    kind: Literal["source_classification"] = "source_classification"
+
+    shrinks: ClassVar[Shrinks] = {}
+    way: ClassVar[Way] = "tuned"
+
+    def describe(self) -> str:
+        return "which source is this document from"
+
+    def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> Task:
+        """As many of the most frequent sources as make the most rows, all equally many."""
+        documents, room = list(held_out(store)), length - 2
+        counted = Counter(document.source for document in documents)
+        frequent = sorted(counted, key=lambda name: (-counted[name], name))[:MOST_CLASSES]
+        rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}
+        num_classes = max(rows_by_classes, key=rows_by_classes.__getitem__, default=0)
+        if rows_by_classes.get(num_classes, 0) < FEWEST_ROWS:
+            held = f"task source_classification: the held-out documents of {store.folder} have"
+            if len(counted) < 2:
+                raise DataError(f"{held} one source, and the task tells two or more apart; leave it out of eval_tasks")
+            raise DataError(
+                f"{held} {len(counted)} sources, which make {max(rows_by_classes.values())} rows with as many of each, "
+                f"{FEWEST_ROWS} are needed; {MORE}, or leave this task out of eval_tasks"
+            )
+        classes = tuple(frequent[:num_classes])
+        halves: tuple[list[tuple[Row, int]], ...] = ([], [])
+        documents = [document for document in documents if document.source in classes]
+        for document in documents:
+            halves[document.is_test].append((row(vocab, document.ids[:room]), classes.index(document.source)))
+        long = sum(len(document.ids) > room for document in documents)
+        notes = not_read(long, len(documents), f"documents are longer than {room} tokens and cut behind these")
+        pool, test = (balanced(half, len(classes)) for half in halves)
+        return Task("source_classification", classes, pool, test, notes)
