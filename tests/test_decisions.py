@@ -1,4 +1,4 @@
-"""The records of decisions: their form, their links, and the two pages that are generated from them and from recipes."""
+"""The records of decisions: their form, their links, and the pages generated from them and from recipes."""
 
 import re
 from pathlib import Path

@@ -84,9 +84,9 @@ def decisions_index(root: Path) -> str:
 def deviations_of(recipe: str, text: str) -> Iterator[Deviation]:
     """The marked comments of a recipe file, each with the dotted key of its line, or of the next line that has a key.
 
-    >>> text = "model:\\n  bias: false # Differs from the paper: no bias\\n# Not in the paper: the steps\\nphases: []\\n"
+    >>> text = "model:\\n  bias: false # Differs from the paper: no bias\\n# Not in the paper: steps\\nphases: []\\n"
     >>> [(one.key, one.text) for one in deviations_of("x", text)]
-    [('model.bias', 'no bias'), ('phases', 'the steps')]
+    [('model.bias', 'no bias'), ('phases', 'steps')]
     """
     above: list[tuple[int, str]] = []  # indentation and name of the keys around a line
     waiting: list[tuple[str, str]] = []  # marked comments that stand above their key
