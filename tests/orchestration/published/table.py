@@ -122,7 +122,7 @@ ELECTRA = Published(
     left_to_tensorflow=("embeddings_project/kernel", "discriminator_predictions/dense_1/kernel"),
 )
 BART = Published(
-    "arXiv:1910.13461; the authors' command, facebookresearch/fairseq issue 1899; the base nets: see DESIGN.md",
+    "arXiv:1910.13461; the authors' command, facebookresearch/fairseq issue 1899; the base nets: see their recipes",
     rule="adam",
     curve="linear from the warm-up",
     peak=1e-4,
