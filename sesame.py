@@ -112,9 +112,9 @@ def open(
 
 def recipes() -> list[str]:
     """The names of the recipes that come with Sesame."""
-    from orchestration.config import names
+    from orchestration.config import list_names
 
-    return names("recipes")
+    return list_names("recipes")
 
 
 class Session:
@@ -173,11 +173,11 @@ class Session:
 
     def examples(self, step: int = 0, count: int = 4) -> "ExampleList":
         """The first rows of the batch of a step, decoded, as `sesame inspect` shows them; they print as text."""
-        from orchestration.terminal.inspect import samples
+        from orchestration.terminal.inspect import decode_examples
 
         step = _number("step", step, int, "a whole number from 0 up")
         count = _number("count", count, int, "a whole number from 1 up")
-        return ExampleList(samples(self._run(), step, count))
+        return ExampleList(decode_examples(self._run(), step, count))
 
     def batch(self, step: int = 0) -> "dict[str, Tensor]":
         """All rows of a step as the model takes them: ids laid end to end, lengths, targets and where these are."""
@@ -251,13 +251,15 @@ class Session:
         how = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
         net, cluster = eval_target.subject_of(self._flags), self.job.cluster
         wanted = eval_request.EvalRequest(
-            tasks=eval_request.asked_for(named or ([] if tables else pretrain.evals_of(self._flags)), tables),
+            tasks=eval_request.tasks_from_words(
+                named or ([] if tables else pretrain.eval_tasks_of(self._flags)), tables
+            ),
             task_data_dir=files,
             with_baseline=baseline == "random_init",
             machine=cluster.engine,
             **how,
         )
-        plans = (score_plan.planned if named or tables else score_plan.fitting)(net, wanted)
+        plans = (score_plan.plan_tasks if named or tables else score_plan.plan_supported_tasks)(net, wanted)
         score_plan.check_flags(plans, wanted)
         with self._report() as report:
             return ScoreList(evaluate.evaluate(net.folder, plans, cluster, report))
@@ -278,9 +280,9 @@ class Session:
 
     @contextmanager
     def _report(self) -> "Iterator[Report]":
-        from orchestration.terminal import shown
+        from orchestration.terminal import show_progress
 
-        with shown(self._progress) as report:
+        with show_progress(self._progress) as report:
             yield report
 
 
@@ -288,9 +290,9 @@ class ExampleList(list["DecodedExample"]):
     """Rows as a model sees them, which print as text: what is predicted stands in brackets behind its token."""
 
     def __repr__(self) -> str:
-        from orchestration.terminal.inspect import shown
+        from orchestration.terminal.inspect import render_examples
 
-        return _text(shown(self))
+        return _text(render_examples(self))
 
 
 class ScoreList(list["TaskScore"]):

@@ -62,18 +62,18 @@ def worker(rank: int, world: int, port: int, layers: int, precision: str) -> Non
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": str(port)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "DS_ACCELERATOR": "cpu"}
     from training.engines import connect, mesh_of
-    from training.engines.deepspeed import deepspeed_config, peers_of, settling
-    from training.model import materialise
+    from training.engines.deepspeed import deepspeed_config, peers_of, placement
+    from training.model import materialize
     from training.optimizers import AdamW
     from training.specs import EngineSettings
 
     machine = EngineSettings(zero_stage=3, precision=precision)  # type: ignore[arg-type]  # argparse has checked it
     connect(machine)
     model, mesh = gpt(layers, 2_048, 16, 1_024), mesh_of(machine)
-    settle = settling(machine, deepspeed_config(machine, AdamW(learning_rate=1e-4)), mesh)
+    settle = placement(machine, deepspeed_config(machine, AdamW(learning_rate=1e-4)), mesh)
     before, started = memory("VmRSS"), time.perf_counter()
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the high-water mark begins anew
-    materialise(model, settle, peers_of(mesh))
+    materialize(model, settle, peers_of(mesh))
     found = {"peak_GB": memory("VmHWM") - before, "held_GB": memory("VmRSS") - before}
     print(json.dumps(found | {"seconds": time.perf_counter() - started}), flush=True)
     os._exit(0)

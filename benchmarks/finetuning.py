@@ -26,7 +26,7 @@ from orchestration.config import load_task
 from preprocessing.tokenization import WordPiece, train
 from training.engines import LocalEngine
 from training.evaluation.eval_result import EvaluatedModel
-from training.finetuning import Example, TaskModel, Tuning, groups, outputs, tune
+from training.finetuning import Example, TaskModel, Tuning, groups, outputs, train_head
 from training.formats import to_transformers
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
@@ -58,7 +58,7 @@ def ours(net: EvaluatedModel, examples: Sequence[Example], machine: EngineSettin
     model.take_over(net.weights)
     engine = LocalEngine(model, TUNING.optim(TUNING.num_steps(len(examples))), machine, groups(model, TUNING))
     start = perf_counter()
-    tune(engine, examples, TUNING, machine.micro_batch_tokens)
+    train_head(engine, examples, TUNING, machine.micro_batch_tokens)
     trained = perf_counter()
     assert sum(len(numbers) for numbers, _ in outputs(model, examples, torch.device("cpu"))) == len(examples)
     return trained - start, perf_counter() - trained

@@ -54,7 +54,7 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
     """Tokens of a second and MFU, ours and theirs."""
     from benchmarks.step import made_up, small_vocab, tensors, theirs
     from orchestration.config import load
-    from orchestration.planning import demand_of
+    from orchestration.planning import workload_of
     from preprocessing.collate import padded, unpadded
     from preprocessing.tokenization import table_rows
     from training.meter import peak
@@ -81,7 +81,7 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
     examples = examples_of(name, tensors(padded(rows, length, vocab.pad or 0)))
     by, took_theirs = their_seconds(net, examples, sizes)
     took[by] = took_theirs
-    tokens, flops = sizes.rows * length, demand_of(recipe).flops(sizes.rows, length)
+    tokens, flops = sizes.rows * length, workload_of(recipe).flops(sizes.rows, length)
     flop_s = peak(device_name(sizes)) if sizes.device == "cuda" else None
     return {
         way: {"tokens_per_s": tokens / second, "mfu": flops / second / flop_s if flop_s else None}
@@ -184,7 +184,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
 
     from benchmarks.memory import Alive
     from benchmarks.step import made_up, small_vocab
-    from orchestration.planning import demand_of
+    from orchestration.planning import workload_of
     from preprocessing.collate import unpadded
     from preprocessing.tokenization import table_rows
     from training.model import Model
@@ -212,7 +212,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
         alive.__exit__(None, None, None)
     peak = alive.most if alive else torch.cuda.max_memory_allocated()
     return {
-        "weights": demand_of(recipe).parameters,
+        "weights": workload_of(recipe).parameters,
         "layers": recipe.model.num_hidden_layers,
         "planned_bytes": plan.peak - plan.context,
         "peak_bytes": peak,
@@ -240,7 +240,7 @@ def deepest(sizes: Sizes, room: float) -> tuple[Any, Any]:
 def gpts(sizes: Sizes) -> Iterator[Any]:
     """GPT-2 with one layer, two, and so on, of another width; those of too many weights to be drawn are left out."""
     from orchestration.config import load
-    from orchestration.planning import demand_of
+    from orchestration.planning import workload_of
 
     recipe = load("gpt2", scale=sizes.scale)
     heads = max(1, sizes.width // 128)
@@ -254,19 +254,19 @@ def gpts(sizes: Sizes) -> Iterator[Any]:
             intermediate_size=0,
         )
         deeper = replace(recipe, model=trunk)
-        if demand_of(deeper).parameters > MOST_WEIGHTS:
+        if workload_of(deeper).parameters > MOST_WEIGHTS:
             return
         yield deeper
 
 
 def planned(recipe: Any, sizes: Sizes) -> Any:
     """What one device needs for a row of it."""
-    from orchestration.planning import ParallelLayout, demand_of, memory
+    from orchestration.planning import ParallelLayout, device_memory, workload_of
 
     layout = ParallelLayout(
         zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True, precision=sizes.precision
     )
-    return memory(demand_of(recipe), layout, min(sizes.length, 1_024), cuda=sizes.device == "cuda")
+    return device_memory(workload_of(recipe), layout, min(sizes.length, 1_024), cuda=sizes.device == "cuda")
 
 
 def tests(tiny: bool) -> dict[str, Any]:

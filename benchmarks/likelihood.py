@@ -20,12 +20,12 @@ import numpy as np
 import torch
 
 from orchestration.config import tasks_of
-from preprocessing.tokenization import ByteLevelBPE, Vocab, given
+from preprocessing.tokenization import ByteLevelBPE, Vocab, vocab_from_file
 from training.formats import to_transformers
 from training.likelihood import Request
 from training.likelihood.models import causal
 from training.likelihood.models.causal import token_log_ps
-from training.likelihood.models.rolling import carried, pairs_of
+from training.likelihood.models.rolling import pairs_of, score_with_memory
 from training.losses import NextToken
 from training.model import Model
 from training.specs import Decoder, LearnedPositions, RelativePositions
@@ -60,7 +60,7 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
     from lm_eval.api.instance import Instance
 
     layers, width, heads = map(int, options.net.split("x"))
-    vocab = given(ByteLevelBPE(path=str(options.data_dir.parent / "tokenizers/gpt2-roberta")))
+    vocab = vocab_from_file(ByteLevelBPE(path=str(options.data_dir.parent / "tokenizers/gpt2-roberta")))
     trunk = Decoder(
         num_hidden_layers=layers,
         hidden_size=width,
@@ -93,7 +93,7 @@ def memory(options: argparse.Namespace) -> list[dict[str, Any]]:
     model = Model(trunk, (NextToken(),), options.vocab, seed=0).eval()
     ids = np.random.default_rng(0).integers(0, options.vocab, options.tokens).tolist()
     begun = time.process_time()
-    carried(model, 0, ids, options.window)
+    score_with_memory(model, 0, ids, options.window)
     between = time.process_time()
     few = ids[: options.memory + options.sliding]  # sliding windows take so long that a few tell
     pairs = pairs_of([0, *few], options.memory, 1)[1:]

@@ -19,7 +19,7 @@ import numpy as np
 from preprocessing.collate import padded, unpadded
 from preprocessing.masking import Masking, NoMasking, SpanMasking, TokenMasking, WholeWordMasking
 from preprocessing.objectives import CausalLM, MaskedLM, Objective
-from preprocessing.order import shuffled
+from preprocessing.order import shuffle
 from preprocessing.packing import Contiguous, Packing, SegmentPair
 from preprocessing.rng import key
 from preprocessing.rows import ExampleDataset
@@ -143,7 +143,7 @@ def measure() -> list[dict[str, Any]]:
     note(
         "order: 4,096 samples out of 3,000,000,000",
         0,
-        lambda: shuffled(np.arange(4096), 3 * 10**9, key(0, "order"), epoch=0),
+        lambda: shuffle(np.arange(4096), 3 * 10**9, key(0, "order"), epoch=0),
     )
     return figures
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from benchmarks.workers import hardware, now, together
 from orchestration.config import Recipe, load
-from orchestration.planning import DeviceMemory, demand_of, memory
+from orchestration.planning import DeviceMemory, device_memory, workload_of
 from orchestration.planning.layout import layout_of
 from training.specs import EngineSettings
 
@@ -79,7 +79,7 @@ class Case:
         return EngineSettings(
             zero_stage=self.zero,  # type: ignore[arg-type]  # checked there, as the others are
             precision=self.precision,  # type: ignore[arg-type]
-            micro_batch_tokens=self.rows * demand_of(self.recipe).row_tokens(self.length),
+            micro_batch_tokens=self.rows * workload_of(self.recipe).row_tokens(self.length),
             activation_checkpointing=self.checkpointing,  # type: ignore[arg-type]
             offload_optimizer=self.offload_optimizer,  # type: ignore[arg-type]
             offload_param=self.offload_parameters,  # type: ignore[arg-type]
@@ -104,9 +104,9 @@ class Case:
 
 def planned(case: Case) -> DeviceMemory:
     """What the plan says, of CPUs."""
-    demand = demand_of(case.recipe)
+    demand = workload_of(case.recipe)
     layout = layout_of(case.machine, WORLD, demand.row_tokens(case.length), WORLD * case.rows)
-    return memory(demand, layout, case.length, cuda=False)
+    return device_memory(demand, layout, case.length, cuda=False)
 
 
 def measured(cases: Sequence[Case]) -> Iterator[dict[str, float]]:

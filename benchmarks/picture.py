@@ -7,7 +7,7 @@ from statistics import median
 from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
-from orchestration.reports import finished, whole
+from orchestration.reports import load_finished_scores, select_final_scores
 from orchestration.tracking import metrics
 
 
@@ -15,7 +15,7 @@ def main(out: Path, picture: Path) -> None:
     """The newest run under `out`: its losses on the left, its downstream scores on the right."""
     run = max(out.glob("runs/*"), key=lambda folder: folder.stat().st_mtime)
     history = metrics.history(run)
-    scores = whole(finished(run))
+    scores = select_final_scores(load_finished_scores(run))
     figure = Figure(figsize=(11, 3.6), dpi=120, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
 

@@ -34,7 +34,7 @@ import psutil
 
 from orchestration import tracking
 from orchestration.launch import RestartPolicy, pretrain, ray_session
-from orchestration.launch.address import on_loopback
+from orchestration.launch.address import bind_to_loopback
 from orchestration.launch.session import PATIENCE
 from tests.training.corpora import mini_corpus, mini_run
 from training.run import Run
@@ -102,7 +102,7 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ |= {name: str(seconds) for name, seconds in PATIENCE.items()}
-    with on_loopback():
+    with bind_to_loopback():
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **HERE})
         try:
             nodes = [made.add_node(num_cpus=1, **HERE) for _ in range(2)]
@@ -119,7 +119,7 @@ def trial(run: Run, folder: Path, draw: random.Random, kill: Any) -> dict[str, f
         replace(run, folder=str(folder)),
         workers=2,
         fewest=1,
-        place=tracking.place(folder.parent),
+        place=tracking.tracking_store(folder.parent),
         metadata=tracking.Metadata("recovery"),
         patience=RestartPolicy(grow_s=0),
         on_progress=one,

@@ -14,7 +14,7 @@ from typing import Final
 
 import ftfy
 
-from preprocessing.text import repaired
+from preprocessing.text import repair_text
 from preprocessing.text.repair import _FIXES
 
 TEXTS: Final = {
@@ -59,8 +59,8 @@ def main() -> None:
     for name, sentence in TEXTS.items():
         line = sentence * 6
         text = "\n".join([line] * int(size / len(line.encode()) + 1))
-        agree = "" if repaired(text) == alone(text) else "  other results"
-        ours, theirs = (len(text.encode()) / 1e6 / seconds(mend, text) for mend in (repaired, alone))
+        agree = "" if repair_text(text) == alone(text) else "  other results"
+        ours, theirs = (len(text.encode()) / 1e6 / seconds(mend, text) for mend in (repair_text, alone))
         print(f"{name:12}{ours:9.1f}{theirs:9.1f}{ours / theirs:13.1f}{agree}")
 
 

@@ -51,8 +51,8 @@ CORPUS: Final = Path(__file__).parents[1] / "README.md"
 
 def stages(rounds: int) -> str:
     """Step time, memory and bytes by number of workers and stage."""
-    from orchestration.planning import demand_of, memory, seconds, sent
-    from orchestration.planning.devices import core_here
+    from orchestration.planning import communication_volume, device_memory, step_seconds, workload_of
+    from orchestration.planning.devices import measure_cores
     from orchestration.planning.layout import layout_of
 
     first = Case(net="gpt2", layers=4, rows=4, bucket=1_000_000)
@@ -66,11 +66,11 @@ def stages(rounds: int) -> str:
         for case, found in zip(
             cases, together("benchmarks.scale", [asdict(case) for case in cases], world), strict=True
         ):
-            layout, demand = layout_of(case.machine, world, case.length, world * case.rows), demand_of(case.recipe)
-            device, batch = core_here(1, world), world * case.rows
-            says_s = seconds(demand, layout, device, case.length, batch).total
-            says_bytes = memory(demand, layout, case.length, cuda=False).peak
-            says_sent = sent(demand, layout, case.length, batch).total
+            layout, demand = layout_of(case.machine, world, case.length, world * case.rows), workload_of(case.recipe)
+            device, batch = measure_cores(1, world), world * case.rows
+            says_s = step_seconds(demand, layout, device, case.length, batch).total
+            says_bytes = device_memory(demand, layout, case.length, cuda=False).peak
+            says_sent = communication_volume(demand, layout, case.length, batch).total
             took = sorted(second for each in found for second in each["seconds"])
             peak, sent_bytes = (max(each[name] for each in found) for name in ("peak", "sent"))
             step_s = median(took)

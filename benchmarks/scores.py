@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from orchestration.figures import ACCENT, INK, MUTED
-from orchestration.reports import SHARES, finished, scaled, unit_of
-from orchestration.reports.score_table import p_value, shown
+from orchestration.reports import SHARES, load_finished_scores, scale_value, unit_of
+from orchestration.reports.score_table import format_score, p_value
 from training.tasks import TaskScore
 
 
@@ -77,7 +77,7 @@ def value_of(words: str) -> tuple[float, float, float]:
 def of_run(folder: Path, net: str) -> list[Row]:
     """A row for each finished score that a run has of its end; an error where a task has two with as many labels."""
     found: dict[tuple[str, str, str], Row] = {}
-    for name, (score, (step, _)) in finished(folder).items():
+    for name, (score, (step, _)) in load_finished_scores(folder).items():
         if step is not None:
             continue
         row = row_of(net, score)
@@ -95,19 +95,19 @@ def row_of(net: str, score: TaskScore) -> Row:
         task=score.task,
         metric=score.metric.replace("_", " "),
         split=score.split,
-        guess=f"{scaled(score.chance, score.metric):.1f}" if score.chance is not None else "",
+        guess=f"{scale_value(score.chance, score.metric):.1f}" if score.chance is not None else "",
         net=net,
         labels=f"{score.labels:,}" if score.labels else "",
         random=_figure(score, "random"),
         pretrained=_figure(score, "pretrained"),
-        gain=f"{scaled(score.margin, score.metric):+.1f}" if score.margin is not None else "",
+        gain=f"{scale_value(score.margin, score.metric):+.1f}" if score.margin is not None else "",
         p=p_value(score),
     )
 
 
 def _figure(score: TaskScore, start: str) -> str:
     """The figure of a start, with its interval where the task has one."""
-    words = shown(score.values(start), score.metric)
+    words = format_score(score.values(start), score.metric)
     of_split = score.starts[start].scores[score.split] if start in score.starts else {}
     if score.metric != "macro_accuracy" or "macro_low" not in of_split:
         return words

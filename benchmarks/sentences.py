@@ -23,7 +23,7 @@ from typing import Final
 
 from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTrainer
 
-from preprocessing.text import normalise, sentences
+from preprocessing.text import normalize, sentences
 
 TITLES: Final = "mr mrs ms messrs mme mlle dr st prof rev gen capt col sgt lt no vs ca vol pp fig"
 TAG: Final = re.compile(r"</?doc[^>]*>")
@@ -45,7 +45,7 @@ def read(paths: Sequence[Path], mb: float) -> list[str]:
 
 def train(texts: Iterable[str]) -> PunktSentenceTokenizer:
     trainer = PunktTrainer()
-    trainer.train("\n".join(map(normalise, texts)))
+    trainer.train("\n".join(map(normalize, texts)))
     parameters = trainer.get_params()
     parameters.abbrev_types |= set(TITLES.split())
     return PunktSentenceTokenizer(parameters)
@@ -132,8 +132,8 @@ def main() -> None:
         against_gold(args.gold)
     paths = sorted(path for path in args.folder.rglob("*") if path.is_file())
     raw = read(paths[1::2], args.test_mb)
-    texts = [normalise(text) for text in raw]
-    print(f"normalise {speed(normalise, raw):.0f} MB/s, sentences {speed(sentences, texts):.0f} MB/s")
+    texts = [normalize(text) for text in raw]
+    print(f"normalise {speed(normalize, raw):.0f} MB/s, sentences {speed(sentences, texts):.0f} MB/s")
 
     punkt = train(read(paths[::2], args.train_mb))
     total, differ = Counter[str](), list[str]()

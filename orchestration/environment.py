@@ -58,10 +58,10 @@ def names(env: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(name for value in env.values() for name in NAMED.findall(value)))
 
 
-def resolved(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def resolve(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     """The variables with their values; BadInput where one of `given` is lacking.
 
-    >>> resolved({"HF_HOME": "${SCRATCH}/hf"}, {"SCRATCH": "/scratch"})
+    >>> resolve({"HF_HOME": "${SCRATCH}/hf"}, {"SCRATCH": "/scratch"})
     {'HF_HOME': '/scratch/hf'}
     """
     if lacking := [name for name in names(env) if name not in given]:
@@ -86,7 +86,7 @@ _held = ContextVar[tuple[Mapping[str, str], dict[str, str]] | None]("_held", def
 
 
 @contextmanager
-def held(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def applied(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """This process has the variables inside the block, which gets them; looked up once where blocks are nested.
 
     BadInput where one is lacking.
@@ -95,7 +95,7 @@ def held(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
     if now and now[0] == env:
         yield now[1]
         return
-    values = resolved(env, os.environ)
+    values = resolve(env, os.environ)
     before = {name: os.environ.get(name) for name in values}
     session = _held.set((dict(env), values))
     os.environ |= values
@@ -112,10 +112,10 @@ def held(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
 # On the way to a submitted job
 
 
-def leave(env: Mapping[str, str], file: Path) -> bool:
+def save(env: Mapping[str, str], file: Path) -> bool:
     """Write what `env` names into `file`, for us alone to read, until the job takes it; False where that is nothing."""
     values = {name: os.environ[name] for name in names(env) if name in os.environ}
-    resolved(env, values)
+    resolve(env, values)
     if not values:
         return False
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -126,7 +126,7 @@ def leave(env: Mapping[str, str], file: Path) -> bool:
     return True
 
 
-def take() -> None:
+def load_and_delete() -> None:
     """Take over what was left for this job, and remove the file; nothing where nothing was.
 
     ResourceError where the file cannot be read, or is not ours alone.

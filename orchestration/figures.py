@@ -21,7 +21,7 @@ Intervals = Mapping[str, tuple[float, float]]
 INK, ACCENT, MUTED = "#1f2933", "#b4451f", "#9aa5b1"
 
 
-def training(history: History) -> dict[str, "Figure"]:
+def plot_training(history: History) -> dict[str, "Figure"]:
     """Loss curve, learning rate and throughput: name -> figure, for those that have points.
 
     The parts of a loss are drawn beside their sum, where they are several.
@@ -36,13 +36,13 @@ def training(history: History) -> dict[str, "Figure"]:
         "throughput": ({"perf/tokens_per_second": "tokens per second"}, "tokens per second"),
     }
     return {
-        name: curves({label: history[key] for key, label in labels.items() if key in history}, ylabel)
+        name: plot_curves({label: history[key] for key, label in labels.items() if key in history}, ylabel)
         for name, (labels, ylabel) in wanted.items()
         if any(key in history for key in labels)
     }
 
 
-def curves(
+def plot_curves(
     points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str, xlabel: str = "step", log: bool = False
 ) -> "Figure":
     """One line per name over the steps, or what `xlabel` says."""
@@ -59,7 +59,7 @@ def curves(
     return figure
 
 
-def comparison(
+def plot_comparison(
     title: str,
     scores: Mapping[str, Sequence[float]],
     guesses: Mapping[str, float] | None = None,
@@ -98,7 +98,7 @@ class Bar(NamedTuple):
     intervals: Intervals = MappingProxyType({})  # of 95 %, by start
 
 
-def scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
+def plot_scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
     """All tasks of a net side by side, a panel for each unit: a bar for each start up to the median of its seeds, each
     seed as a dot, intervals of 95 % as lines, the figure of the paper as a diamond."""
     from matplotlib.figure import Figure
@@ -149,7 +149,7 @@ def _draw_intervals(axes: "Axes", ends: Mapping[float, tuple[float, float]], lab
         axes.vlines(list(ends), lows, highs, color=INK, linewidth=1, label=label)
 
 
-def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":
+def plot_against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":
     """Scores over the learning rate, which is drawn on a logarithmic axis: the median of each rate as a line, each cell
     as a dot."""
     figure, axes = _axes(ylabel)
@@ -165,7 +165,7 @@ def against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]]
     return figure
 
 
-def confusion(
+def plot_confusion(
     title: str, labels: Sequence[str], counts: Sequence[Sequence[int]], others: Sequence[str] = ()
 ) -> "Figure":
     """How often each label (row) was taken for each, or for something else (columns); shades are shares of the row."""
@@ -187,7 +187,7 @@ def confusion(
     return figure
 
 
-def groups(
+def plot_groups(
     title: str, scores: Mapping[str, Mapping[str, Sequence[float]]], units: Mapping[str, str] | None = None
 ) -> "Figure":
     """A group of bars for each name, in it one bar for each label: the mean of its scores, with each score as a dot.
@@ -270,7 +270,7 @@ def _dress(axes: "Axes", ylabel: str) -> None:
     axes.grid(axis="y", color=MUTED, alpha=0.3)
 
 
-def histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> "Figure":
+def plot_histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> "Figure":
     """Bars between the edges, which grow by ratio: of a length that is drawn on a logarithmic axis."""
     figure, axes = _axes(ylabel)
     widths = [stop - start for start, stop in pairwise(edges)]
@@ -282,7 +282,7 @@ def histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: st
     return figure
 
 
-def zipf(points: Sequence[tuple[int, int]]) -> "Figure":
+def plot_zipf(points: Sequence[tuple[int, int]]) -> "Figure":
     """Frequency over rank, both on logarithmic axes, beside the line of Zipf's law (frequency ~ 1 / rank)."""
     figure, axes = _axes("tokens")
     ranks, counts = zip(*points, strict=True)
@@ -295,7 +295,7 @@ def zipf(points: Sequence[tuple[int, int]]) -> "Figure":
     return figure
 
 
-def funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
+def plot_funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
     """Side by side, what is left (grey) after each drop (in colour); a panel has what was seen, the drops in order."""
     num_steps = max(map(len, panels.values())) + 1
     from matplotlib.figure import Figure

@@ -27,7 +27,7 @@ LITTLE: Final = 64 << 20  # bytes: with less free, it is the disk that torch cou
 
 
 @contextmanager
-def full_disk_in_words(folder: Path, doing: Callable[[], str], remedy: str = GOES_ON) -> Iterator[None]:
+def explain_full_disk(folder: Path, doing: Callable[[], str], remedy: str = GOES_ON) -> Iterator[None]:
     """BadInput in place of the error of a full disk inside the block: the file system, and what was to be written to a
     folder, or to the nearest one above it that is there."""
     try:
@@ -37,16 +37,16 @@ def full_disk_in_words(folder: Path, doing: Callable[[], str], remedy: str = GOE
     except Exception as error:
         there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.is_dir())
         if is_full(error, there):
-            raise BadInput(f"{folder}: {in_words(there, doing(), error)}; {remedy}") from error
+            raise BadInput(f"{folder}: {describe_full_disk(there, doing(), error)}; {remedy}") from error
         raise
 
 
-def said(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Which file system is full, in a line, where that is what an error of a command comes from; else ""."""
     named = [Path(name) for one in _causes(error) if isinstance(name := getattr(one, "filename", None), str)]
     paths = (*(named[0].absolute().parents if named else ()), Path.cwd())
     folder = next(path for path in paths if path.is_dir())
-    return f"{in_words(folder, '', error)}; {AGAIN}" if is_full(error, folder) else ""
+    return f"{describe_full_disk(folder, '', error)}; {AGAIN}" if is_full(error, folder) else ""
 
 
 def is_full(error: BaseException, folder: Path) -> bool:
@@ -79,7 +79,7 @@ def _is_of_shared_memory(error: BaseException, folder: Path) -> bool:
     return shutil.disk_usage(SHM).free < LITTLE <= shutil.disk_usage(folder).free
 
 
-def in_words(folder: Path, doing: str, error: BaseException) -> str:
+def describe_full_disk(folder: Path, doing: str, error: BaseException) -> str:
     """Which file system is full, how much it has, and what was to be written."""
     during = f" in {doing}" if doing else ""
     if _is_of_shared_memory(error, folder):
@@ -88,7 +88,7 @@ def in_words(folder: Path, doing: str, error: BaseException) -> str:
             f"no shared memory{during}: {SHM} ({usage.total / 1e6:,.0f} MB) has {usage.free / 1e6:,.1f} MB left; "
             "give the container more (--shm-size=2g), or take fewer cluster.engine.dataloader_num_workers"
         )
-    mount, kind = mounted(folder)
+    mount, kind = find_mount(folder)
     usage = shutil.disk_usage(folder)
     what = getattr(error, "filename", None)
     named = f" ({what})" if what else ""
@@ -100,7 +100,7 @@ def in_words(folder: Path, doing: str, error: BaseException) -> str:
     )
 
 
-def mounted(folder: Path) -> tuple[str, str]:
+def find_mount(folder: Path) -> tuple[str, str]:
     """Where the file system of a folder is mounted, and of which type it is."""
     here = os.path.realpath(folder)
     found = [

@@ -6,7 +6,7 @@ from functools import cache
 
 
 @cache
-def gpus_here() -> tuple[tuple[str, float], ...]:
+def list_gpus() -> tuple[tuple[str, float], ...]:
     """Name and bytes of each; none where there is no `nvidia-smi`, or it fails."""
     if not (tool := shutil.which("nvidia-smi")):
         return ()

@@ -8,11 +8,11 @@ from typing import Any
 Report = Callable[[Mapping[str, Any]], None]
 
 
-def ignore(event: Mapping[str, Any]) -> None:
+def ignore_progress(event: Mapping[str, Any]) -> None:
     """A report that nobody sees."""
 
 
-def together(*reports: Report) -> Report:
+def combine_reports(*reports: Report) -> Report:
     """A report that all of these get."""
 
     def report(event: Mapping[str, Any]) -> None:

@@ -15,11 +15,11 @@ UNUSABLE: Final = (
 )  # fmt: skip
 
 
-def said(error: Exception) -> tuple[str, int]:
+def describe(error: Exception) -> tuple[str, int]:
     """What is wrong and what to do about it, with the exit code; "" where it is no error of the system, or a bug."""
     if lacking := _lacking(error):
         return lacking, ResourceError.exit_code
-    return _gone(error) or full_disk.said(error) or _unusable(error), BadInput.exit_code
+    return _gone(error) or full_disk.describe(error) or _unusable(error), BadInput.exit_code
 
 
 def _lacking(error: Exception) -> str:

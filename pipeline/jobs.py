@@ -20,22 +20,22 @@ from typing import Any, Final
 import numpy as np
 
 from pipeline.readers import Source, portable
-from pipeline.runners import Report, beam, pipeline, watched
+from pipeline.runners import Report, beam, pipeline, report_progress
 from pipeline.spec import Corpus
 from pipeline.steps import (
     ENCODER_VERSION,
     BoundarySettings,
     TextDirectory,
-    chained,
+    chain_ledgers,
     check_fit,
     encode_shard,
     implausible_sentences,
-    owned,
+    locked_directory,
     phrases_of,
+    read_seal,
     read_text,
     require_room,
     seal_of,
-    sealed,
     stripped_marks,
     sweep,
 )
@@ -45,7 +45,7 @@ from preprocessing.manifest import FILE_NAME, Ledger, Manifest, MixtureGroupStat
 from preprocessing.schema import SCHEMA_VERSION
 from preprocessing.tokenization import TokenizerSpec, Vocab, keeps_whitespace, train, without_whitespace
 
-__all__ = ["encode", "read_text", "require_room", "train_vocab"]
+__all__ = ["encode_corpus", "read_text", "require_room", "train_vocab"]
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def train_vocab(
     sample_mb = sample_mb or spec.sample_mb
     wanted = json.loads(json.dumps(asdict(spec)))  # as it is read again: tuples are lists
     made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
-    with owned(out, need=1 << 20):
+    with locked_directory(out, need=1 << 20):
         try:
             if not spec.path and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
                 return Vocab.load(out)
@@ -167,7 +167,7 @@ def _num_training(texts: TextDirectory) -> int:
     return sum(shard.stop - shard.start for shard in texts.shards if shard.name.startswith("train"))
 
 
-def encode(
+def encode_corpus(
     text_dir: Path | str,
     vocab_dir: Path | str,
     corpus: Corpus,
@@ -191,9 +191,9 @@ def encode(
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases"})
     left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
-    with owned(out, need=int(_SHARD_SHARE * left)):
+    with locked_directory(out, need=int(_SHARD_SHARE * left)):
         sweep(out, names)
-        due = [name for name in names if sealed(out / name, **identity) is None]
+        due = [name for name in names if read_seal(out / name, **identity) is None]
         if due:
             check_fit(vocab, texts)
             if corpus.clean.whitespace == "keep" and not keeps_whitespace(vocab):
@@ -201,7 +201,7 @@ def encode(
         vocab.save(out / "vocab")  # also where only that was damaged
         if due:
             (out / FILE_NAME).unlink(missing_ok=True)
-            with watched("corpus", out, names, report), pipeline(out, left, beam_args) as graph:
+            with report_progress("corpus", out, names, report), pipeline(out, left, beam_args) as graph:
                 (
                     graph
                     | "Shards" >> beam.Create(texts.shards)
@@ -224,7 +224,7 @@ def _manifest(
 ) -> Manifest:
     shards = tuple(ShardInfo(**seal["info"]) for seal in seals)
     encoded = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
-    ledger = chained(texts.ledger, encoded)
+    ledger = chain_ledgers(texts.ledger, encoded)
     assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
     rows, tokens = sum(shard.rows for shard in shards), sum(shard.tokens for shard in shards)
     assert (ledger.kept.documents, ledger.kept.tokens) == (rows, tokens), "the shards and the ledger disagree"

@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.folders import make
+from preprocessing.folders import make_directory
 
 TEMPORARY: Final = ".tmp-"  # how an unfinished file begins; readers ignore it
 UNFINISHED: Final = ".unfinished"  # how an unfinished folder ends
@@ -30,7 +30,7 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
     it was. The folder is made where it is missing. Raises OSError, among others when the disk is full.
     """
     path = Path(path)
-    make(path.parent)
+    make_directory(path.parent)
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}")
     try:
         with open(temporary, "xb") as file:
@@ -89,7 +89,7 @@ def whole_folder(to: Path) -> Iterator[Path]:
 
 def _alone_in(folder: Path, to: Path) -> int:
     """Make a folder, and lock it, where its disk knows locks; ResourceError where another process has it."""
-    make(folder)
+    make_directory(folder)
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +120,7 @@ def remove_unfinished(folder: Path | str) -> int:
     return len(unfinished)
 
 
-def discard(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Remove an unfinished folder, and nothing where it is gone: one that gets its final name at this moment stays
     whole, as what is removed has a name of its own first. Raises OSError."""
     doomed = folder.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")

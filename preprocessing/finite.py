@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """A value with null in the place of what is no number in JSON: NaN and infinity.
 
-    >>> finite({"a": [1.5, float("inf")], "b": float("nan")})
+    >>> replace_non_finite({"a": [1.5, float("inf")], "b": float("nan")})
     {'a': [1.5, None], 'b': None}
     """
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: replace_non_finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [replace_non_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

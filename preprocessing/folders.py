@@ -20,7 +20,7 @@ def is_address(path: Path | str) -> bool:
     return ADDRESS.match(str(path)) is not None
 
 
-def local(what: str, path: Path | str) -> Path:
+def require_local_path(what: str, path: Path | str) -> Path:
     """A path to write to, which `what` names; BadInput where it is an address: results lie on disks of this machine;
     or where it is no text, which neither a store nor JSON could name."""
     if (shown := os.fsencode(str(path)).decode(errors="replace")) != str(path):
@@ -37,7 +37,7 @@ def local(what: str, path: Path | str) -> Path:
     )
 
 
-def make(folder: Path) -> None:
+def make_directory(folder: Path) -> None:
     """Make a folder, and those above it, where it is missing; BadInput where none can be, as below /proc."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

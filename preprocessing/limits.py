@@ -71,7 +71,7 @@ def memory(root: Path = ROOT) -> MemoryLimit:
     return MemoryLimit(min(one.limit for one in levels), tightest.free, tightest.where)
 
 
-def tightest(root: Path = ROOT) -> MemoryLimit:
+def find_tightest_limit(root: Path = ROOT) -> MemoryLimit:
     """The machine, or the group, that has least memory left: which is full first."""
     return min([_of_machine(root), *_of_groups(root)], key=lambda one: one.free)
 

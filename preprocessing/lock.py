@@ -22,7 +22,7 @@ from typing import Final
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import parse_json
-from preprocessing.folders import make
+from preprocessing.folders import make_directory
 from preprocessing.processes import began, is_stopped
 
 log = logging.getLogger(__name__)
@@ -36,13 +36,13 @@ NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)  
 
 
 @contextmanager
-def held(folder: Path, name: str = OWNER) -> Iterator[None]:
+def hold_lock(folder: Path, name: str = OWNER) -> Iterator[None]:
     """Hold the lock of a folder, which is made where missing; ResourceError at once where another process holds it.
 
     A disk that knows no locks costs a warning. BadInput where the folder cannot be made or written to.
     """
     try:
-        make(folder)
+        make_directory(folder)
         handle = _lock(folder / name)
     except (FileExistsError, NotADirectoryError):
         raise BadInput(f"{folder}: is a file, or below one; give a folder to write to") from None
@@ -107,7 +107,7 @@ def has_locks(folder: Path) -> bool:
     return True
 
 
-def take_part(folder: Path) -> None:
+def register_process(folder: Path) -> None:
     """Be known as at work in a folder as long as this process lives, whatever becomes of the one that started it."""
     while True:
         handle = os.open(folder / WORKERS, os.O_RDWR | os.O_CREAT, 0o644)  # open until the process ends
@@ -122,7 +122,7 @@ def take_part(folder: Path) -> None:
         os.close(handle)  # `is_left` has just removed the file
 
 
-def is_left(folder: Path) -> bool:
+def is_abandoned(folder: Path) -> bool:
     """Whether no process takes part in the work on a folder any more."""
     path = folder / WORKERS
     while True:
@@ -145,7 +145,7 @@ def is_left(folder: Path) -> bool:
             os.close(handle)
 
 
-def end_left(folder: Path) -> list[int]:
+def kill_abandoned(folder: Path) -> list[int]:
     """SIGKILL for the processes of this machine that take part in the work on a folder, whose owner is gone: they may
     be stopped, or wait for it. Their numbers."""
     path = folder / WORKERS

@@ -17,14 +17,14 @@ _WHOLE: Final = 1 << 30
 Count = TypeVar("Count", int, Ints)
 
 
-def shuffled(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
+def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
     """Samples at these positions of the epoch: a random-looking bijection of [0, size) onto itself, int64 [N].
 
     A Feistel network over a grid of about sqrt(size) x sqrt(size) cells; a cell past the end is sent through again
     (cycle walking: Black and Rogaway 2002), which keeps the map a bijection. Memory and time depend on N alone.
 
     >>> from preprocessing.rng import key
-    >>> shuffled(np.arange(8), 8, key(0, "order"), epoch=0).tolist()
+    >>> shuffle(np.arange(8), 8, key(0, "order"), epoch=0).tolist()
     [6, 4, 3, 2, 7, 0, 5, 1]
     """
     sample_N = np.array(position_N, dtype=np.uint64, ndmin=1)
@@ -56,7 +56,7 @@ def _hash(value_N: Ints) -> Ints:
     return (value_N ^ (value_N >> np.uint64(31))) >> np.uint64(1)
 
 
-def dealt(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
+def deal(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
     """Which of G takes its turn at each position, and how many turns it had before, int64 [N] each.
 
     `share_G` (int64, above 0, with a sum of 2**30 at most) are shares of the turns. The G are split in two, the first
@@ -64,7 +64,7 @@ def dealt(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
     to any position whatever everyone has had its share of the turns to within two turns (of two or three: one), no call
     depends on an earlier one, and memory and time depend on N alone.
 
-    >>> dealt(np.arange(8), np.array([2, 1, 1]))[0].tolist()
+    >>> deal(np.arange(8), np.array([2, 1, 1]))[0].tolist()
     [0, 1, 0, 2, 0, 1, 0, 2]
     """
     order_G = np.argsort(-share_G, kind="stable")

@@ -17,7 +17,7 @@ from preprocessing import rng
 from preprocessing.errors import BadInput
 from preprocessing.masking import Masking
 from preprocessing.objectives import Objective
-from preprocessing.order import dealt, shuffled, turns, whole_shares
+from preprocessing.order import deal, shuffle, turns, whole_shares
 from preprocessing.packing import Packing, PackingPlan, lines_of, plans_of
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Ints, Row
@@ -282,7 +282,7 @@ class ExampleDataset:
 
     def _addresses(self, start: int, stop: int) -> Ints:
         """Epoch and sample at the positions start ... stop - 1, int64 [N, 2]."""
-        group_N, place_N = dealt(np.arange(start, stop), self._shares)
+        group_N, place_N = deal(np.arange(start, stop), self._shares)
         found_N2 = np.empty((len(group_N), 2), np.int64)
         for group in np.unique(group_N).tolist():
             mine_N = group_N == group
@@ -296,7 +296,7 @@ class ExampleDataset:
         while start < stop:
             epoch, first = self._epoch_of(group, start)
             place_N = np.arange(start, min(stop, self._ends[group][epoch])) - first
-            number_N = shuffled(place_N, self._count(group, epoch), self._order, epoch)
+            number_N = shuffle(place_N, self._count(group, epoch), self._order, epoch)
             sample_N = number_N * len(self._groups) + group
             found.append(np.stack([np.full(len(sample_N), epoch), sample_N], axis=1))
             start += len(place_N)

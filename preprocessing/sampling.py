@@ -8,7 +8,7 @@ from preprocessing.masking import Masking
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
 from preprocessing.spec import part
-from preprocessing.tokenization import Vocab, framed
+from preprocessing.tokenization import Vocab, add_frame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class ExampleSpec:
 
     def reading(self, vocab: Vocab) -> Vocab:
         """The vocabulary as a net of such rows reads texts: with the special tokens around them that the rows have."""
-        return framed(vocab, self.objective.frame(self.packing.frame))
+        return add_frame(vocab, self.objective.frame(self.packing.frame))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "ExampleSpec":

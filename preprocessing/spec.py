@@ -97,10 +97,10 @@ def _value(annotation: Any, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def shrunk(*layers: Shrinks) -> Shrinks:
+def merge_scales(*layers: Shrinks) -> Shrinks:
     """Scales of a part that builds on others: the keys of all of them, of equal keys the last.
 
-    >>> shrunk({"tiny": {"width": 64, "heads": 2}}, {"tiny": {"width": 32}})
+    >>> merge_scales({"tiny": {"width": 64, "heads": 2}}, {"tiny": {"width": 32}})
     {'tiny': {'width': 32, 'heads': 2}}
     """
     scales = dict.fromkeys(scale for layer in layers for scale in layer)

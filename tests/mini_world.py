@@ -28,7 +28,7 @@ class World:
 
 def world(seed: int, num_documents: int) -> World:
     """Documents of 8 to 14 sentences of 7 to 12 tokens; the same arguments give the same tokens."""
-    made = table_text.world(seed, num_documents)
+    made = table_text.build_language(seed, num_documents)
     ids_T, document_M = 5 + made.word_T, np.repeat(np.arange(num_documents), made.num_sentences_N)
     sentence_starts_T = np.zeros(len(ids_T), dtype=bool)
     sentence_starts_T[np.cumsum(made.num_words_M) - made.num_words_M] = True

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from orchestration.config import check, load, load_cluster
-from orchestration.reports import net
-from orchestration.reports.family import parameters
+from orchestration.reports import build_tree
+from orchestration.reports.family import count_parameters
 from preprocessing.errors import MiscountedWeights
 from preprocessing.tokenization import table_rows
 from tests.family import RECIPES, loader, model, recipe
@@ -20,13 +20,13 @@ POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as fam
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_the_parameters_that_it_says(name: str) -> None:
     """To the last digit, from BERT-tiny to 530 billion: the figures of reference/family.md, D4."""
-    assert net(recipe(name)).parameters == recipe(name).reported_results["parameters"]
+    assert build_tree(recipe(name)).parameters == recipe(name).reported_results["parameters"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
     """By formulas, which a plan adds up without building the net."""
-    assert parameters(recipe(name)) == recipe(name).reported_results["parameters"]
+    assert count_parameters(recipe(name)) == recipe(name).reported_results["parameters"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
 )
 def test_a_changed_net_has_the_weights_that_its_parts_state(name: str, changes: list[str]) -> None:
     changed = load(name, changes)
-    assert parameters(changed) == net(changed).parameters
+    assert count_parameters(changed) == build_tree(changed).parameters
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -115,7 +115,7 @@ SHARING = {  # ALBERT-base with its heads' weights left out: reference/family.md
 def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
     """The table counts the pooler, which our head of the pair label has."""
     one = load("albert_base", [f"model.embedding_size={embedding}", f"model.parameter_sharing={sharing}"])
-    whole = net(one)
+    whole = build_tree(one)
     (heads,) = (part for part in whole.parts if part.name == "heads")
     pooler = 768 * 768 + 768
     assert whole.parameters - heads.parameters + pooler == SHARING[embedding, sharing]
@@ -140,7 +140,7 @@ def test_the_other_nets_of_xlm_have_the_published_parameters(which: str) -> None
         f"model.num_attention_heads={heads}",
         f"model.num_languages={languages}",
     ]
-    assert net(load("xlm_mlm", [f"data.tokenizer.vocab_size={vocabulary}", *sizes])).parameters == parameters
+    assert build_tree(load("xlm_mlm", [f"data.tokenizer.vocab_size={vocabulary}", *sizes])).parameters == parameters
 
 
 MEGATRON_BERT = {(24, 2048, 32): 1_273_358_336, (48, 2560, 40): 3_858_731_520}
@@ -152,7 +152,7 @@ def test_larger_megatron_berts_have_the_published_parameters(size: tuple[int, in
         f"model.{key}={value}"
         for key, value in zip(("num_hidden_layers", "hidden_size", "num_attention_heads"), size, strict=True)
     ]
-    whole = net(load("megatron_bert_345m", sizes))
+    whole = build_tree(load("megatron_bert_345m", sizes))
     (heads,) = (part for part in whole.parts if part.name == "heads")
     assert whole.parameters - heads.parameters + size[1] * size[1] + size[1] == MEGATRON_BERT[size]
 

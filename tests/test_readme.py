@@ -14,7 +14,7 @@ import pytest
 from orchestration import cli
 from orchestration.config import scales
 from orchestration.jobs import corpus as build
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from pipeline.readers.python_docs import prose
 from tests.golden import record, text
 
@@ -110,7 +110,7 @@ def test_the_way_from_text_to_scores_works_step_by_step(newcomer: Path) -> None:
 
 def test_python_blocks_of_the_readme_run(tmp_path: Path) -> None:
     job, _ = record.made("bert_base", tmp_path, "data.static_masks=2")
-    rows = build.rows(job, (), ignore)
+    rows = build.rows(job, (), ignore_progress)
     names = {"corpus": job.plan.corpus.folder, "rows": next(iter(rows.values())), "__name__": "readme"}
     for _, code in blocks("python"):
         exec(compile(code, "README.md", "exec"), names)

@@ -325,7 +325,7 @@ def _meet(rank: int, port: int, heard: Any) -> None:
 
     from training.engines import loopback
 
-    assert loopback.meets_here()
+    assert loopback.is_local_rendezvous()
     loopback.join("gloo", timedelta(seconds=60))
     total = torch.ones(1)
     torch.distributed.all_reduce(total)
@@ -368,7 +368,7 @@ def test_workers_of_several_machines_do_not(address: str, here: bool, monkeypatc
     from training.engines import loopback
 
     monkeypatch.setenv("MASTER_ADDR", address)
-    assert loopback.meets_here() == here
+    assert loopback.is_local_rendezvous() == here
 
 
 @pytest.mark.slow

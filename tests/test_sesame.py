@@ -252,10 +252,10 @@ def test_tasks_without_text_are_said_before_a_training(
 
 
 def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Session) -> None:
-    from orchestration.terminal.inspect import samples
+    from orchestration.terminal.inspect import decode_examples
 
     rows = bert.examples(step=3, count=2)
-    assert list(rows) == samples(pretrain.run_of(bert._flags), 3, 2)
+    assert list(rows) == decode_examples(pretrain.run_of(bert._flags), 3, 2)
     assert repr(rows).startswith("step 3, row 0: ")
     assert "[MASK](" in repr(rows)
     for step in (4_000, -1):

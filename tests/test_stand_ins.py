@@ -8,7 +8,7 @@ import pytest
 from orchestration.config import strict_yaml
 from pipeline.steps.encode import phrases_of
 from preprocessing.errors import BadInput
-from preprocessing.tokenization import Unigram, WordPiece, given
+from preprocessing.tokenization import Unigram, WordPiece, vocab_from_file
 from preprocessing.tokenization.folder import of_folder
 from tests.preprocessing.test_stand_ins import LFS, PAGE
 from training.files.archives import contents
@@ -28,11 +28,11 @@ def _task(path: Path) -> object:
 
 
 def _word_pieces(path: Path) -> object:
-    return given(WordPiece(vocab_size=100, path=str(path)))
+    return vocab_from_file(WordPiece(vocab_size=100, path=str(path)))
 
 
 def _unigrams(path: Path) -> object:
-    return given(Unigram(vocab_size=100, path=str(path)))
+    return vocab_from_file(Unigram(vocab_size=100, path=str(path)))
 
 
 def _tokenizer(path: Path) -> object:

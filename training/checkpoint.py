@@ -29,10 +29,10 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, discard, from_checked_json, is_beside, parse_json
+from preprocessing.files import checked_json, from_checked_json, is_beside, parse_json, remove_tree
 from training.engines import CheckpointFragment, Engine, Fragments, Seal, memory_in
 from training.model import Model
-from training.reshard_memory import MemoryLayout, recut
+from training.reshard_memory import MemoryLayout, reshard_memory
 from training.run import Resume, step_of, steps
 from training.specs import Phase
 from training.workers import ALONE, Workers
@@ -111,7 +111,7 @@ def set_aside(engine: Engine[Model], folder: Path, step: int) -> None:
     engine.reduce_sums([0.0])  # nobody looks before it is done
 
 
-def newest(folder: Path) -> Path | None:
+def find_newest(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that is whole; says in the log what is wrong with each newer one."""
     for path in steps(folder):
         fault = find_fault(path)
@@ -151,7 +151,7 @@ def weights_of(path: Path, workers: Workers = ALONE) -> StoredWeights:
     return StoredWeights(_fragments(path))
 
 
-def goes_on(folder: Path, resume: Resume) -> bool:
+def will_resume(folder: Path, resume: Resume) -> bool:
     """Whether `restore` takes the weights of a run from a checkpoint in `folder`, or ends it."""
     return resume != "never" and bool(steps(folder))
 
@@ -191,7 +191,7 @@ def _present(engine: Engine[Model], folder: Path, resume: Resume) -> list[int]:
     """The steps of the checkpoints that the first worker sees, the newest first; it clears what is in the way."""
     if engine.rank == 0:
         for unfinished in folder.glob(f"{UNFINISHED}*"):
-            discard(unfinished)
+            remove_tree(unfinished)
         if resume == "never" and steps(folder):
             os.replace(folder, _free(folder.with_name(f"{folder.name}-old")))
     return _seen_by_the_first(engine, folder)
@@ -262,7 +262,7 @@ def _recut_memory(
         if theirs and ours:
             with suppress(LookupError, ValueError):  # rows of another phase, or of a layout that is none
                 files = dict(enumerate(_parts(path)))
-                memory = recut(lambda rank: memory_in(files[rank]), theirs, ours, engine.data_rank)
+                memory = reshard_memory(lambda rank: memory_in(files[rank]), theirs, ours, engine.data_rank)
     return memory if engine.reduce_sums([memory is None]) == [0] else None
 
 
@@ -377,7 +377,7 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
     sync(final.parent)
 
 
-def tell(part: CheckpointFragment, seal: Seal, file: Path) -> None:
+def write_seal(part: CheckpointFragment, seal: Seal, file: Path) -> None:
     """Say beside a worker's file what `publish` wants to know of it: where that is said, the file is whole. Raises
     OSError."""
     unfinished = file.with_name(f"{file.name}.seal.new")

@@ -163,7 +163,7 @@ def num_micro(num_rows: int, micro_rows: int, world: int) -> int:
     return min(-(-most // micro_rows), fewest)
 
 
-def ahead(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list[Batch]]]:
+def prefetch(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list[Batch]]]:
     """(step, micro-batches) from `start` up to `stop`, in order, made ahead of time by `loader_workers` processes,
     which end with the generator."""
     batches: DataLoader[list[Batch]] = DataLoader(
@@ -195,7 +195,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[int, list[Batch]]]:
         while self._next < self._stop:
-            for step, batches in ahead(self._loader, self._next, self._stop):
+            for step, batches in prefetch(self._loader, self._next, self._stop):
                 self._next = step + 1
                 yield step, batches
                 if self._next != step + 1:

@@ -23,11 +23,11 @@ from training.losses import Loss
 from training.meter import BatchWork, Meter, peak
 from training.model import Model, net_of
 from training.optimizers import rate_at
-from training.profiler import Profiler, timed, within
+from training.profiler import Profiler, record_phase, time_items
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver
 from training.score import Score
-from training.spikes import highest_loss, remembering, skipping, spikes_of
+from training.spikes import highest_loss, remember_update, skip_spikes, spikes_of
 from training.state import NOT_MADE, State, Sums, Update, advance
 
 __all__ = ["Run", "State", "TrainingResult", "evaluate", "pretrain"]
@@ -70,11 +70,11 @@ def never() -> bool:
     return False
 
 
-def nobody(done: int, doing: str) -> None:
+def ignore_activity(done: int, doing: str) -> None:
     """The `doing` of a run that nobody looks at."""
 
 
-def no_samples(done: int) -> None:
+def ignore_samples(done: int) -> None:
     """The `show` of a run that is not shown."""
 
 
@@ -83,9 +83,9 @@ def pretrain(
     engine: Engine[Model],
     sink: Sink,
     should_stop: Callable[[], bool] = never,
-    doing: Doing = nobody,
-    show: Callable[[int], None] = no_samples,
-    keep: Callable[[int], None] = no_samples,
+    doing: Doing = ignore_activity,
+    show: Callable[[int], None] = ignore_samples,
+    keep: Callable[[int], None] = ignore_samples,
 ) -> TrainingResult:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
@@ -144,7 +144,7 @@ def _pretrain(
     doing(state.step, "")
     course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
     profiler = room.enter_context(closing(Profiler(run, engine.model, engine.rank)))
-    for step, batches in room.enter_context(closing(timed(course))):
+    for step, batches in room.enter_context(closing(time_items(course))):
         step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
         saver.hear(step_work.votes)
         if step_work.stop:
@@ -165,7 +165,7 @@ def _pretrain(
 
         if spikes := spikes_of(run, state, update):
             log(state.step, {f"train/{one.name}_spike": one.value for one in spikes if math.isfinite(one.value)})
-            state = skipping(run, engine.rank == 0, state, update, spikes)
+            state = skip_spikes(run, engine.rank == 0, state, update, spikes)
             if run.loss_spikes.policy == "rollback" and not update.result.skipped:
                 doing(state.step, "rollback")
                 saver.finish()
@@ -176,7 +176,7 @@ def _pretrain(
                 doing(state.step, "")
                 meter.skip()
                 continue
-        state = remembering(run, state, update)
+        state = remember_update(run, state, update)
         if _due(state.step, run.log_every, run.steps):
             metrics = _vitals(state, rate_at(run.optimizer, run.phases, step), update.result) | meter.report()
             if sums := tally.added_to(state.sums):
@@ -277,9 +277,9 @@ class Learner:
                 sums = self.tally.added_to({})
                 loss = _metrics("train", run.losses, sums)["train/loss"]
                 objective = objective * math.nan if loss > highest_loss else objective
-            with within("backward"):
+            with record_phase("backward"):
                 engine.backward(objective)
-        with within("optimiser"):
+        with record_phase("optimiser"):
             result = engine.step(rate_at(run.optimizer, run.phases, step))
         if result.skipped and watches:  # as if its rows had not been read
             net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)

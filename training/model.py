@@ -79,7 +79,7 @@ class Model(nn.Module):
         self.seed, self.given, self.replaced = seed, dict[str, Callable[[], Tensor]](), False
         if device.type != "meta":
             self.to_empty(device=device)
-            initialise(self, trunk, seed)
+            initialize(self, trunk, seed)
 
     def _leave_stage(self, stage: PipelineStage) -> None:
         """Leave what this stage has."""
@@ -126,7 +126,7 @@ def build(trunk: Architecture, vocab_size: int) -> Backbone:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, trunk: Architecture, seed: int) -> None:
+def initialize(model: nn.Module, trunk: Architecture, seed: int) -> None:
     """Matrices and tables as the net says for their name (Net.init, Net.std), biases 0, norm gains 1.
 
     Each parameter has a generator of its own, from the seed and its name: one more head leaves the others as they were.
@@ -162,7 +162,7 @@ ALONE = ReplicaGroup()
 
 
 @torch.no_grad()
-def materialise(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: ReplicaGroup = ALONE) -> None:
+def materialize(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: ReplicaGroup = ALONE) -> None:
     """Make the weights of a model on the meta device, equal to those that it has elsewhere; at most two are held whole.
 
     `settle` takes each of them, float32, and makes the parameter of it: it may cast, move or partition it. Of a tensor

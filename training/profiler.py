@@ -48,16 +48,16 @@ class ProfileRow:
     share: float  # of the step: of the device's time where there is a device, else of the host's
 
 
-def within(phase: str) -> record_function:
+def record_phase(phase: str) -> record_function:
     """A context that is one of PHASES; it costs a microsecond where nothing is recorded."""
     return record_function(f"{PHASE}{phase}")
 
 
-def timed(items: Iterable[T]) -> Generator[T]:
+def time_items(items: Iterable[T]) -> Generator[T]:
     """The items, the making of each being the phase "data"."""
     iterator, end = iter(items), object()
     while True:
-        with within("data"):
+        with record_phase("data"):
             item: Any = next(iterator, end)
         if item is end:
             return

@@ -47,7 +47,7 @@ class MemoryLayout:
         return [rows[rank_slice(len(rows), part, count)] for part in range(count)]
 
 
-def recut(
+def reshard_memory(
     read: Callable[[int], Mapping[str, Tensor]], theirs: MemoryLayout, ours: MemoryLayout, number: int
 ) -> dict[str, Tensor]:
     """The memory of one of our workers from those that `read` gives of the ranks of theirs; it reads what it needs.

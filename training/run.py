@@ -104,7 +104,7 @@ def write_run(run: Run) -> None:
     write_atomic(Path(run.folder) / RUN, checked_json(parse_json(run.to_json())))
 
 
-def stored(folder: Path) -> dict[str, Any]:
+def load_run(folder: Path) -> dict[str, Any]:
     """The values in the `pretrain.json` of a run's folder, one of before without a checksum too.
 
     A folder that was moved or copied is where it is now, and so is its corpus, if that came along. BadInput where there
@@ -136,7 +136,7 @@ def _where_it_is(value: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def stored_run(folder: Path) -> Run:
     """The run of a folder. BadInput where there is none, or not one of this version."""
-    value = stored(folder)
+    value = load_run(folder)
     try:
         return Run.from_json(json.dumps(value))
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import discard
+from preprocessing.files import remove_tree
 from training import checkpoint
 from training.engines import CheckpointFragment, Engine, write
 from training.model import Model
@@ -166,7 +166,7 @@ class Saver:
             if fault:
                 log.warning("%s: the checkpoint of step %d is not whole: %s", self.folder, self._step, fault)
             if self.engine.rank == 0:
-                discard(self._unfinished)
+                remove_tree(self._unfinished)
 
     def close(self) -> None:
         """End the thread; what is being written is finished before."""
@@ -216,7 +216,7 @@ class Saver:
         file = self._unfinished / checkpoint.part_name(self.engine.rank)
         seal = write(part, file)
         self._wrote_s = time.monotonic() - begun_s
-        checkpoint.tell(part, seal, file)
+        checkpoint.write_seal(part, seal, file)
 
     def _publish(self) -> None:
         texts = {checkpoint.STATE: self._state, checkpoint.SPEC: json.dumps({"spec": self.spec}, indent=1)}
@@ -233,7 +233,7 @@ class Saver:
         self._phase = "idle"
         if self.engine.rank == 0:
             with suppress(OSError):
-                discard(self._unfinished)
+                remove_tree(self._unfinished)
         if error and not isinstance(error, OSError):
             raise error
         reason = os.strerror(number) if number else "see the log of the other workers"

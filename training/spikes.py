@@ -56,7 +56,7 @@ def spike(step: int, name: str, value: float, recent: Sequence[float], stability
     return None if ordinary else Spike(step, name, value, highest)
 
 
-def longer(recent: Sequence[float], value: float, stability: LossSpikes) -> tuple[float, ...]:
+def append_value(recent: Sequence[float], value: float, stability: LossSpikes) -> tuple[float, ...]:
     """The last `window` values, with one more."""
     return (*recent, value)[-stability.window_steps :]
 
@@ -82,7 +82,7 @@ def spikes_of(run: Run, state: State, update: Update) -> list[Spike]:
     return [one for one in found if one]
 
 
-def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Sequence[Spike]) -> State:
+def skip_spikes(run: Run, is_first: bool, state: State, update: Update, spikes: Sequence[Spike]) -> State:
     """The state that skips the batches of a spike, if the policy wants that; says and records it. Raises Diverged where
     the policy is to fail, or too many have been skipped. `is_first`: of the first worker, which writes."""
     stability, lines = run.loss_spikes, "; ".join(one.describe() for one in spikes)
@@ -112,7 +112,7 @@ def skipping(run: Run, is_first: bool, state: State, update: Update, spikes: Seq
     return replace(state, skip_steps=skip_steps)
 
 
-def remembering(run: Run, state: State, update: Update) -> State:
+def remember_update(run: Run, state: State, update: Update) -> State:
     """The state with loss and norm of an update that was made among those of the last ones."""
     if run.loss_spikes.policy == "off" or update.result.skipped:
         return state
@@ -120,8 +120,10 @@ def remembering(run: Run, state: State, update: Update) -> State:
     return replace(
         state,
         sums=_added(state.sums, update.sums),
-        recent_losses=longer(state.recent_losses, update.loss, run.loss_spikes),
-        recent_norms=longer(state.recent_norms, norm, run.loss_spikes) if math.isfinite(norm) else state.recent_norms,
+        recent_losses=append_value(state.recent_losses, update.loss, run.loss_spikes),
+        recent_norms=append_value(state.recent_norms, norm, run.loss_spikes)
+        if math.isfinite(norm)
+        else state.recent_norms,
     )
 
 

@@ -2,7 +2,7 @@
 
 from task import Task, begin, end, stage
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader
 from pipeline.spec import Corpus
 from pipeline.steps import read_text
@@ -21,7 +21,7 @@ def work(task: Task, corpus: Corpus) -> Manifest:
     stage("vocabulary")
     train_vocab(task.out / "text", WordPiece(path=str(task.tokenizer)), task.out / "vocab")
     stage("corpus")
-    return encode(task.out / "text", task.out / "vocab", corpus, task.out / "corpus", beam_args)
+    return encode_corpus(task.out / "text", task.out / "vocab", corpus, task.out / "corpus", beam_args)
 
 
 def main() -> None:

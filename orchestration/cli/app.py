@@ -14,10 +14,10 @@ from typer.exceptions import TyperException
 
 from orchestration import environment, system_errors
 from orchestration.cli import verbs
-from orchestration.cli.groups import flattened
+from orchestration.cli.groups import flatten_options
 from orchestration.cli.shared import TYPED
 from orchestration.signals import signals_raise
-from orchestration.terminal import BEGAN_S, is_plain, refuse
+from orchestration.terminal import BEGAN_S, is_plain, print_error
 from orchestration.version import sesame_version
 from preprocessing import renames
 from preprocessing.errors import ResourceError, SesameError, missing_module
@@ -53,7 +53,7 @@ def sesame(
 
 
 for _name, _verb in verbs.VERBS.items():
-    app.command(_name)(flattened(_verb))
+    app.command(_name)(flatten_options(_verb))
 
 
 def _empty_folder(words: Sequence[str]) -> str:
@@ -90,16 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     ours, beam = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
     if now := renames.new_verb(ours[0] if ours else ""):
-        return refuse(f"sesame {ours[0]} was renamed to sesame {now} in 0.2", 2)
+        return print_error(f"sesame {ours[0]} was renamed to sesame {now} in 0.2", 2)
     if beam and ours[:1] not in (["corpus"], ["run"]):
-        return refuse("options after `--` are for Beam: only corpus and run take them", 2)
+        return print_error("options after `--` are for Beam: only corpus and run take them", 2)
     if is_plain():
         os.environ["TERM"] = "dumb"  # to rich and typer, and to each process that is started: text and nothing else
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     if empty := _empty_folder(ours):
-        return refuse(f"{empty} is empty, as a variable that is not set; give a directory: . is this one", 2)
+        return print_error(f"{empty} is empty, as a variable that is not set; give a directory: . is this one", 2)
     try:
-        environment.take()
+        environment.load_and_delete()
         environment.use_own_caches()
         root = typer.main.get_command(app)
         if COMPLETE in os.environ:
@@ -111,18 +111,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as asked_for_help:
         return asked_for_help.exit_code
     except TyperException as error:
-        return refuse(_usage(error, ours), 2)
+        return print_error(_usage(error, ours), 2)
     except SesameError as error:
-        return refuse(str(error), error.exit_code)
+        return print_error(str(error), error.exit_code)
     except KeyboardInterrupt as error:
-        return refuse(str(error) or "interrupted", 130)
+        return print_error(str(error) or "interrupted", 130)
     except BrokenPipeError:  # the reader of stdout has seen enough; rich ends in the same way
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except ModuleNotFoundError as error:
-        return refuse(missing_module(error), ResourceError.exit_code)
+        return print_error(missing_module(error), ResourceError.exit_code)
     except Exception as error:
-        message, exit_code = system_errors.said(error)
+        message, exit_code = system_errors.describe(error)
         if not message:
             raise
-        return refuse(message, exit_code)
+        return print_error(message, exit_code)

@@ -71,14 +71,14 @@ class FinetuningOptions:
         """The options as an evaluation request takes them. BadInput if a number is invalid."""
         return {
             "grid": self.grid,
-            "learning_rates": options.numbers("--learning-rates", self.learning_rates, float),
-            "batch_sizes": options.numbers("--batch-sizes", self.batch_sizes, int),
-            "epochs": options.numbers("--epochs", self.epochs, float),
+            "learning_rates": options.parse_numbers("--learning-rates", self.learning_rates, float),
+            "batch_sizes": options.parse_numbers("--batch-sizes", self.batch_sizes, int),
+            "epochs": options.parse_numbers("--epochs", self.epochs, float),
             "max_steps": self.max_steps,
             "max_seq_length": self.max_seq_length,
             "frozen_features": self.frozen_features,
             "num_seeds": self.num_seeds or 0,
-            "max_train_samples": options.numbers("--max-train-samples", self.max_train_samples, int, least=2),
+            "max_train_samples": options.parse_numbers("--max-train-samples", self.max_train_samples, int, least=2),
         }
 
 
@@ -97,11 +97,11 @@ class JobOptions(OutputOptions):
     dry_run: options.DryRun = field(default=False)
 
 
-def flattened(verb: Callable[..., int]) -> Callable[..., int]:
+def flatten_options(verb: Callable[..., int]) -> Callable[..., int]:
     """The verb as typer reads it: a parameter for each field of its groups.
 
     >>> def verb(recipe: str, given: TextOptions) -> int: ...
-    >>> list(inspect.signature(flattened(verb)).parameters)
+    >>> list(inspect.signature(flatten_options(verb)).parameters)
     ['recipe', 'scale', 'data', 'holdout_ratio', 'output_dir']
     """
     parameters = inspect.signature(verb).parameters

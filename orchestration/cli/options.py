@@ -10,7 +10,7 @@ import typer
 
 from orchestration.terminal import complete
 from preprocessing.errors import BadInput
-from preprocessing.folders import local
+from preprocessing.folders import require_local_path
 
 Number = TypeVar("Number", int, float)
 
@@ -69,7 +69,7 @@ def _folder(given: Path | None) -> Path | None:
 def _to_write(context: typer.Context, option: typer.CallbackParam, given: Path | None) -> Path | None:
     """A directory of this machine that results are written to. BadInput, before anything begins, if it is none."""
     what = option.opts[0] if option.opts[0].startswith("-") else "DIR"
-    return given if given is None else local(what, given)
+    return given if given is None else require_local_path(what, given)
 
 
 TaskDataDir = Annotated[
@@ -247,10 +247,10 @@ RayDashboard = Annotated[
 ]
 
 
-def numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tuple[Number, ...]:
+def parse_numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tuple[Number, ...]:
     """The numbers of an option, which commas separate. BadInput if one is no number, or too small.
 
-    >>> numbers("--learning-rates", "1e-3,3e-4", float)
+    >>> parse_numbers("--learning-rates", "1e-3,3e-4", float)
     (0.001, 0.0003)
     """
     try:
@@ -262,10 +262,10 @@ def numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tupl
     return found
 
 
-def amount(option: str, given: str, units: Mapping[str, float], example: str) -> float:
+def parse_amount(option: str, given: str, units: Mapping[str, float], example: str) -> float:
     """A number with a unit, in that of 1.0; 0 if nothing is given. BadInput if it is no number above 0.
 
-    >>> amount("--deadline", "3d", {"d": 24.0, "h": 1.0}, "3d")
+    >>> parse_amount("--deadline", "3d", {"d": 24.0, "h": 1.0}, "3d")
     72.0
     """
     if not given:

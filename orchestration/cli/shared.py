@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestration import environment
 from orchestration.cli.groups import TextOptions
-from orchestration.terminal import waiting
+from orchestration.terminal import show_wait
 from preprocessing.credentials import without_credentials
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ TYPED = ContextVar[tuple[str, ...]]("TYPED", default=())
 
 def flags_of(recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any) -> "JobFlags":
     """The options that verbs share, as jobs take them."""
-    with waiting("importing"):
+    with show_wait("importing"):
         from orchestration.jobs import JobFlags
 
-    typed = shlex.join(without_credentials(typed_words()))
+    typed = shlex.join(without_credentials(quote_words()))
     values: dict[str, Any] = {one.name: getattr(given, one.name) for one in dataclasses.fields(given)}
     values |= {"data": values["data"] or (), "command_line": typed}
     return JobFlags(recipe=recipe, overrides=overrides or (), **values, **more)
@@ -40,23 +40,23 @@ def open_flags(
     flags = flags_of(recipe, overrides, given, **more)
     from orchestration.jobs import open_job
 
-    with waiting("reading the recipe"):
+    with show_wait("reading the recipe"):
         return flags, open_job(flags)
 
 
 def stages_of(job: "Job") -> "JobPlan":
     """The stages of a job; looking at a directory of many files takes time."""
-    with waiting("looking at the text"):
+    with show_wait("looking at the text"):
         return job.plan
 
 
 def recognized(job: "Job") -> list[str]:
     """How a job reads its text, what it ignores in its cluster file, and which tasks will lack text; in lines."""
-    from orchestration.config import without_effect
+    from orchestration.config import find_ignored_keys
 
-    with waiting("looking at the text"):
+    with show_wait("looking at the text"):
         few = job.foreseen
-    return [*job.recognised, *few, *without_effect(job.cluster)]
+    return [*job.recognised, *few, *find_ignored_keys(job.cluster)]
 
 
 def refuse_impossible(job: "Job", resume: str) -> list[str]:
@@ -68,14 +68,14 @@ def refuse_impossible(job: "Job", resume: str) -> list[str]:
 
     if job.plan.run.state == "done" and resume != "never":
         return []
-    environment.resolved(job.cluster.env, os.environ)
+    environment.resolve(job.cluster.env, os.environ)
     return planning.refuse_what_cannot_be(job.recipe, job.cluster)
 
 
 def check_beam(job: "Job", given: Sequence[str]) -> None:
     """Let Beam check the options of a cluster and those after `--`; it is not imported if there are none."""
     if words := [*job.cluster.beam.arguments, *given]:
-        with waiting("importing Beam"):
+        with show_wait("importing Beam"):
             from pipeline.runners import check_here
 
         check_here(words)
@@ -85,24 +85,24 @@ def warn_of_few_rows(job: "Job") -> None:
     """Log which tasks have too little held-out text."""
     from orchestration.jobs import held_out
 
-    with waiting(held_out.STAGE):
+    with show_wait(held_out.STAGE):
         held_out.tasks_without_text(job.plan.corpus, job.recipe.eval_tasks)
 
 
 def job_server(address: str) -> "JobServer":
     """The jobs of the Ray cluster that --address or the environment names."""
-    with waiting("asking the cluster"):
+    with show_wait("asking the cluster"):
         from orchestration.launch import JobServer, server_url
 
         return JobServer(server_url(address))
 
 
-def typed_command() -> str:
+def quote_command() -> str:
     """The command line as it was typed, without `--dry-run`."""
-    return shlex.join(typed_words())
+    return shlex.join(quote_words())
 
 
-def typed_words() -> list[str]:
+def quote_words() -> list[str]:
     """The same as words."""
     return ["sesame", *(word for word in TYPED.get() if word != "--dry-run")]
 

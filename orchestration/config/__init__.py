@@ -4,29 +4,29 @@ Read recipe.py first, then checks.py (what would go wrong later), scales.py (`--
 written.py (the way back). own_task.py makes a task of a user's own table.
 """
 
-from orchestration.config.checks import check, remarks, without_effect
-from orchestration.config.error_messages import nearest
+from orchestration.config.checks import check, find_ignored_keys, find_remarks
+from orchestration.config.error_messages import find_nearest
 from orchestration.config.glossary import key_of
 from orchestration.config.keys import KeyGroup, find_keys, key_names, parts
-from orchestration.config.overrides import flat, split_overrides
+from orchestration.config.overrides import flatten, split_overrides
 from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import (
     Cluster,
     Recipe,
     add_task,
     beside_first,
-    digest,
+    compute_digest,
+    find_unavailable,
     is_shipped_task,
+    list_names,
     load,
     load_cluster,
     load_corpus,
     load_task,
-    names,
     tasks_of,
-    unavailable,
 )
 from orchestration.config.scales import SCALES
-from orchestration.config.serialize import not_default, to_yaml
+from orchestration.config.serialize import to_non_defaults, to_yaml
 
 __all__ = [
     "SCALES",
@@ -36,25 +36,25 @@ __all__ = [
     "add_task",
     "beside_first",
     "check",
-    "digest",
+    "compute_digest",
+    "find_ignored_keys",
     "find_keys",
-    "flat",
+    "find_nearest",
+    "find_remarks",
+    "find_unavailable",
+    "flatten",
     "is_shipped_task",
     "key_names",
     "key_of",
+    "list_names",
     "load",
     "load_cluster",
     "load_corpus",
     "load_task",
-    "names",
-    "nearest",
-    "not_default",
     "parts",
-    "remarks",
     "split_overrides",
     "task_of_csv",
     "tasks_of",
+    "to_non_defaults",
     "to_yaml",
-    "unavailable",
-    "without_effect",
 ]

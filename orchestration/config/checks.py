@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from orchestration.config.error_messages import annotations, kind_of, options
-from orchestration.config.overrides import flat
+from orchestration.config.overrides import flatten
 from orchestration.config.recipe import Cluster, Recipe
 from preprocessing.errors import BadInput
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
 from preprocessing.rows import impossible
-from preprocessing.tokenization import TokenizerSpec, given, table_rows
+from preprocessing.tokenization import TokenizerSpec, table_rows, vocab_from_file
 from training.losses import check_losses
 from training.optimizers import Optimizer, cycles, rate_at
 from training.run import WARM_UP
@@ -41,10 +41,10 @@ def check(recipe: Recipe, cluster: Cluster) -> list[str]:
     ]
 
 
-def without_effect(cluster: Cluster) -> list[str]:
+def find_ignored_keys(cluster: Cluster) -> list[str]:
     """Keys of a cluster file that are given and change nothing beside its other keys, one line each."""
-    default = dict(flat(dataclasses.asdict(Cluster(name=cluster.name))))
-    given = [key for key, value in flat(dataclasses.asdict(cluster)) if default.get(key) != value]
+    default = dict(flatten(dataclasses.asdict(Cluster(name=cluster.name))))
+    given = [key for key, value in flatten(dataclasses.asdict(cluster)) if default.get(key) != value]
     why: dict[str, str] = {}
     if not cluster.ray_address:
         alone = "no ray_address is given: the Ray that is started here has one machine"
@@ -72,7 +72,7 @@ def _vocabulary(recipe: Recipe) -> Iterator[str]:
     roles, whose = vocab.special_roles, f"data.tokenizer of kind {vocab.kind}"
     if vocab.path:
         try:
-            roles, whose = frozenset(given(vocab).specials), vocab.path
+            roles, whose = frozenset(vocab_from_file(vocab).specials), vocab.path
         except BadInput as error:
             yield f"data.{error}"
             return
@@ -300,7 +300,7 @@ def _sentinels_of(recipe: Recipe, length: int) -> int:
     return rewrite.most_sentinels(rewrite.raw_length(length, choose), choose)
 
 
-def remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
+def find_remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     """What is not wrong and still other than one may think, one line each."""
     precision, rewrite = cluster.engine.precision, recipe.objective
     found = [f"objective {rewrite.kind}: {rewrite.remark}"] if rewrite.remark else []

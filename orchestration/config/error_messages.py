@@ -28,10 +28,10 @@ _WANTED = {
 }
 
 
-def nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) -> str:
+def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) -> str:
     """The known word most like this one, or nothing.
 
-    >>> nearest("bert_bas", ["gpt2", "bert_base"])
+    >>> find_nearest("bert_bas", ["gpt2", "bert_base"])
     'bert_base'
     """
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
@@ -71,13 +71,13 @@ def annotation_at(root: Any, data: Any, path: Keys) -> Any:
         elif typing.get_origin(annotation) is Mapping:
             annotation = typing.get_args(annotation)[1]
         else:
-            part = chosen(annotation, data)
+            part = find_chosen_class(annotation, data)
             annotation = annotations(part).get(step) if part else None
         data = _child(data, step)
     return annotation
 
 
-def chosen(annotation: Any, data: Any) -> type | None:
+def find_chosen_class(annotation: Any, data: Any) -> type | None:
     """The dataclass that `data` are read as: of a union, the one that `kind` names."""
     parts = _parts(annotation)
     if len(parts) > 1:
@@ -89,12 +89,12 @@ def _parts(annotation: Any) -> list[type]:
     return [option for option in options(annotation) if isinstance(option, type) and dataclasses.is_dataclass(option)]
 
 
-def leaves(root: type, data: Any) -> Iterator[str]:
+def iterate_leaves(root: type, data: Any) -> Iterator[str]:
     """Every dotted key that a recipe of this shape can have."""
-    part = chosen(root, data)
+    part = find_chosen_class(root, data)
     for name, annotation in annotations(part).items() if part else ():
         if _parts(annotation):
-            yield from (f"{name}.{leaf}" for leaf in leaves(annotation, _child(data, name)))
+            yield from (f"{name}.{leaf}" for leaf in iterate_leaves(annotation, _child(data, name)))
         else:
             yield name
 
@@ -200,7 +200,7 @@ def _plain(path: Keys) -> str:
 
 def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
     parent, key = path[:-1], str(path[-1])
-    part = chosen(annotation_at(root, data, parent), _value(data, parent))
+    part = find_chosen_class(annotation_at(root, data, parent), _value(data, parent))
     keys = list(annotations(part)) if part else []
     others = _parts(annotation_at(root, data, parent)) if part else []
     if having := [kind_of(other) for other in others if key in annotations(other)]:
@@ -210,11 +210,11 @@ def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
         return _foreign(path, keys, key, "is not a key; here")
     if key in glossary.ABSENT:
         return f"{_dotted(path)} is not a key; {glossary.ABSENT[key]}", ""
-    close = nearest(key, keys)
-    likest = nearest(key, [*keys, *glossary.BY_NAME], cutoff=0.8)
+    close = find_nearest(key, keys)
+    likest = find_nearest(key, [*keys, *glossary.BY_NAME], cutoff=0.8)
     if likest in glossary.BY_NAME and likest not in keys:
         return _foreign(path, keys, likest, f"is not a key; did you mean {likest}? Here")
-    elsewhere = (leaf for leaf in leaves(root, data) if leaf.split(".")[-1] == key)
+    elsewhere = (leaf for leaf in iterate_leaves(root, data) if leaf.split(".")[-1] == key)
     meant = _dotted((*parent, close)) if close else next(elsewhere, "")
     hint = f"did you mean {meant}?" if meant else f"its keys are {', '.join(keys)}"
     return f"{_dotted(path)} is not a key of {_dotted(parent) or 'the file'}; {hint}", meant
@@ -230,7 +230,7 @@ def _foreign(path: Keys, keys: list[str], name: str, said: str) -> tuple[str, st
 
 def _no_kind(root: type, data: Any, path: Keys) -> str:
     place, keys = _dotted(path), _value(data, path)
-    typo = nearest("kind", keys, cutoff=0.7)
+    typo = find_nearest("kind", keys, cutoff=0.7)
     if typo:
         return f"{place}.{typo} is not a key of {place}; did you mean {place}.kind?"
     kinds = ", ".join(map(kind_of, _parts(annotation_at(root, data, path))))
@@ -244,7 +244,7 @@ def _unknown_kind(root: type, data: Any, path: Keys) -> str:
     place = _in_table(root, path)
     if (now := renames.new_value(place, given, "kind")) in kinds:
         return renames.answer(f"{where}={given}", f"{place}.kind={now}")
-    if forgotten := part_checks.unlisted(members, given):
+    if forgotten := part_checks.find_unlisted_part(members, given):
         return f"{where} is {given!r}, but {forgotten}"
     meant = next((kind for kind in glossary.KINDS.get(given.lower(), ()) if kind in kinds), "")
     if meant:
@@ -253,7 +253,7 @@ def _unknown_kind(root: type, data: Any, path: Keys) -> str:
 
 
 def _not_allowed(dotted: str, given: object, allowed: list[str]) -> str:
-    close = nearest(str(given), allowed)
+    close = find_nearest(str(given), allowed)
     return f"{dotted} is {given!r}, allowed are {', '.join(allowed)}" + (f"; did you mean {close}?" if close else "")
 
 

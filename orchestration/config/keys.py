@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, Final
 
 from orchestration.config import glossary
-from orchestration.config.error_messages import annotations, kind_of, nearest, options
+from orchestration.config.error_messages import annotations, find_nearest, kind_of, options
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
 from preprocessing.errors import BadInput
 
@@ -94,7 +94,7 @@ def _hint(asked: str) -> str:
     ends = dict[str, str]()  # the beginning of a path may have been left out
     for name in key_names():
         ends.setdefault(".".join(name.split(".")[-1 - asked.count(".") :]), name)
-    close = nearest(asked, ends)
+    close = find_nearest(asked, ends)
     return f"did you mean {ends[close]}?" if close else "`sesame keys` lists them all"
 
 

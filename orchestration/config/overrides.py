@@ -14,10 +14,10 @@ from preprocessing.errors import BadInput
 CLUSTER = "cluster."  # what an override of the cluster begins with
 
 
-def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and plain values of nested mappings and sequences.
 
-    >>> dict(flat({"optimizer": {"learning_rate": 1e-4}, "phases": [{"steps": 5}]}))
+    >>> dict(flatten({"optimizer": {"learning_rate": 1e-4}, "phases": [{"steps": 5}]}))
     {'optimizer.learning_rate': 0.0001, 'phases.0.steps': 5}
     """
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else None
@@ -25,7 +25,7 @@ def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, value
     else:
         for key, inner in items:
-            yield from flat(inner, f"{prefix}.{key}" if prefix else str(key))
+            yield from flatten(inner, f"{prefix}.{key}" if prefix else str(key))
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -46,18 +46,20 @@ def override(document: dict[str, Any], given: str, root: type) -> None:
     """
     key, equals, value = given.removeprefix(CLUSTER).partition("=")
     if not equals or not key:
-        raise BadInput(f"{shown(given)!r} is not an override; write key=value, as in optimizer.learning_rate=2e-4")
-    said = shown(given)
+        raise BadInput(
+            f"{redact_override(given)!r} is not an override; write key=value, as in optimizer.learning_rate=2e-4"
+        )
+    said = redact_override(given)
     if "[" in key:
         raise BadInput(f"override {said}: numbers of a list stand between dots; write {_dotted(said)}")
     _fill(document, key.split(".")[:-1], root)
-    put(document, key, strict_yaml.parse(value, f"override {key}"), f"override {said}")
+    set_value(document, key, strict_yaml.parse(value, f"override {key}"), f"override {said}")
 
 
-def shown(given: str) -> str:
+def redact_override(given: str) -> str:
     """An override as a message has it: without what may be a credential.
 
-    >>> shown("cluster.env.HF_TOKEN=hf_123"), shown("optimizer.learning_rate=1")
+    >>> redact_override("cluster.env.HF_TOKEN=hf_123"), redact_override("optimizer.learning_rate=1")
     ('cluster.env.HF_TOKEN=...', 'optimizer.learning_rate=1')
     """
     key, equals, value = given.partition("=")
@@ -85,7 +87,7 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
     >>> document["model"]["position_embedding"]
     {'kind': 'learned', 'max_position_embeddings': 512, 'offset': 0, 'init_method': 'normal', 'init_std': 0.0}
     """
-    part = error_messages.chosen(annotation, values)
+    part = error_messages.find_chosen_class(annotation, values)
     defaults = {field.name: field.default for field in dataclasses.fields(part)} if part else {}
     if not path or not isinstance(values, dict) or path[0] not in defaults or part is None:
         return
@@ -96,7 +98,7 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
     _fill(values.get(name), rest, error_messages.annotations(part)[name])
 
 
-def put(document: Any, key: str, value: Any, where: str) -> None:
+def set_value(document: Any, key: str, value: Any, where: str) -> None:
     """Set `phases.0.steps` and the like; the mapping or list around it must be there."""
     *parents, last = (int(step) if step.isdecimal() else step for step in key.split("."))
     for step in parents:

@@ -16,9 +16,9 @@ from training.files import (
     Records,
     TableFormat,
     contents,
+    describe_faults,
     first,
-    guessed_encoding,
-    named,
+    guess_encoding,
     plain_ending,
     read,
 )
@@ -58,7 +58,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     *texts, label = columns
     read_as = ""
     if isinstance(format, TableFormat):
-        encoding, read_as = guessed_encoding(next(contents(path.parent, path.name))[1])
+        encoding, read_as = guess_encoding(next(contents(path.parent, path.name))[1])
         format = replace(format, column=texts[0], encoding=encoding)
     name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")[: TaskFile.most_letters] or "table"
     refuse_name(name, f"--csv {given}: name is {name!r}", "rename the file")
@@ -95,7 +95,7 @@ def task_of_csv(given: str) -> tuple[TaskFile, str]:
     more += f"; rows without a label, which are left out: {lacking:,}" if lacking else ""
     more += f"; {read_as}" if read_as else ""
     if records.malformed:
-        more += f"; {len(records.malformed)} malformed rows, the first: {named(records.malformed)}"
+        more += f"; {len(records.malformed)} malformed rows, the first: {describe_faults(records.malformed)}"
     return made, f"{path}: {len(records) - lacking:,} rows ({sizes}), {said}{more}"
 
 

@@ -67,14 +67,14 @@ INNER: Final[Mapping[Any, tuple[Any, ...]]] = {
 @cache
 def check_facts() -> None:
     """BadInput with one line for each class of a union that lacks facts of its Protocol."""
-    found = [lacking(member, protocol) for union, protocol in UNIONS for member in typing.get_args(union)]
-    found += [lacking(member, protocol) for protocol, members in INNER.items() for member in members]
-    found += [of_one_kind(union) for union, _ in UNIONS]
+    found = [find_missing_facts(member, protocol) for union, protocol in UNIONS for member in typing.get_args(union)]
+    found += [find_missing_facts(member, protocol) for protocol, members in INNER.items() for member in members]
+    found += [find_duplicate_kind(union) for union, _ in UNIONS]
     if lines := [line for line in found if line]:
         raise BadInput("\n".join(lines))
 
 
-def lacking(member: Any, protocol: Any) -> str:
+def find_missing_facts(member: Any, protocol: Any) -> str:
     """What to say of a class that lacks facts, in one line; "" where it has all of them."""
     keys = getattr(member, "__dataclass_fields__", {})
     if not keys:
@@ -86,7 +86,7 @@ def lacking(member: Any, protocol: Any) -> str:
     )
 
 
-def of_one_kind(union: Any) -> str:
+def find_duplicate_kind(union: Any) -> str:
     """What to say of a union in which two parts have one `kind`, in one line; "" where each has its own."""
     first: dict[str, Any] = {}
     for member in typing.get_args(union):
@@ -98,7 +98,7 @@ def of_one_kind(union: Any) -> str:
     return ""
 
 
-def unlisted(members: Sequence[Any], kind: str) -> str:
+def find_unlisted_part(members: Sequence[Any], kind: str) -> str:
     """The file of a part of this kind that the union of these members forgets, in one line; "" where there is none."""
     for union, protocol in UNIONS:
         if set(typing.get_args(union)) == set(members):
@@ -116,7 +116,7 @@ def _defines(file: Path, module: str, kind: str, protocol: Any) -> bool:
     if loaded := sys.modules.get(module):
         classes = [each for each in vars(loaded).values() if hasattr(each, "__dataclass_fields__")]
         own = [each for each in classes if each.__module__ == module and "kind" in each.__dataclass_fields__]
-        return any(kind_of(each) == kind and not lacking(each, protocol) for each in own)
+        return any(kind_of(each) == kind and not find_missing_facts(each, protocol) for each in own)
     return f'kind: Literal["{kind}"]' in file.read_text(encoding="utf-8")
 
 

@@ -22,7 +22,7 @@ from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales, strict_yaml
 from orchestration.config.part_checks import check_facts
-from orchestration.gpus import gpus_here
+from orchestration.gpus import list_gpus
 from pipeline.readers import Source, absolute
 from pipeline.spec import BeamSettings, Corpus, MixtureGroup
 from preprocessing import limits
@@ -37,7 +37,7 @@ from preprocessing.tokenization import TokenizerSpec
 from training.losses import Loss
 from training.optimizers import Optimizer
 from training.specs import Architecture, EngineSettings, LossSpikes, Phase
-from training.tasks import EACH, TASKS, TEXT, SplitRecords, TaskFile, text_form
+from training.tasks import EACH, TASKS, TEXT, SplitRecords, TaskFile, to_text_task
 
 HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
@@ -169,7 +169,7 @@ class Recipe:
     @property
     def hash(self) -> str:
         """sha256 of the science."""
-        return digest(self.science)
+        return compute_digest(self.science)
 
 
 @spec
@@ -291,7 +291,7 @@ class Cluster:
         if self.num_workers:
             return self.num_workers
         gpus, cores = self.gpus_per_worker, limits.processes()
-        return self.workers_in(len(gpus_here()) // gpus if gpus else cores // self.cpus_per_worker, recipe)
+        return self.workers_in(len(list_gpus()) // gpus if gpus else cores // self.cpus_per_worker, recipe)
 
     def workers_in(self, room: int, recipe: Recipe) -> int:
         """As many as there is room for, in multiples of `engine.workers_unit`; no more groups that share rows than a
@@ -343,7 +343,7 @@ class CorpusFile(Corpus):
     mixture: tuple[_GroupFile, ...] = ()
 
 
-def names(folder: Folder) -> list[str]:
+def list_names(folder: Folder) -> list[str]:
     """What can be named without a path: bert_base, gpt2, ..."""
     found = (name.removesuffix(".yaml") for name in os.listdir(HOME / folder) if name.endswith(".yaml"))
     return sorted(name for name in found if name != UNAVAILABLE)
@@ -368,7 +368,7 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     check_facts()
     document, where = _open("recipes", name_or_path)
     for given in overrides:
-        said, key = dotted.shown(given), re.split(r"[.=]", given)[0]
+        said, key = dotted.redact_override(given), re.split(r"[.=]", given)[0]
         if key in _CLUSTER_KEYS:
             raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}{said}")
         if key in _ENGINE_KEYS:
@@ -392,7 +392,7 @@ def load_corpus(name_or_path: str) -> Corpus:
     document, where = _open("corpora", name_or_path)
     read = _validated(CorpusFile, document, where)
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
-    folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
+    folder = HOME / "corpora" if name_or_path in list_names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
     fields["sources"] = () if read.mixture else tuple(source.anchored(folder) for source in read.sources)
     fields["mixture"] = tuple(
@@ -424,10 +424,10 @@ def load_task(name_or_path: str) -> TaskFile:
     'multiple_choice'
     """
     if labelled := _labelled(name_or_path):
-        return text_form(load_task(labelled))
+        return to_text_task(load_task(labelled))
     document, where = _open("tasks", name_or_path)
     task = _validated(TaskFile, document, where)
-    is_shipped = name_or_path in names("tasks")
+    is_shipped = name_or_path in list_names("tasks")
     if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
         refuse_name(task.name, f"{where}: name is {task.name!r}", "give it another name")
     each = {name: task.variants if EACH in name else ("",) for name in task.files}
@@ -445,7 +445,7 @@ def load_task(name_or_path: str) -> TaskFile:
 
 def is_shipped_task(name: str) -> bool:
     """Whether Sesame has a task, or a group of tasks, of this name."""
-    return name in TASKS or name in names("tasks") or name in task_groups() or bool(_labelled(name))
+    return name in TASKS or name in list_names("tasks") or name in task_groups() or bool(_labelled(name))
 
 
 def refuse_name(name: str, where: str, remedy: str) -> None:
@@ -456,7 +456,7 @@ def refuse_name(name: str, where: str, remedy: str) -> None:
 
 def _labelled(name: str) -> str:
     """The task that NAME_text is the text-to-text form of, "" where it has a file of its own or there is none."""
-    known, stem = names("tasks"), name.removesuffix(TEXT)
+    known, stem = list_names("tasks"), name.removesuffix(TEXT)
     if stem == name or name in known:
         return ""
     return next((one for one in (f"{stem}_tuned", stem) if one in known), "")
@@ -465,10 +465,10 @@ def _labelled(name: str) -> str:
 def tasks_of(asked: str = "") -> list[TaskFile]:
     """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
     if not asked:
-        return [load_task(name) for name in names("tasks")]
+        return [load_task(name) for name in list_names("tasks")]
     found: dict[str, tuple[TaskFile, str]] = {}
     for word in filter(None, asked.split(",")):
-        named = [load_task(name) for name in names("tasks")] if word in task_groups() else [load_task(word)]
+        named = [load_task(name) for name in list_names("tasks")] if word in task_groups() else [load_task(word)]
         for task in named:
             if word in (task.group, task.name) or len(named) == 1:
                 add_task(found, task, word)
@@ -490,7 +490,7 @@ def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
     return False
 
 
-def unavailable() -> dict[str, str]:
+def find_unavailable() -> dict[str, str]:
     """Figures that recipes quote for which there is no task, and why: `superglue`, or `race.middle`."""
     where = f"tasks/{UNAVAILABLE}.yaml"
     return strict_yaml.read(HOME / where, where)
@@ -530,10 +530,10 @@ def beside_first(task: TaskFile) -> TaskFile:
     return dataclasses.replace(task, files={name: turned(split) for name, split in task.files.items()})
 
 
-def digest(value: Any) -> str:
+def compute_digest(value: Any) -> str:
     """sha256 of the canonical JSON of a part, or of anything JSON can hold; people see the first 12 digits.
 
-    >>> digest({"b": 1, "a": (2,)}) == digest({"a": [2], "b": 1})
+    >>> compute_digest({"b": 1, "a": (2,)}) == compute_digest({"a": [2], "b": 1})
     True
     """
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
@@ -542,7 +542,7 @@ def digest(value: Any) -> str:
 
 def _open(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
     """The document, and what to call it in messages."""
-    known = names(folder)
+    known = list_names(folder)
     if name_or_path in known:
         where = f"{folder}/{name_or_path}.yaml"
         return strict_yaml.read(HOME / where, where), where
@@ -551,7 +551,7 @@ def _open(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
             raise BadInput(f"{name_or_path}: no such file; did you mean {stem}, of the {folder} that Sesame has?")
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
     groups = task_groups() if folder == "tasks" else frozenset[str]()
-    close = explain.nearest(name_or_path.lower(), [*known, *groups])
+    close = explain.find_nearest(name_or_path.lower(), [*known, *groups])
     hint = f"; did you mean {close}?" if close else ""
     listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
     raise BadInput(f"{name_or_path} is not one of the {folder} ({listed}) and not a .yaml file{hint}")
@@ -572,7 +572,7 @@ def _validated(root: type[T], document: dict[str, Any], where: str, overrides: S
         keys = {given: given.removeprefix(dotted.CLUSTER).partition("=")[0] + "." for given in overrides}
         return next(
             (
-                f"override {dotted.shown(given)}"
+                f"override {dotted.redact_override(given)}"
                 for given, key in keys.items()
                 if said.startswith(key) or key.startswith(said)
             ),

@@ -42,9 +42,11 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
 def _phases(document: dict[str, Any], scale: str) -> list[dict[str, int]]:
     """The phases that the losses of a recipe say; [] where they say none, or rows go on from those before them."""
     losses, segment = document.get("losses"), _value(document, "data", "packing")
-    kinds: list[Any] = [error_messages.chosen(Loss, loss) for loss in (losses if isinstance(losses, list) else ())]
+    kinds: list[Any] = [
+        error_messages.find_chosen_class(Loss, loss) for loss in (losses if isinstance(losses, list) else ())
+    ]
     said = [kind.phases[scale] for kind in kinds if kind is not None and scale in kind.phases]
-    goes_on = getattr(error_messages.chosen(Packing, segment), "reuse_len", 0)
+    goes_on = getattr(error_messages.find_chosen_class(Packing, segment), "reuse_len", 0)
     return [dict(phase) for phase in said[-1]] if said and not goes_on else []
 
 
@@ -81,7 +83,7 @@ def _parts(annotation: Any, values: Any, given: bool = True) -> Iterator[tuple[A
     if isinstance(values, list):
         for one in values:
             yield from _parts(next(iter(typing.get_args(annotation)), None), one, given)
-    kind = error_messages.chosen(annotation, values)
+    kind = error_messages.find_chosen_class(annotation, values)
     if kind is None or not isinstance(values, dict):
         return
     for field in dataclasses.fields(kind):

@@ -7,11 +7,11 @@ from typing import Any
 import yaml
 
 
-def not_default(part: Any) -> dict[str, Any]:
+def to_non_defaults(part: Any) -> dict[str, Any]:
     """The values of a part, and of parts inside of it, that are not its defaults, and the kinds of these parts.
 
     >>> from orchestration.config.recipe import load
-    >>> not_default(load("bert_base").optimizer)
+    >>> to_non_defaults(load("bert_base").optimizer)
     {'learning_rate': 0.0001, 'warmup_steps': 10000, 'kind': 'adamw', 'bias_correction': False}
     """
     values: dict[str, Any] = {}
@@ -30,7 +30,7 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    return not_default(value) if dataclasses.is_dataclass(value) else value
+    return to_non_defaults(value) if dataclasses.is_dataclass(value) else value
 
 
 def to_yaml(part: Any) -> str:

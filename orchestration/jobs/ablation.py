@@ -18,19 +18,19 @@ from typing import Any, Final
 import numpy as np
 
 from orchestration import figures, launch, tracking
-from orchestration.config import Recipe, digest, load, split_overrides
+from orchestration.config import Recipe, compute_digest, load, split_overrides
 from orchestration.jobs import corpus as corpus_stage
 from orchestration.jobs import held_out, stages
 from orchestration.jobs import pretrain as pretrain_stage
-from orchestration.jobs.ablation_trial import FINETUNINGS, LABELS, STEPS, MeasuredScore, MeasureRequest, measured
+from orchestration.jobs.ablation_trial import FINETUNINGS, LABELS, STEPS, MeasuredScore, MeasureRequest, measure_run
 from orchestration.jobs.job import Job, JobFlags, open_job
 from orchestration.launch import StopRequest, ray_session, stop_signals
 from orchestration.progress import Report
-from orchestration.reports import ablations, net, training_flops
+from orchestration.reports import ablations, build_tree, training_flops
 from orchestration.reports.ablations import Ablation, AblationRow, Measure
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import of_kind, read_object, write_atomic
-from preprocessing.lock import held
+from preprocessing.lock import hold_lock
 from preprocessing.tokenization import table_rows
 from training.tasks import TASKS
 
@@ -93,7 +93,7 @@ def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
         AblationTrial(label, seed, job, stages.measures(job.plan.run, table.name, causes))
         for (label, seed), job in jobs.items()
     ]
-    stage = stages.table(table.name, digest(table), [cell.stage for cell in cells], flags.output_dir)
+    stage = stages.table(table.name, compute_digest(table), [cell.stage for cell in cells], flags.output_dir)
     return AblationPlan(table, tuple(cells), questions, stage)
 
 
@@ -135,10 +135,10 @@ def equal_steps(recipe: Recipe, reference: Recipe, share: float) -> int:
     """Steps of `recipe` for a share of the FLOPs that training the reference takes; BadInput where it has phases."""
     if len(recipe.phases) > 1:
         raise BadInput("a table of equal compute has one phase a row; give phases one length, batch and steps")
-    return max(1, round(share * flops(reference) / (flops(recipe) / recipe.num_steps)))
+    return max(1, round(share * count_flops(reference) / (count_flops(recipe) / recipe.num_steps)))
 
 
-def flops(recipe: Recipe) -> float:
+def count_flops(recipe: Recipe) -> float:
     """FLOPs of training; unlike `training_flops`, with what a second loss projects to the vocabulary too."""
     others = [loss for loss in recipe.losses if loss.names_tokens][1:]
     table = table_rows(recipe.data.tokenizer) * recipe.model.table_width
@@ -151,7 +151,7 @@ def flops(recipe: Recipe) -> float:
     return training_flops(recipe) + 6 * table * projected
 
 
-def make(plan: AblationPlan, report: Report) -> dict[str, Any]:
+def run_ablation(plan: AblationPlan, report: Report) -> dict[str, Any]:
     """Train and measure what is not done, write the page and the figure, and track it all; what they are made from."""
     folder = plan.stage.folder
     if plan.stage.state == "done":
@@ -162,7 +162,7 @@ def make(plan: AblationPlan, report: Report) -> dict[str, Any]:
             _require_held_out(plan, job.plan.corpus.folder)
         cluster = plan.job.cluster
         with (
-            held(folder),
+            hold_lock(folder),
             ray_session(
                 cluster.ray_address,
                 cpus=launch.cores(),
@@ -172,7 +172,7 @@ def make(plan: AblationPlan, report: Report) -> dict[str, Any]:
                 report=report,
             ),
             stop_signals() as asked,
-            tracking.run(tracking.place(plan.job.out), folder, None, _metadata(plan)) as parent,
+            tracking.run(tracking.tracking_store(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
             found = _all_cells(plan, parent, asked, report)
             summary = _summary(plan, found)
@@ -191,10 +191,12 @@ def _kept(stage: stages.JobStage) -> dict[str, Any]:
 
 def _log_owed(plan: AblationPlan) -> None:
     """Give MLflow what it did not take of a table that is done."""
-    if PAGE in tracking.owed(plan.stage.folder):
+    if PAGE in tracking.unlogged_metrics(plan.stage.folder):
         _log(plan, _kept(plan.stage))
     for cell in plan.cells:
-        if (parent := tracking.known(plan.stage.folder)) and cell.name in tracking.owed(cell.job.plan.run.folder):
+        if (parent := tracking.existing_run(plan.stage.folder)) and cell.name in tracking.unlogged_metrics(
+            cell.job.plan.run.folder
+        ):
             _log_cell(cell, _tags(plan, cell, parent))
 
 
@@ -213,13 +215,13 @@ def _picture(table: Ablation, summary: Mapping[str, Any]) -> Any:
     """The figure: curves over the axis of the table, or bars where it has none."""
     if table.axis:
         return figures.panels(table.title, table.axis, ablations.lines(table, summary["scores"], summary["facts"]))
-    return figures.groups(table.title, ablations.by_column(table, summary["scores"]), ablations.units(table))
+    return figures.plot_groups(table.title, ablations.by_column(table, summary["scores"]), ablations.units(table))
 
 
 def _require_held_out(plan: AblationPlan, corpus: Path) -> None:
     """DataError where the tasks of the table have too few rows: without them it would be trained in vain."""
     tasks = [question.of for question in plan.questions.values() if question.kind == "task"]
-    if reasons := held_out.too_few(corpus, tasks, labels=1).values():
+    if reasons := held_out.find_too_few(corpus, tasks, labels=1).values():
         raise DataError("\n".join(reasons))
 
 
@@ -250,8 +252,8 @@ def _summary(plan: AblationPlan, found: Mapping[tuple[str, int], Mapping[str, Me
         "table": plan.table.name,
         "scores": scores,
         "questions": questions,
-        "outcome": ablations.outcome(plan.table, scores, questions),
-        "claims": [dataclasses.asdict(verdict) for verdict in ablations.verdicts(plan.table, scores, questions)],
+        "outcome": ablations.summarize_claims(plan.table, scores, questions),
+        "claims": [dataclasses.asdict(verdict) for verdict in ablations.evaluate_claims(plan.table, scores, questions)],
         "rests_on": {name: first[name].rests_on for name in columns},
         "text": sorted({cell.job.corpus.name for cell in plan.cells}),
         "facts": {row: {fact: FACTS[fact](one) for fact in plan.table.facts} for row, one in of_row.items()},
@@ -263,8 +265,8 @@ def _summary(plan: AblationPlan, found: Mapping[tuple[str, int], Mapping[str, Me
 
 
 FACTS: Final[Mapping[str, Callable[[Recipe], float]]] = {
-    "parameters": lambda recipe: net(recipe).parameters,
-    "FLOPs": flops,
+    "parameters": lambda recipe: build_tree(recipe).parameters,
+    "FLOPs": count_flops,
 }
 
 
@@ -309,7 +311,7 @@ def _cell(
     pretrain_stage.train(job, "allow", progress.of(cell), tags, asked)
     if stage.state != "done":
         progress.of(cell)({"stage": "scores"})
-        scores = launch.alone(measured, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
+        scores = launch.run_alone(measure_run, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
         plain = {name: dataclasses.asdict(score) for name, score in scores.items()}
         stage.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(stage.folder / SCORES, json.dumps(plain, indent=1).encode())
@@ -346,7 +348,9 @@ def _log_cell(cell: AblationTrial, tags: Mapping[str, str]) -> None:
 def _room(plan: AblationPlan) -> int:
     """How many cells Ray has room for at a time."""
     cluster = plan.job.cluster
-    return launch.room(cluster.count_workers(plan.job.recipe), cluster.cpus_per_worker, cluster.gpus_per_worker)
+    return launch.count_free_groups(
+        cluster.count_workers(plan.job.recipe), cluster.cpus_per_worker, cluster.gpus_per_worker
+    )
 
 
 def _gpus(plan: AblationPlan) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Final
 
-from orchestration.launch import WEIGHTS, finetune_one, made
+from orchestration.launch import WEIGHTS, finetune_one, load_held_out_task
 from orchestration.tracking import history
 from preprocessing.errors import BadInput
 from training.run import Run
@@ -36,7 +36,7 @@ class MeasuredScore:
     questions: int = 0  # that an accuracy is a mean over; 0: it is none, or a score of an earlier version
 
 
-def measured(folder: Path, run_json: str, questions: dict[str, MeasureRequest]) -> dict[str, MeasuredScore]:
+def measure_run(folder: Path, run_json: str, questions: dict[str, MeasureRequest]) -> dict[str, MeasuredScore]:
     """The scores of the finished run in `folder`, by column. DataError where its held-out text is too small."""
     import torch
 
@@ -58,14 +58,14 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
             return MeasuredScore(found.loss, f"{found.scored:,} masked tokens of held-out text")
         case "rise":
             losses = [value for _, value in history(folder)["train/loss"]]
-            return MeasuredScore(rise(losses), f"{len(losses):,} means over the steps of training")
+            return MeasuredScore(measure_rise(losses), f"{len(losses):,} means over the steps of training")
         case "pairs":
             found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
             how = f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
             return MeasuredScore(found.accuracy, how, found.scored)
         case "task":
             corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).model.longest
-            pool = made(question.of, corpus, min(LENGTH, longest), folder).pool
+            pool = load_held_out_task(question.of, corpus, min(LENGTH, longest), folder).pool
             budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
             outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
             how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
@@ -75,10 +75,10 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
             raise BadInput(f"a table measures masked, loss, pairs, task or rise, not {question.kind!r}")
 
 
-def rise(losses: Sequence[float]) -> float:
+def measure_rise(losses: Sequence[float]) -> float:
     """How far the losses were above their lowest value so far, at the most; infinite where one is not finite.
 
-    >>> rise([5.0, 3.0, 4.5, 2.0, 2.5])
+    >>> measure_rise([5.0, 3.0, 4.5, 2.0, 2.5])
     1.5
     """
     if not all(map(math.isfinite, losses)):

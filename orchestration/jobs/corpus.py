@@ -7,7 +7,7 @@ from pathlib import Path
 from orchestration import environment, tracking
 from orchestration.jobs import stages
 from orchestration.jobs.job import Job, inputs_of
-from orchestration.progress import Report, together
+from orchestration.progress import Report, combine_reports
 from orchestration.reports import data_card
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from pipeline import jobs
@@ -15,7 +15,7 @@ from pipeline.runners import check_here
 from pipeline.spec import BeamSettings
 from pipeline.steps import StaticExampleSpec, materialise
 from preprocessing.errors import BadInput
-from preprocessing.lock import JOB, held
+from preprocessing.lock import JOB, hold_lock
 from preprocessing.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
     arguments = arguments_of(job, beam_args)
-    with environment.held(job.cluster.env) as env, held(folder, JOB):
+    with environment.applied(job.cluster.env) as env, hold_lock(folder, JOB):
         _say_what_stays_here(job.cluster.beam, env)
         return _tracked(job, arguments, report, with_card)
 
@@ -41,8 +41,8 @@ def _tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool
     folder = job.plan.corpus.folder
     report({"stage": "opening MLflow"})
     metadata = corpus_metadata(job.corpus, job.recipe.data.tokenizer, job.command)
-    with corpus_run(tracking.place(job.out), folder, metadata) as run:
-        _build(job, arguments, together(report, corpus_progress(run)))
+    with corpus_run(tracking.tracking_store(job.out), folder, metadata) as run:
+        _build(job, arguments, combine_reports(report, corpus_progress(run)))
         if with_card:
             report({"stage": "data card"})
             known = data_card.facts_of(folder, job.recipe, job.corpus)
@@ -54,7 +54,7 @@ def _tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool
 
 def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
     """Build what the job's corpus still lacks, and return its manifest; MLflow hears nothing of it."""
-    with environment.held(job.cluster.env):
+    with environment.applied(job.cluster.env):
         return _build(job, arguments_of(job, beam_args), report)
 
 
@@ -91,7 +91,7 @@ def _build(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
         jobs.train_vocab(text.folder, job.recipe.data.tokenizer, vocab.folder, beam_args, report)
         vocab.finish()
     if shards.state != "done":
-        jobs.encode(text.folder, vocab.folder, job.corpus, shards.folder, beam_args, report)
+        jobs.encode_corpus(text.folder, vocab.folder, job.corpus, shards.folder, beam_args, report)
         shards.finish()
     return Manifest.load(shards.folder)
 
@@ -102,7 +102,7 @@ def rows(job: Job, beam_args: Sequence[str], report: Report) -> dict[int, Path]:
     for length, stage in stages.rows(recipe, job.plan.corpus, job.out).items():
         if stage.state != "done":
             static = StaticExampleSpec(str(job.plan.corpus.folder), "train", recipe.sampling, length)
-            with environment.held(job.cluster.env):
+            with environment.applied(job.cluster.env):
                 materialise(static, stage.folder, arguments, report)
             stage.finish()
         folders[length] = stage.folder

@@ -143,7 +143,7 @@ class EvalTarget:
     )
 
 
-def asked_for(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
+def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
     """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `next_sentence`) and of tables
     (`my.csv:text,label`), each of them once.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import SCALES, load, names
+from orchestration.config import SCALES, list_names, load
 from orchestration.jobs import pretrain, stages
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.jobs.grids import paper_of_folder, paper_of_run
@@ -15,7 +15,7 @@ from orchestration.launch import RUN, WEIGHTS
 from orchestration.reports.model_card import num_parameters
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_object
-from training.run import stored
+from training.run import load_run
 
 _HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
 _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a folder that say what it does
@@ -24,7 +24,7 @@ _READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a fol
 def subject_of(flags: JobFlags) -> EvalTarget:
     """The net that a command names; BadInput where it is not there, or its training is not finished."""
     folder = folder_of(flags)
-    return of_run(folder) if (folder / RUN).is_file() else of_folder(folder, flags.output_dir)
+    return target_of_run(folder) if (folder / RUN).is_file() else target_of_directory(folder, flags.output_dir)
 
 
 def folder_of(flags: JobFlags) -> Path:
@@ -36,7 +36,7 @@ def folder_of(flags: JobFlags) -> Path:
     return given
 
 
-def of_folder(given: Path, out: Path) -> EvalTarget:
+def target_of_directory(given: Path, out: Path) -> EvalTarget:
     """The net of a folder of transformers; its scores are kept below `out`. BadInput where it has no safetensors."""
     digest = hashlib.sha256()
     if not any((given / f"model.safetensors{end}").is_file() for end in ("", ".index.json")):
@@ -66,23 +66,23 @@ def _recipe_of(name: str) -> str:
     ['bert_base', 'electra_small', 'albert-base-v2']
     """
     of_recipe = (name.replace("-", "_").removesuffix(suffix) for suffix in _HUB)
-    return next((one for one in of_recipe if one in names("recipes")), name)
+    return next((one for one in of_recipe if one in list_names("recipes")), name)
 
 
-def evals_of(flags: JobFlags) -> list[str]:
+def target_eval_tasks(flags: JobFlags) -> list[str]:
     """The tasks of the recipe of a net; BadInput for a folder of transformers, which names none."""
     given = Path(flags.recipe)
     if (given / RUN).is_file() or not (given / "config.json").is_file():
-        return pretrain.evals_of(flags)
+        return pretrain.eval_tasks_of(flags)
     raise BadInput(f"{given}: a net of transformers names no tasks; name some with --tasks; `sesame tasks` lists them")
 
 
-def of_run(folder: Path) -> EvalTarget:
+def target_of_run(folder: Path) -> EvalTarget:
     """The net of a finished run; BadInput where it is not finished."""
     weights = folder / WEIGHTS
     if not (folder / stages.MARK).is_file() or not (weights / "spec.json").is_file():
         raise BadInput(f"{folder}: this run is not finished; go on with `sesame train`")
-    name, run = folder.name.rpartition("-")[0] or folder.name, stored(folder)
+    name, run = folder.name.rpartition("-")[0] or folder.name, load_run(folder)
     with of_kind(folder / RUN, "the same `sesame train` as before writes it anew"):
         corpus, is_published, longest_row = Path(run["corpus"]), _has_size_of(run, name), _longest_row(run)
     return EvalTarget(
@@ -100,7 +100,7 @@ def of_run(folder: Path) -> EvalTarget:
 
 def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
     """Whether a run has layers of the number and width of the recipe that it is named after, without a scale."""
-    if name not in names("recipes"):
+    if name not in list_names("recipes"):
         return False
     trunk, mine = load(name).model, run.get("model", {})
     return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "num_hidden_layers", "hidden_size"))
@@ -125,12 +125,12 @@ def _longest_row(run: Mapping[str, Any]) -> int:
     return row if has_more and not run.get("init_checkpoint") else 0
 
 
-def at_steps(subject: EvalTarget, every: int) -> list[EvalTarget]:
+def targets_at_steps(subject: EvalTarget, every: int) -> list[EvalTarget]:
     """The net after each `every` steps of which weights or a checkpoint are kept, and at the end; BadInput where there
     are none."""
     result = subject.folder / pretrain.RESULT
     last = read_object(result, pretrain.TRAIN_AGAIN, step=int)["step"] if result.is_file() else None
-    places = pretrain.kept_steps(subject.folder)
+    places = pretrain.list_saved_steps(subject.folder)
     found = {step: place for step, place in sorted(places.items()) if step != last}
     chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]
     if not chosen:
@@ -147,5 +147,5 @@ def _expected(name: str) -> dict[str, Any]:
     ({'em': 80.8, 'f1': 88.5}, {})
     """
     for scale in SCALES:
-        name = name.removesuffix(f"_{scale}") if name not in names("recipes") else name
-    return dict(load(name).reported_results) if name in names("recipes") else {}
+        name = name.removesuffix(f"_{scale}") if name not in list_names("recipes") else name
+    return dict(load(name).reported_results) if name in list_names("recipes") else {}

@@ -25,24 +25,24 @@ from orchestration.reports import (
     TRAIN_ROWS,
     WHOLE,
     figure_of,
-    finished,
     guesses,
-    kept,
+    load_finished_scores,
+    load_score,
     named,
-    ordered,
-    scaled,
+    scale_value,
     score_csv,
     score_name,
     score_page,
     series,
+    sort_scores,
     unit_of,
 )
 from preprocessing.errors import SesameError
 from preprocessing.files import of_kind, read_object, write_atomic
-from preprocessing.folders import local, make
+from preprocessing.folders import make_directory, require_local_path
 from training.evaluation import EvalResult, is_log
-from training.metrics import Average, PairedDifference, glue_average, interval, paired, submission
-from training.tasks import ExtractiveQA, SelectedTrials, TaskItem, TaskScore, TrialScore, better, chosen
+from training.metrics import Average, PairedDifference, glue_average, interval, paired_difference, submission
+from training.tasks import ExtractiveQA, SelectedTrials, TaskItem, TaskScore, TrialScore, select_trials, sign_of_metric
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -79,15 +79,15 @@ def evaluate(
     the tasks that have no score.
     """
     due = [plan for plan in plans if plan.stage.state != "done"]
-    if due and out and tracking.known(folder) is None:
+    if due and out and tracking.existing_run(folder) is None:
         _track_anew(folder, out)
     failed = _do_cells(folder, due, cluster, report)
     found, errors = dict[str, TaskScore](), list[SesameError]()
-    owed = tracking.owed(folder)
+    owed = tracking.unlogged_metrics(folder)
     for plan in plans:
         try:
-            score = _scored(folder, plan, failed) if plan in due else kept(plan.stage.folder)
-            if tracking.known(folder) and (plan in due or plan.stage.folder.name in owed):
+            score = _scored(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
+            if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in owed):
                 report({"stage": "logging to MLflow"})
                 _log(folder, plan, score)
             found[plan.stage.folder.name] = _said(plan, score)
@@ -140,9 +140,9 @@ def _scored_rows(
 def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
     """The page, the table and the pictures of all finished scores, and of those of this command that lack cells: in
     files, and in MLflow where they are other than before."""
-    done = finished(folder)
+    done = load_finished_scores(folder)
     fresh = {name: (score, (score.step, score.labels)) for name, score in now.items()}
-    scores = ordered(fresh | done, series(folder))
+    scores = sort_scores(fresh | done, series(folder))
     if not scores:
         return
     name, averages = (
@@ -152,7 +152,7 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
     files = {PAGE: score_page(name, scores, averages), "table.csv": score_csv(scores)}
     places = {folder / "scores" / file: text.encode() for file, text in files.items()}
     is_new = not all(place.is_file() and place.read_bytes() == text for place, text in places.items())
-    if not is_new and PAGE not in tracking.owed(folder):
+    if not is_new and PAGE not in tracking.unlogged_metrics(folder):
         return
     for place, text in places.items():
         write_atomic(place, text)
@@ -173,9 +173,9 @@ def _last_step(folder: Path) -> int:
 
 def _track_anew(folder: Path, out: Path) -> None:
     """A run of MLflow for a net that was not pretrained here."""
-    make(folder)
+    make_directory(folder)
     metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a folder of transformers"})
-    with tracking.run(tracking.place(out), folder, None, metadata):
+    with tracking.run(tracking.tracking_store(out), folder, None, metadata):
         pass
 
 
@@ -184,8 +184,8 @@ def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) ->
     results = _results(plan)
     score = _summed_up(plan, results, failed)
     for start, said in score.constant.items():
-        guess = ", ".join(f"{name} {scaled(value, score.metric):.1f}" for name, value in guesses(score).items())
-        value = f"{score.metric} {scaled(median(score.values(start)), score.metric):.1f}"
+        guess = ", ".join(f"{name} {scale_value(value, score.metric):.1f}" for name, value in guesses(score).items())
+        value = f"{score.metric} {scale_value(median(score.values(start)), score.metric):.1f}"
         log.warning("task %s, %s weights: %s (%s%s)", named(score), start, said, value, f"; {guess}" if guess else "")
     _keep(plan, results, score)
     return score
@@ -211,14 +211,14 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
         return f"{cell.name}: {plan.result(found)}"
 
     with (
-        environment.held(cluster.env) as env,
+        environment.applied(cluster.env) as env,
         launch.ray_session(
             cluster.ray_address, **has, dashboard=cluster.ray_dashboard, logs=folder / "ray-logs", report=report
         ),
         launch.stop_signals() as asked,
     ):
         room = launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
-        failed = launch.grid([cell for _, cell in todo], room, on_done, asked, report)
+        failed = launch.run_trials([cell for _, cell in todo], room, on_done, asked, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 
 
@@ -240,7 +240,7 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     named = [(cell, error) for cell, error in errors if error is not None]
     if not any(cell.start == "pretrained" for cell, _ in results):
         raise next(error for cell, error in named if cell.start == "pretrained")
-    starts = chosen(
+    starts = select_trials(
         [TrialScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
     )
     of_starts = {start: _chosen(results, starts, start) for start in starts}
@@ -311,13 +311,13 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDiffere
     scores = [
         {_seed(cell): found.scores[plan.split][plan.metric] for cell, found in cells} for cells in (pretrained, random)
     ]
-    sign = better(plan.metric)
+    sign = sign_of_metric(plan.metric)
     difference = sign * fmean(scores[0][seed] - scores[1][seed] for seed in seeds)
     both = zip((one, other), scores, strict=True)
     first, second = (
         sign * np.array([_in_units(plan.metric, units[seed], of[seed]) for seed in seeds]) for units, of in both
     )
-    found, (low, high) = paired(first, second, difference), _range(plan.metric)
+    found, (low, high) = paired_difference(first, second, difference), _range(plan.metric)
     if found is None:
         return None
     ends = _possible((found.low, found.high), low - high, high - low)
@@ -425,7 +425,7 @@ def _seed(cell: launch.EvalTrial) -> int:
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
     """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names."""
-    local("--leaderboard-dir", folder)
+    require_local_path("--leaderboard-dir", folder)
     files = dict[str, str]()
     score_of = {(score.task, score.step, score.labels): score for score in scores}
     for plan in plans:
@@ -433,7 +433,7 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
             continue  # all its cells failed, which was told
         best = _best(plan, _chosen(_results(plan), score.starts, "pretrained"))
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
-    make(folder)
+    make_directory(folder)
     for name, text in files.items():
         write_atomic(folder / name, text.encode())
     return sorted(files)
@@ -444,7 +444,9 @@ def _best(plan: TaskPlan, cells: Results) -> EvalResult:
     cell, first = cells[0]
     on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
     if on:
-        return max((found for _, found in cells), key=lambda found: better(plan.metric) * found.scores[on][plan.metric])
+        return max(
+            (found for _, found in cells), key=lambda found: sign_of_metric(plan.metric) * found.scores[on][plan.metric]
+        )
     if len(cells) > 1:
         said = "task %s: no labelled dev split is at hand to choose a seed on; the answers are those of seed %d"
         log.warning(said, plan.task, _seed(cell))
@@ -530,7 +532,7 @@ def _cell(cell: launch.EvalTrial, found: EvalResult) -> tracking.TrialRecord:
 def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
     values = {start: score.values(start) for start in score.starts}
     title = f"{score.task}, {score.split}" + (f", {score.labels:,} labels" if score.labels else "")
-    found = {"scores": figures.comparison(title, values, guesses(score), score.metric, score.intervals)}
+    found = {"scores": figures.plot_comparison(title, values, guesses(score), score.metric, score.intervals)}
     points: dict[str, list[tuple[float, float]]] = {}
     for cell, one in results:
         if plan.chosen_on and cell.tuning:
@@ -538,7 +540,7 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
                 (cell.tuning.learning_rate, one.scores[plan.chosen_on][plan.metric])
             )
     if points:
-        found["rates"] = figures.against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
+        found["rates"] = figures.plot_against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
     return found | _confusion(plan, results, score)
 
 
@@ -562,7 +564,7 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
         if isinstance(item.gold, int) and item.gold < len(named)
     )
     rows = [[counts[gold, said] for said in (*labels, *others)] for gold in labels]
-    return {"confusion": figures.confusion(f"{score.task}, {plan.split}", labels, rows, others)}
+    return {"confusion": figures.plot_confusion(f"{score.task}, {plan.split}", labels, rows, others)}
 
 
 def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]:
@@ -575,26 +577,27 @@ def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]
     bars = {
         unit: {score.task: score for score in found}.values() for unit, found in by_unit.items()
     }  # the last of each
-    found = {"scores": figures.scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
+    found = {"scores": figures.plot_scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
     for unit, of in by_unit.items():
         name = "" if unit == SHARES else f"_{unit}"
         if steps := _lines(of, "step", "labels"):
-            found[f"scores_by_step{name}"] = figures.curves(steps, unit)
+            found[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
         if labels := _lines(of, "labels", "step"):
-            found[f"scores_by_labels{name}"] = figures.curves(labels, unit, "labelled rows", log=True)
+            found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labelled rows", log=True)
     return found
 
 
 def _bar(score: TaskScore) -> figures.Bar:
     """The scores of a task as the table has them, beside what the paper prints for the metric: the figure that is named
     so, or else the first."""
-    values = {start: [scaled(value, score.metric) for value in score.values(start)] for start in score.starts}
+    values = {start: [scale_value(value, score.metric) for value in score.values(start)] for start in score.starts}
     found = [(*figure_of(name), value) for name, value in score.paper.items()]
     named = {name.replace("_", ""): (split, value) for name, split, value in found}
     split, paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), ("", None)))
     other = f"\n{score.split}, paper {split}" if split not in ("", score.split) else ""
     ends = {
-        start: (scaled(low, score.metric), scaled(high, score.metric)) for start, (low, high) in score.intervals.items()
+        start: (scale_value(low, score.metric), scale_value(high, score.metric))
+        for start, (low, high) in score.intervals.items()
     }
     return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}{other}", values, paper, ends)
 
@@ -609,5 +612,5 @@ def _lines(
         for start in score.starts if values[1] else ():
             label = f"{score.task}, {score.metric}" + (f", {start}" if len(score.starts) > 1 else "")
             label += f", {values[0]:,} {apart}" if values[0] else ""
-            lines.setdefault(label, []).append((values[1], scaled(median(score.values(start)), score.metric)))
+            lines.setdefault(label, []).append((values[1], scale_value(median(score.values(start)), score.metric)))
     return {label: line for label, line in lines.items() if len(line) > 1}

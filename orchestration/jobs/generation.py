@@ -41,7 +41,7 @@ SIZES: Final = (1, 2, 3, 4, 5, 8)  # of the n-grams that are looked up in a corp
 LEAST: Final = 8  # tokens of a passage that is worth naming
 
 
-def sample(
+def generate_texts(
     folder: Path,
     prompts: Sequence[str],
     *,
@@ -62,7 +62,7 @@ def sample(
     finished, its net does not write so, or novelty is asked for of a net whose corpus is not known: that of a folder of
     `transformers`.
     """
-    if novelty and not of_ours(folder):
+    if novelty and not is_run_directory(folder):
         raise BadInput(f"generate --novelty: {folder} does not say what it was trained on; sample from a run of ours")
     net = net_of(folder)
     vocab, model = net.vocab, model_of(net, seed=0, machine=EngineSettings())
@@ -84,12 +84,12 @@ def sample(
     return found
 
 
-def said(row: Mapping[str, Any], masked: Masked = "") -> str:
+def format_generated(row: Mapping[str, Any], masked: Masked = "") -> str:
     """A row of `sample` as a person reads it.
 
-    >>> said({"prompt": "the ___ sat", "text": "cat", "source": False}, "gibbs")
+    >>> format_generated({"prompt": "the ___ sat", "text": "cat", "source": False}, "gibbs")
     'the [cat] sat'
-    >>> said({"prompt": "the house", "text": "das Haus", "source": True})
+    >>> format_generated({"prompt": "the house", "text": "das Haus", "source": True})
     'the house -> das Haus'
     """
     prompt, text = row["prompt"], row["text"]
@@ -98,10 +98,10 @@ def said(row: Mapping[str, Any], masked: Masked = "") -> str:
     return f"{prompt}{' -> ' if row['source'] else ' [...] ' if masked else ''}{text}"
 
 
-def begins_said(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def describe_special_start(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """What stands before the prompts, which the tokenizer of `transformers` does not put there by itself.
 
-    >>> begins_said([{"begins": "</s>"}, {"begins": "</s>"}])[0].partition(";")[0]
+    >>> describe_special_start([{"begins": "</s>"}, {"begins": "</s>"}])[0].partition(";")[0]
     '</s> stands before each prompt, as before a text of the pretraining'
     """
     tokens = dict.fromkeys(row["begins"] for row in found if row["begins"])
@@ -112,7 +112,7 @@ def begins_said(found: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def of_ours(folder: Path) -> bool:
+def is_run_directory(folder: Path) -> bool:
     """Whether it is the folder of a run; else one of `transformers`."""
     return (folder / launch.RUN).is_file()
 
@@ -178,10 +178,10 @@ def _novelty(store: TokenStore, ids: Ints) -> dict[str, Any]:
     return {"found": shares, "longest": [asdict(each) | {"key": each.key.hex()} for each in passages]}
 
 
-def novelty_said(novelty: dict[str, Any]) -> str:
+def format_novelty(novelty: dict[str, Any]) -> str:
     """The same in a line.
 
-    >>> novelty_said({"found": {1: 1.0, 2: 0.5}, "longest": []})
+    >>> format_novelty({"found": {1: 1.0, 2: 0.5}, "longest": []})
     'the corpus has 100 % of its tokens, 50 % of its 2-grams; no passage of 8 tokens or more'
     """
     units = {1: "tokens"}
@@ -225,7 +225,7 @@ def _method(values: dict[str, Any]) -> Method:
 
 def _start(folder: Path) -> int:
     """The token that the decoder of two stacks begins with, as its export says."""
-    config = (folder / launch.EXPORT if of_ours(folder) else folder) / "config.json"
+    config = (folder / launch.EXPORT if is_run_directory(folder) else folder) / "config.json"
     if not config.is_file():
         raise BadInput(
             f"{folder}: has no export, which says what its decoder begins with; sample from BART, T5 or PEGASUS"

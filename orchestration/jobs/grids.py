@@ -140,7 +140,7 @@ def grid_of(subject: EvalTarget, task: TaskFile, asked: str) -> tuple[str, Grid]
     return (BERTS[0], task.grids[BERTS[0]]) if BERTS[0] in task.grids else (BERTS[1], BERT)
 
 
-def begun_with(
+def intermediate_task(
     subject: EvalTarget, task: TaskFile, tuning: Tuning | None, wanted: EvalRequest
 ) -> tuple[TaskFile, Tuning] | None:
     """What a net is fine-tuned on before, and how: the first cell of the same paper's grid. BadInput where the files of

@@ -21,12 +21,12 @@ _MANY: Final = 3  # times as many documents as labelled rows are enough: of a ha
 _OWN: Final = Corpus(name="own")  # its shares are those of text that a command names
 
 
-def with_shares(corpus: Corpus, share: float | None, own: bool) -> Corpus:
+def with_split_ratios(corpus: Corpus, share: float | None, own: bool) -> Corpus:
     """`corpus` with the shares that are held out of text of one's own: half of `share` each, None for 1 % in all.
 
     A named corpus has its own shares. BadInput where `share` is none, or is asked of a named corpus.
 
-    >>> with_shares(Corpus(name="news"), 0.1, own=True).test_ratio
+    >>> with_split_ratios(Corpus(name="news"), 0.1, own=True).test_ratio
     0.05
     """
     if share is None:
@@ -43,10 +43,10 @@ def with_shares(corpus: Corpus, share: float | None, own: bool) -> Corpus:
     return replace(corpus, validation_ratio=share / 2, test_ratio=share / 2)
 
 
-def said(corpus: Corpus, own: bool) -> str:
+def describe_split_ratios(corpus: Corpus, own: bool) -> str:
     """What is held out and what for, in one line.
 
-    >>> said(Corpus(name="news"), own=True)
+    >>> describe_split_ratios(Corpus(name="news"), own=True)
     'held out of news: 0.5 % for validation, 0.5 % for downstream tasks; --holdout-ratio SHARE says otherwise'
     """
     otherwise = "--holdout-ratio SHARE" if own else "a corpus file of your own"
@@ -61,7 +61,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:g} %"
 
 
-def too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
+def find_too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
     """The tasks for which the held-out documents of a corpus are too few, and why, with the rows that there are."""
     known, found = [task for task in tasks if task in TASKS], dict[str, str]()
     if "test" not in Manifest.load(corpus).splits:
@@ -81,11 +81,11 @@ def held_out_tasks(tasks: Sequence[str]) -> list[str]:
     return [task for task in tasks if task in TASKS]
 
 
-def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[str]:
+def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[str]:
     """That a corpus of about `num` documents will hold out too few for any score, in one line that says what helps; or
     nothing.
 
-    >>> foreseen(Corpus(name="news"), 100_000, ["source_classification"], own=True)
+    >>> warn_of_few_documents(Corpus(name="news"), 100_000, ["source_classification"], own=True)
     []
     """
     wanted = held_out_tasks(tasks)
@@ -104,7 +104,7 @@ def foreseen(corpus: Corpus, num: int, tasks: Sequence[str], own: bool) -> list[
 
 def tasks_without_text(corpus: JobStage, tasks: Sequence[str], labels: int = LABELS) -> list[str]:
     """The tasks for which a corpus holds out too few documents, with a warning for each; none where it is not made."""
-    found = too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
+    found = find_too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
     for reason in found.values():
         log.warning("no scores: %s", reason)
     return list(found)

@@ -13,11 +13,11 @@ from orchestration.config import (
     Cluster,
     Recipe,
     check,
-    digest,
+    compute_digest,
+    list_names,
     load,
     load_cluster,
     load_corpus,
-    names,
     split_overrides,
 )
 from orchestration.jobs import held_out, stages
@@ -25,11 +25,11 @@ from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, left_out, plan_splits, recognise
 from pipeline.spec import Corpus, MixtureGroup
 from preprocessing.errors import BadInput
-from preprocessing.folders import local
+from preprocessing.folders import require_local_path
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
 from preprocessing.tokenization import TokenizerSpec, keeps_whitespace, table_rows, without_whitespace
-from preprocessing.tokenization import given as vocab_of_file
+from preprocessing.tokenization import vocab_from_file as vocab_of_file
 from training.run import Resume, Run
 
 LONGEST_NAME = 80  # characters of the name of a corpus that has its file's
@@ -53,7 +53,7 @@ class JobFlags:
     command_line: str = ""  # as it was typed
 
     def __post_init__(self) -> None:
-        local("--output-dir", self.output_dir)
+        require_local_path("--output-dir", self.output_dir)
 
     def command(self, verb: str, *more: str) -> str:
         """The command line that does `verb` with these flags.
@@ -92,7 +92,7 @@ class Job:
     def recognised(self) -> list[str]:
         """How each source is read, and what of its folder is not (`KIND:PATH` says it otherwise); what is held out."""
         lines = [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
-        return [*lines, *_mixed(self.corpus), *self.notes, held_out.said(self.corpus, self.own_text)]
+        return [*lines, *_mixed(self.corpus), *self.notes, held_out.describe_split_ratios(self.corpus, self.own_text)]
 
     @property
     def foreseen(self) -> list[str]:
@@ -103,7 +103,7 @@ class Job:
         if self.plan.corpus.state == "done" or not held_out.held_out_tasks(self.recipe.eval_tasks):
             return []
         num = about_how_many(self.corpus.sources, self.corpus.clean.min_chars, self.corpus.clean.max_chars)
-        return held_out.foreseen(self.corpus, num, self.recipe.eval_tasks, self.own_text)
+        return held_out.warn_of_few_documents(self.corpus, num, self.recipe.eval_tasks, self.own_text)
 
     def pretraining(self, resume: Resume = "allow") -> Run:
         """The run that this job asks the workers for."""
@@ -170,7 +170,7 @@ def open_job(flags: JobFlags) -> Job:
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
-    corpus = held_out.with_shares(
+    corpus = held_out.with_split_ratios(
         _corpus(flags.data, default, flags.holdout_ratio is not None), flags.holdout_ratio, own
     )
     if corpus.mixture and (reason := recipe.sampling.unmixable):
@@ -227,7 +227,7 @@ def inputs_of(corpus: Corpus) -> str:
     phrases = Path(corpus.phrases)
     units = phrases.read_text(encoding="utf-8", errors="replace") if phrases.is_file() else ""
     digests = [Manifest.load(path).digest for path in corpora]
-    return digest([[split.name for split in plan_splits(sources)], digests, units])
+    return compute_digest([[split.name for split in plan_splits(sources)], digests, units])
 
 
 def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) -> Corpus:
@@ -241,13 +241,13 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
         return grouped
     corpora = [load_corpus(given) for given in data if _is_corpus(given)]
     if len(data) == len(corpora) == 1:
-        if not (corpora[0].sources or corpora[0].mixture or data[0] in names("corpora")):
+        if not (corpora[0].sources or corpora[0].mixture or data[0] in list_names("corpora")):
             raise BadInput(f"{data[0]}: sources is empty, allowed is one or more")
         return corpora[0]
     if mixed := [corpus.name for corpus in corpora if corpus.mixture]:
         raise BadInput(f"--data {mixed[0]}: is a mixture, and its weights say nothing of other text; name it alone")
     for given, corpus in zip(filter(_is_corpus, data), corpora, strict=True):
-        if keys := _own_keys(corpus, default, given in names("corpora") or hold_out_given):
+        if keys := _own_keys(corpus, default, given in list_names("corpora") or hold_out_given):
             beside = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
             raise BadInput(
                 f"--data {given}: its {', '.join(keys)} would say nothing of {beside}; name it alone, with all text "
@@ -260,7 +260,7 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
 
 def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
     """What a corpus says otherwise than the text that is read as `default` says, its shares aside where so asked."""
-    usual = held_out.with_shares(default, None, own=True)
+    usual = held_out.with_split_ratios(default, None, own=True)
     aside = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if shares_aside else set())
     keys = (field.name for field in fields(Corpus) if field.name not in aside)
     return [key for key in keys if getattr(corpus, key) not in (getattr(usual, key), getattr(Corpus(name="x"), key))]
@@ -332,7 +332,7 @@ def _mixed(corpus: Corpus) -> list[str]:
 
 
 def _is_corpus(given: str) -> bool:
-    return given.endswith((".yaml", ".yml")) or (given in names("corpora") and not Path(given).exists())
+    return given.endswith((".yaml", ".yml")) or (given in list_names("corpora") and not Path(given).exists())
 
 
 def _name(data: Sequence[str]) -> str:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 
-def digests(*values: Any) -> dict[str, str]:
+def compute_digests(*values: Any) -> dict[str, str]:
     """Digest of each file that has code of a part inside of `values`, by its place in the checkout.
 
     A file's namesakes one folder below belong to it: losses/heads/replaced.py to losses/replaced.py.
 
     >>> from preprocessing.masking import WholeWordMasking
-    >>> list(digests({"choose": WholeWordMasking()}))
+    >>> list(compute_digests({"choose": WholeWordMasking()}))
     ['preprocessing/masking/whole_word.py']
     """
     found: dict[str, str] = {}
@@ -32,11 +32,12 @@ def digests(*values: Any) -> dict[str, str]:
     return found
 
 
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def find_changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """The files whose code is not what it was.
 
-    >>> changed({"choose/words.py": "1f", "choose/spans.py": "22"}, {"choose/words.py": "1f", "choose/spans.py": "9a"})
-    ['choose/spans.py']
+    >>> before = {"masking/token.py": "1f", "masking/span.py": "22"}
+    >>> find_changed_parts(before, {"masking/token.py": "1f", "masking/span.py": "9a"})
+    ['masking/span.py']
     """
     return sorted(file for file, digest in before.items() if now.get(file) != digest)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestration import environment, launch, planning, tracking
-from orchestration.config import Cluster, Recipe, flat, not_default, split_overrides, to_yaml
-from orchestration.full_disk import AGAIN, full_disk_in_words
+from orchestration.config import Cluster, Recipe, flatten, split_overrides, to_non_defaults, to_yaml
+from orchestration.full_disk import AGAIN, explain_full_disk
 from orchestration.jobs import hub, stages
 from orchestration.jobs.job import Job, JobFlags, open_job
 from orchestration.launch import StopRequest
@@ -31,9 +31,9 @@ from preprocessing.files import (
     whole_folder,
     write_atomic,
 )
-from preprocessing.finite import finite
-from preprocessing.folders import local
-from preprocessing.lock import held
+from preprocessing.finite import replace_non_finite
+from preprocessing.folders import require_local_path
+from preprocessing.lock import hold_lock
 from preprocessing.manifest import Manifest
 from preprocessing.tokenization import Vocab
 from training.run import CHECKPOINTS, Resume, Run, step_of, steps, stored_run
@@ -60,13 +60,13 @@ def train(
     """
     stage = job.plan.run
     if stage.state == "done" and resume != "never":
-        if tracking.behind(stage.folder):
-            with held(stage.folder):
-                catch_up(stage.folder, tracking.place(job.out), report)
+        if tracking.pending_updates(stage.folder):
+            with hold_lock(stage.folder):
+                catch_up(stage.folder, tracking.tracking_store(job.out), report)
         return result_of(stage.folder)
     _made_corpus(job)
-    with environment.held(job.cluster.env), held(stage.folder):  # first of all: what is there may be at work
-        return train_held(job, resume, report, more_tags, asked)
+    with environment.applied(job.cluster.env), hold_lock(stage.folder):  # first of all: what is there may be at work
+        return train_locked(job, resume, report, more_tags, asked)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def result_of(folder: Path) -> dict[str, Any]:
     return read_object(folder / RESULT, TRAIN_AGAIN, step=int, tokens=int, evaluation=dict)
 
 
-def train_held(
+def train_locked(
     job: Job,
     resume: Resume,
     report: Report,
@@ -93,13 +93,13 @@ def train_held(
         write_atomic(stage.folder / EVALS, json.dumps(recipe.eval_tasks or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.changed_code())}
         metadata = _metadata(job, tags | dict(more_tags or {}))
-        with told_what_would_fit(recipe, cluster), environment.held(cluster.env) as env:
+        with advise_on_memory(recipe, cluster), environment.applied(cluster.env) as env:
             result = launch.pretrain(
                 job.pretraining(resume),
                 workers=cluster.count_workers(recipe),
                 cpus=cluster.cpus_per_worker,
                 gpus=cluster.gpus_per_worker,
-                place=tracking.place(job.out),
+                place=tracking.tracking_store(job.out),
                 metadata=metadata,
                 address=cluster.ray_address,
                 fewest=cluster.min_workers,
@@ -114,31 +114,31 @@ def train_held(
                 asked=asked,
             )
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
-        write_atomic(stage.folder / RESULT, json.dumps(finite(ended), indent=1).encode())
+        write_atomic(stage.folder / RESULT, json.dumps(replace_non_finite(ended), indent=1).encode())
         stage.finish()
     return result_of(stage.folder)
 
 
 @contextmanager
-def told_what_would_fit(recipe: Recipe, cluster: Cluster) -> Iterator[None]:
+def advise_on_memory(recipe: Recipe, cluster: Cluster) -> Iterator[None]:
     """Where a worker has no memory left inside the block, ResourceError with the micro-batch that would fit."""
     try:
         yield
     except launch.OutOfMemory as error:
-        fits = planning.what_would_fit(recipe, cluster, error.used, error.limit)
+        fits = planning.suggest_settings(recipe, cluster, error.used, error.limit)
         raise ResourceError(f"{error}; {fits}; the same command goes on from the newest checkpoint") from error
 
 
 def catch_up(folder: Path, place: tracking.TrackingStore, report: Report) -> None:
     """Give MLflow what it lacks of a finished run; where it still does not answer, that is said, and stays kept."""
     report({"stage": "mirroring metrics"})
-    tracked, at = tracking.known(folder), tracking.hidden(place.uri)
-    if tracked is None or (reason := tracking.unanswered(tracked)):
+    tracked, at = tracking.existing_run(folder), tracking.redact(place.uri)
+    if tracked is None or (reason := tracking.explain_missing_run(tracked)):
         why = f"does not answer ({reason})" if tracked else "has no run of this folder"
         logging.getLogger(__name__).warning("MLflow at %s %s: it lacks parts of %s", at, why, folder)
         return
     tracking.catch_up(tracked, folder)
-    if "results" in tracking.behind(folder):
+    if "results" in tracking.pending_updates(folder):
         launch.log_results(folder, tracked, finished=True, report=report)
     else:
         tracking.MetricLog(folder, tracked, system=False).close(report)
@@ -153,14 +153,14 @@ def _metadata(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:
         "recipe": recipe.name,
         "recipe_hash": recipe.hash,
         "cluster": cluster.name,
-        **{f"cluster.{key}": value for key, value in flat(dataclasses.asdict(cluster)) if key != "name"},
+        **{f"cluster.{key}": value for key, value in flatten(dataclasses.asdict(cluster)) if key != "name"},
         **{f"cluster.{key}": value for key, value in cluster.intervals(recipe).items()},
         "num_workers": cluster.count_workers(recipe),
         "zero": cluster.engine.zero_stage,
         "precision": cluster.engine.precision,
         **tags,
     }
-    params = {key: value for key, value in not_default(recipe).items() if key != "reported_results"}
+    params = {key: value for key, value in to_non_defaults(recipe).items() if key != "reported_results"}
     files = {"recipe.yaml": to_yaml(recipe), "cluster.yaml": to_yaml(cluster)}
     return tracking.Metadata(recipe.name, params, tags, _note(job), files)
 
@@ -210,7 +210,7 @@ def run_folder(flags: JobFlags) -> Path:
     return folder
 
 
-def evals_of(flags: JobFlags) -> list[str]:
+def eval_tasks_of(flags: JobFlags) -> list[str]:
     """The downstream tasks that the recipe of a run names; all where it names none."""
     if folder := _named(flags):
         kept = folder / EVALS
@@ -245,9 +245,9 @@ def export(
     run, finished or not, had after so many steps, of which a checkpoint or weights are kept. Returns the names of its
     files, what they are to transformers, and the address on the hub. BadInput where that has no such net, too.
     """
-    from training.formats import described, load_spec, load_weights, to_transformers, without_heads
+    from training.formats import describe_export, load_spec, load_weights, to_transformers, without_heads
 
-    local("DIR", to)
+    require_local_path("DIR", to)
     if step:
         return _export_step(folder, to, step, heads=heads, repo=repo)
     made, weights = _whole_export(folder), folder / launch.WEIGHTS
@@ -257,13 +257,13 @@ def export(
             "a kept step with --step N"
         )
     vocab = Path(stored_run(folder).corpus) / "vocab"
-    becomes = described(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
+    becomes = describe_export(load_spec(weights), Vocab.load(made if made.is_dir() else vocab).pad)
     if not made.is_dir():
         raise BadInput(f"{made}: is missing; {EXPORT_AGAIN}")
     if not is_new(to):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
     api = hub.connect(repo) if repo else None
-    with full_disk_in_words(to, lambda: "", AGAIN), whole_folder(to) as unfinished:
+    with explain_full_disk(to, lambda: "", AGAIN), whole_folder(to) as unfinished:
         if heads:
             shutil.copytree(made, unfinished, dirs_exist_ok=True)
         else:
@@ -292,13 +292,13 @@ def _whole_export(folder: Path) -> Path:
 
 def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -> tuple[list[str], str, str]:
     """What `export` does for one step of a run; without scores, which are those of its end."""
-    from training.formats import described, load_weights, to_transformers, without_heads
+    from training.formats import describe_export, load_weights, to_transformers, without_heads
 
     if repo:
         raise BadInput(f"--push-to-hub {repo}: with --step only a folder is written; push a run that is finished")
     if not is_new(to):
         raise BadInput(f"{to}: is there already and is not an empty folder; name another one")
-    run, kept = stored_run(folder), kept_steps(folder)
+    run, kept = stored_run(folder), list_saved_steps(folder)
     if step not in kept:
         has = ", ".join(map(str, sorted(kept))) or "none"
         raise BadInput(
@@ -306,17 +306,17 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
         )
     spec, tensors = load_weights(folder / kept[step])
     vocab = Path(run.corpus) / "vocab"
-    becomes = described(spec, Vocab.load(vocab).pad)
+    becomes = describe_export(spec, Vocab.load(vocab).pad)
     name = folder.name.rpartition("-")[0] or folder.name
     text = f"# {name}, step {step:,} of {run.steps:,}\n\nWeights of a training before its end, from {kept[step]}.\n"
-    with full_disk_in_words(to, lambda: "", AGAIN), whole_folder(to) as unfinished:
+    with explain_full_disk(to, lambda: "", AGAIN), whole_folder(to) as unfinished:
         to_transformers(tensors, spec, vocab, unfinished, heads=heads, rows=run.sampling)
         write_atomic(unfinished / "README.md", text.encode())
     becomes = becomes if heads else without_heads(becomes.split(",")[0])
     return sorted(path.name for path in to.iterdir()), becomes, ""
 
 
-def kept_steps(folder: Path) -> dict[int, str]:
+def list_saved_steps(folder: Path) -> dict[int, str]:
     """By step, where a run keeps a checkpoint or weights of it, in its folder."""
     kept = {step_of(path): path for path in steps(folder / CHECKPOINTS)}
     for path in folder.glob(f"{launch.WEIGHTS}-*"):

@@ -7,11 +7,11 @@ from orchestration import environment, planning
 from orchestration.jobs import eval_target, evaluate, held_out, pretrain
 from orchestration.jobs.eval_request import EvalRequest
 from orchestration.jobs.job import Job
-from orchestration.jobs.score_plan import fitting
+from orchestration.jobs.score_plan import plan_supported_tasks
 from orchestration.launch import cores, ray_session
 from orchestration.progress import Report
 from preprocessing.errors import SesameError
-from preprocessing.lock import held
+from preprocessing.lock import hold_lock
 from training.run import Resume
 from training.tasks import TaskScore
 
@@ -31,15 +31,15 @@ def pretrain_and_evaluate(
     if job.plan.run.state == "done" and resume != "never":
         return _evaluated(job, pretrain.train(job, resume, report), report, fit, left_out)
     planning.refuse_what_cannot_be(job.recipe, job.cluster)
-    with environment.held(job.cluster.env), held(job.plan.run.folder), _ray(job, report):
-        return _evaluated(job, pretrain.train_held(job, resume, report), report, fit, left_out)
+    with environment.applied(job.cluster.env), hold_lock(job.plan.run.folder), _ray(job, report):
+        return _evaluated(job, pretrain.train_locked(job, resume, report), report, fit, left_out)
 
 
 def _evaluated(
     job: Job, result: dict[str, Any], report: Report, fit: EvalRequest, left_out: list[SesameError] | None
 ) -> tuple[dict[str, Any], list[TaskScore]]:
     """The result of a run, and the scores of those tasks that it fits."""
-    plans = fitting(eval_target.of_run(job.plan.run.folder), fit) if fit.tasks else []
+    plans = plan_supported_tasks(eval_target.target_of_run(job.plan.run.folder), fit) if fit.tasks else []
     if not plans:
         return result, []
     return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report, left_out=left_out)

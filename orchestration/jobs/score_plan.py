@@ -11,21 +11,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from orchestration.config import digest
+from orchestration.config import compute_digest
 from orchestration.jobs import held_out, part_code, stages
 from orchestration.jobs.eval_request import EvalRequest, EvalTarget
-from orchestration.jobs.grids import SEEDS, begun_with, tunings_of
+from orchestration.jobs.grids import SEEDS, intermediate_task, tunings_of
 from orchestration.jobs.paper_figures import paper_figures
-from orchestration.jobs.task_support import refuse_unable
-from orchestration.jobs.untrained_positions import trained_window, untrained
+from orchestration.jobs.task_support import check_task_support
+from orchestration.jobs.untrained_positions import find_untrained_positions, with_trained_window
 from orchestration.launch import WEIGHTS, EvalTrial, digest_of
 from orchestration.reports import SHARES, unit_of
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, EvalResult
-from training.files import is_there
+from training.files import exists
 from training.finetuning import Tuning
-from training.metrics import pooled
+from training.metrics import pool_values
 from training.specs import EngineSettings
 from training.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, SplitRecords, Start, TaskFile, TaskItem
 
@@ -68,7 +68,7 @@ class TaskPlan:
         """Where the result of a cell is kept: grids that have it in common share it."""
         causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
         about = {"of": causes, "start": cell.start, "how": cell.how}
-        return self.stage.parent / "cells" / f"{self.task}-{digest(about)[:12]}.json"
+        return self.stage.parent / "cells" / f"{self.task}-{compute_digest(about)[:12]}.json"
 
     @property
     def is_tuned(self) -> bool:
@@ -98,7 +98,7 @@ class TaskPlan:
         mean = {name: fmean(of[name] for of in of_parts) for name in shared if not name.endswith(("_low", "_high"))}
         mean |= {name: count for name in COUNTS if (count := sum(of.get(name, 0.0) for of in of_parts))}
         notes = [*found.notes, f"{MEAN}: over {', '.join(self.parts)}"]
-        units = {**found.by_unit, MEAN: pooled([found.by_unit.get(part, ()) for part in self.parts])}
+        units = {**found.by_unit, MEAN: pool_values([found.by_unit.get(part, ()) for part in self.parts])}
         alike = {found.constant.get(part, "") for part in self.parts}
         constant = {**found.constant, MEAN: alike.pop() if len(alike) == 1 else ""}
         more: dict[str, Any] = {"by_unit": units, "constant": constant}
@@ -109,7 +109,7 @@ class TaskPlan:
         return ", ".join(f"{split} {self.metric} {by[self.metric]:.4g}" for split, by in found.scores.items())
 
 
-def planned(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
+def plan_tasks(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
     """The plans of all tasks, their files read whole.
 
     BadInput, a line for each task that cannot be done; of held-out documents, one for which they are too few is left
@@ -121,7 +121,7 @@ def planned(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
     return plans
 
 
-def fitting(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
+def plan_supported_tasks(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
     """The plans of the tasks that can be done; a warning for each other one."""
     files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
     if files:
@@ -160,7 +160,7 @@ def _tried(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan], li
     for one in wanted.by_labels():
         lacking = dict[str, str]()
         if subject.corpus and one.held_out:
-            lacking = held_out.too_few(subject.corpus, one.held_out, one.held_out_labels)
+            lacking = held_out.find_too_few(subject.corpus, one.held_out, one.held_out_labels)
         few |= dict.fromkeys(lacking.values())
         for task in one.without(list(lacking)).tasks:
             try:
@@ -218,11 +218,11 @@ def _of_files(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> TaskP
             f"task {task.name}: its files are not known; name the folder that has them with --task-data-dir DIR"
         )
     data_dir = wanted.task_data_dir or Path()
-    task, of_window = trained_window(subject, task)
+    task, of_window = with_trained_window(subject, task)
     items, notes = _at_hand(task, data_dir, set(task.leaderboard_files) if wanted.for_leaderboard else set())
     answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
     is_tuned = _is_tuned(task)
-    refuse_unable(subject, task, is_tuned=is_tuned)
+    check_task_support(subject, task, is_tuned=is_tuned)
     _check_splits(task, items, answered, data_dir, is_tuned)
     submitted = set(task.leaderboard_files) & set(items) if wanted.for_leaderboard else set[str]()
     headline, note = _headline(task, items, answered, data_dir, bool(submitted))
@@ -235,7 +235,7 @@ def _of_files(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> TaskP
     )
     tunings, grid_note, remark = tunings_of(subject, task, wanted) if is_tuned else ([None], "", "")
     length = wanted.max_seq_length if is_tuned and wanted.max_seq_length else task.max_seq_length
-    if note := untrained(subject, task, length, tunings, items):
+    if note := find_untrained_positions(subject, task, length, tunings, items):
         notes.append(note)
     if any(tuning and tuning.num_evaluations for tuning in tunings):
         _check_dev(task, answered, wanted.machine)
@@ -255,7 +255,7 @@ def _of_files(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> TaskP
             length=length,
             data=data_dir.absolute(),
             digests=digests,
-            begin=begun_with(subject, task, tuning, wanted),
+            begin=intermediate_task(subject, task, tuning, wanted),
             updates=tuning.num_steps(labels or rows) if tuning else 1,
             machine=wanted.machine_of_cell,
         )
@@ -375,7 +375,7 @@ def _place(task: TaskFile, data: Path) -> Path:
     paths = list(dict.fromkeys(path for split in task.files.values() for path in split.paths))
     if len(paths) == 1 and Path(paths[0]).is_absolute():
         return Path(paths[0])
-    own = next((path for path in paths if data == Path() and is_there(data, path)), "")
+    own = next((path for path in paths if data == Path() and exists(data, path)), "")
     return Path(own).absolute().parent if own else data
 
 
@@ -486,4 +486,4 @@ def _cells(cells: Sequence[EvalTrial]) -> list[dict[str, Any]]:
 def _stage(subject: EvalTarget, task: str, causes: dict[str, Any], part: Any) -> stages.JobStage:
     if subject.weights != WEIGHTS and subject.step is not None:
         causes = {**causes, "step": subject.step}
-    return stages.JobStage("scores", subject.folder / "scores", task, causes, part_code.digests(part))
+    return stages.JobStage("scores", subject.folder / "scores", task, causes, part_code.compute_digests(part))

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from orchestration.config import Recipe, digest, flat
+from orchestration.config import Recipe, compute_digest, flatten
 from orchestration.jobs import part_code
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object, write_atomic
-from preprocessing.tokenization import given
+from preprocessing.tokenization import vocab_from_file
 
 MARK = "stage.json"
 CODE = "code.json"  # digests of the files of its parts, as they were when it began
@@ -39,7 +39,7 @@ class JobStage:
 
     @property
     def hash(self) -> str:
-        return digest(self.causes)
+        return compute_digest(self.causes)
 
     @property
     def folder(self) -> Path:
@@ -74,7 +74,7 @@ class JobStage:
             return []
         except (ValueError, TypeError):
             return [CODE]
-        return part_code.changed(before, self.code)
+        return part_code.find_changed_parts(before, self.code)
 
     def others(self) -> list[tuple[Path, list[str]]]:
         """Done folders of the same label, and which of their causes are not those of this stage."""
@@ -85,7 +85,7 @@ class JobStage:
                     causes = read_object(mark, "", causes=dict)["causes"]
                 except BadInput:  # whoever asks for that stage itself is told
                     continue
-                before, now = dict(flat(causes)), dict(flat(self.causes))
+                before, now = dict(flatten(causes)), dict(flatten(self.causes))
                 changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
                 found.append((mark.parent, changed))
         return found
@@ -137,12 +137,12 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
     weights = {group["name"]: group.pop("weight") for group in spec["mixture"]}  # other weights, the same shards
     if not weights:
         del spec["mixture"]
-    of_text, of_vocab = part_code.digests(corpus), part_code.digests(recipe.data.tokenizer)
-    of_run = part_code.digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
+    of_text, of_vocab = part_code.compute_digests(corpus), part_code.compute_digests(recipe.data.tokenizer)
+    of_run = part_code.compute_digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
     text = JobStage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
     label, causes = f"{recipe.data.tokenizer.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
     if recipe.data.tokenizer.path:  # another file may come to lie at the same path
-        causes["file"] = given(recipe.data.tokenizer).hash
+        causes["file"] = vocab_from_file(recipe.data.tokenizer).hash
     pieces = JobStage("vocab", out / "vocab", label, causes, of_vocab)
     causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
     shards = JobStage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)
@@ -159,7 +159,7 @@ def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
             "take a corpus file without `mixture`"
         )
     causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
-    code = part_code.digests(recipe.sampling)
+    code = part_code.compute_digests(recipe.sampling)
     return {
         length: JobStage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)
         for length in sorted({phase.seq_length for phase in recipe.phases})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orchestration import environment, planning
-from orchestration.config import load, load_cluster, names, split_overrides
+from orchestration.config import list_names, load, load_cluster, split_overrides
 from orchestration.jobs.job import Job, JobFlags
 from preprocessing.errors import ResourceError
 
@@ -25,14 +25,14 @@ PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # keys of a r
 LEFT = ".environment"  # a folder of --output-dir: values on their way to a job, a file each, for their sender alone
 
 
-def there(flags: JobFlags) -> JobFlags:
+def with_cluster_paths(flags: JobFlags) -> JobFlags:
     """The flags as another folder can read them, on a machine that is part of the cluster: all paths absolute, and
     `cluster.ray_address=auto`."""
     return replace(
         flags,
         recipe=_file(flags.recipe),
         cluster=_file(flags.cluster),
-        data=[absolute(given) for given in flags.data],
+        data=[make_absolute(given) for given in flags.data],
         output_dir=Path(os.path.abspath(flags.output_dir)),
         overrides=(*_with_whole_paths(flags), "cluster.ray_address=auto"),
     )
@@ -40,10 +40,10 @@ def there(flags: JobFlags) -> JobFlags:
 
 def command(flags: JobFlags, verb: Verb) -> str:
     """What the shell of the head runs. `exec`: SIGTERM reaches Python itself, which then writes a checkpoint."""
-    return "exec python -m " + there(flags).command(verb)
+    return "exec python -m " + with_cluster_paths(flags).command(verb)
 
 
-def sized(flags: JobFlags, job: Job, server: "JobServer") -> JobFlags:
+def with_cluster_workers(flags: JobFlags, job: Job, server: "JobServer") -> JobFlags:
     """The flags with as many workers as the cluster behind `server` has room for, where the cluster file leaves that
     open; ResourceError where it has room for none."""
     cluster = job.cluster
@@ -70,7 +70,7 @@ def refuse_what_does_not_fit(job: Job) -> list[str]:
 
 def identity(job: Job, flags: JobFlags, verb: Verb) -> str:
     """`<recipe>-<8 hexadecimal digits>`: equal for equal work into the same folder, and for nothing else."""
-    asked = there(flags)
+    asked = with_cluster_paths(flags)
     cluster = load_cluster(asked.cluster, split_overrides(asked.overrides)[1])
     values = [
         verb,
@@ -93,7 +93,7 @@ def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
     Each sender has a file of its own: of two that send the same work at once, one is refused.
     """
     file = Path(os.path.abspath(job.out)) / LEFT / f"{name}.{secrets.token_hex(8)}"
-    left = environment.leave(job.cluster.env, file)
+    left = environment.save(job.cluster.env, file)
     try:
         yield {environment.FILE: str(file)} if left else {}
     except BaseException:
@@ -102,7 +102,7 @@ def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
         raise
 
 
-def remove_left(out: Path, known: "Iterable[SubmittedJob]") -> None:
+def remove_leftover_environments(out: Path, known: "Iterable[SubmittedJob]") -> None:
     """Remove the files of values that jobs have not taken which have ended: they never began."""
     ended = {one.id for one in known if one.status in ENDED}
     for file in (out / LEFT).glob("*"):
@@ -110,7 +110,7 @@ def remove_left(out: Path, known: "Iterable[SubmittedJob]") -> None:
             file.unlink(missing_ok=True)
 
 
-def remove_left_for(name: str, file: str) -> None:
+def remove_leftover_environment(name: str, file: str) -> None:
     """Remove the file of values of one job that has ended; `file` as the cluster says, where others may write it."""
     path = Path(file)
     if path.parent.name == LEFT and path.name.partition(".")[0] == name:
@@ -136,18 +136,19 @@ def next_attempt(name: str, known: "Iterable[SubmittedJob]", again: bool = False
     return (done.id if done else f"{name}-{last + 1}" if last else name), done
 
 
-def absolute(given: str) -> str:
+def make_absolute(given: str) -> str:
     """What --data names, with an absolute path where it is one; names of corpora and URLs as they are.
 
-    >>> absolute("demo"), absolute("gs://bucket/text"), absolute("jsonl:/a/b.jsonl#text"), absolute("/a/*.txt")
+    >>> given = ("demo", "gs://bucket/text", "jsonl:/a/b.jsonl#text", "/a/*.txt")
+    >>> tuple(map(make_absolute, given))
     ('demo', 'gs://bucket/text', 'jsonl:/a/b.jsonl#text', '/a/*.txt')
     """
-    if "://" in given or given in names("corpora"):
+    if "://" in given or given in list_names("corpora"):
         return given
     if Path(given).exists():
         return os.path.abspath(given)
     before, path = re.fullmatch(r"((?:[\w.-]+=)?(?:\w+:)?)(.*)", given, re.DOTALL).groups()  # type: ignore[union-attr]
-    return before + (path if path in names("corpora") else os.path.abspath(path))
+    return before + (path if path in list_names("corpora") else os.path.abspath(path))
 
 
 def _file(given: str) -> str:
@@ -159,7 +160,7 @@ def _with_whole_paths(flags: JobFlags) -> list[str]:
     """The overrides, with one for each path of the recipe, or of them, that begins in the folder of this process."""
     read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale)
     values = (read.init_checkpoint, getattr(read.data.tokenizer, "path", ""), read.data.corpus)
-    known = names("corpora")
+    known = list_names("corpora")
     whole = {
         key: os.path.abspath(path)
         for key, path in zip(PATHS, values, strict=True)

@@ -6,12 +6,12 @@ from orchestration.jobs.eval_request import EvalTarget
 from orchestration.launch import RUN
 from preprocessing.errors import BadInput, with_article
 from preprocessing.spec import part
-from training.run import stored
+from training.run import load_run
 from training.specs import Architecture
 from training.tasks import GenerationTask, ScoredTask, TaskFile
 
 
-def refuse_unable(subject: EvalTarget, task: TaskFile, *, is_tuned: bool) -> None:
+def check_task_support(subject: EvalTarget, task: TaskFile, *, is_tuned: bool) -> None:
     """BadInput where the net of a run cannot do a task; what a folder of transformers can is seen when it is read."""
     trunk = _trunk(subject)
     if trunk is None:
@@ -37,5 +37,5 @@ def refuse_unable(subject: EvalTarget, task: TaskFile, *, is_tuned: bool) -> Non
 
 def _trunk(subject: EvalTarget) -> Architecture | None:
     """That of a run; None where that is not known."""
-    run = stored(subject.folder) if (subject.folder / RUN).is_file() else {}
+    run = load_run(subject.folder) if (subject.folder / RUN).is_file() else {}
     return part(Architecture, run["model"]) if "model" in run else None

@@ -9,12 +9,12 @@ from orchestration.jobs.eval_request import EvalTarget
 from preprocessing.tokenization import Vocab
 from training.finetuning import Tuning
 from training.likelihood import MOST_WINDOW, LogP, Perplexity, PerplexityText, PseudoKind, Request, Windowing
-from training.tasks import GenerationTask, ScoredTask, TaskFile, TaskItem, asked
+from training.tasks import GenerationTask, ScoredTask, TaskFile, TaskItem, build_prompts
 
 _LONGEST: Final = 3  # items whose tokens are counted: those with the most characters
 
 
-def trained_window(subject: EvalTarget, task: TaskFile) -> tuple[TaskFile, str]:
+def with_trained_window(subject: EvalTarget, task: TaskFile) -> tuple[TaskFile, str]:
     """A perplexity that leaves its window to the net with as many tokens as were trained, and a line that says so."""
     row = subject.longest_row
     if task.task.way != "scored" or not 0 < row < MOST_WINDOW:
@@ -26,7 +26,7 @@ def trained_window(subject: EvalTarget, task: TaskFile) -> tuple[TaskFile, str]:
     return replace(task, task=kind), said
 
 
-def untrained(
+def find_untrained_positions(
     subject: EvalTarget,
     task: TaskFile,
     length: int,
@@ -73,7 +73,7 @@ def _longest(items: Mapping[str, Sequence[TaskItem]]) -> list[TaskItem]:
 def _written(task: GenerationTask, items: Mapping[str, Sequence[TaskItem]], vocab: Vocab) -> int:
     """Tokens of the longest question, with examples before it, and of the longest answer behind it."""
     shots = items.get("train", ()) if task.generation.num_fewshot else ()
-    questions = asked(task, _longest(items), shots)
+    questions = build_prompts(task, _longest(items), shots)
     longest = max((len(vocab.encode(question.text)) for question in questions), default=0)
     return min(longest, task.generation.max_source_length or longest) + task.generation.max_new_tokens
 

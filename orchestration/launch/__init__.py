@@ -6,14 +6,14 @@ one evaluation, together.py one by several workers, cells.py the grid. submitted
 machine is no part of.
 """
 
-from orchestration.launch.address import reachable
+from orchestration.launch.address import resolve_address
 from orchestration.launch.eval_trial import EvalTrial, TrialResources, digest_of
-from orchestration.launch.eval_trials import grid
-from orchestration.launch.group import STOPPED, RestartPolicy, alone, cores, log_results, pretrain
+from orchestration.launch.eval_trials import run_trials
+from orchestration.launch.group import STOPPED, RestartPolicy, cores, log_results, pretrain, run_alone
 from orchestration.launch.job_server import ENDED, JobServer, SubmittedJob, server_url
 from orchestration.launch.out_of_memory import OutOfMemory
-from orchestration.launch.session import ray_session, room
-from orchestration.launch.worker import BETWEEN, EXPORT, EXPORTED, SAMPLES, WEIGHTS, finetune_one, made
+from orchestration.launch.session import count_free_groups, ray_session
+from orchestration.launch.worker import BETWEEN, EXPORT, EXPORTED, SAMPLES, WEIGHTS, finetune_one, load_held_out_task
 from orchestration.signals import StopRequest, stop_signals
 from training.run import RUN
 
@@ -33,17 +33,17 @@ __all__ = [
     "StopRequest",
     "SubmittedJob",
     "TrialResources",
-    "alone",
     "cores",
+    "count_free_groups",
     "digest_of",
     "finetune_one",
-    "grid",
+    "load_held_out_task",
     "log_results",
-    "made",
     "pretrain",
     "ray_session",
-    "reachable",
-    "room",
+    "resolve_address",
+    "run_alone",
+    "run_trials",
     "server_url",
     "stop_signals",
 ]

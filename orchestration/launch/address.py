@@ -12,7 +12,7 @@ GRPC_S = 6.0  # for its first frame; with the imports a dead address is said wit
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray takes 127.0.0.1 as this machine's address
 
 
-def reachable(address: str) -> str:
+def resolve_address(address: str) -> str:
     """`host:port` of the Ray at `address`: of host and port, `ray://host:port`, or `auto`, the one of this machine.
 
     ResourceError in one line where none is found or none answers: by itself `ray.init` tries for two minutes and then
@@ -55,7 +55,7 @@ def is_loopback(address: str) -> bool:
 
 
 @contextmanager
-def on_loopback(wanted: bool = True) -> Iterator[None]:
+def bind_to_loopback(wanted: bool = True) -> Iterator[None]:
     """In the block, Ray takes 127.0.0.1 as the address of this machine, and so do the processes that it starts.
 
     By itself Ray replaces 127.0.0.1 by an address that others reach, and listens on all interfaces (Ray 2.60,

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 from orchestration.launch import processes, stacks
 from orchestration.launch.heartbeat import HeartbeatMonitor
 from orchestration.launch.nodes import Nodes, StableSince, WorkerRequirements
-from orchestration.launch.out_of_memory import MemoryUse, killed_so_far, why_killed
+from orchestration.launch.out_of_memory import MemoryUse, count_oom_kills, describe_oom_kill
 from orchestration.launch.placement import WorkerGroup
-from orchestration.launch.session import fault
+from orchestration.launch.session import find_fault
 from orchestration.launch.worker import StartedWorker, Worker, WorkerStatus
-from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected, parted
+from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected, describe_disconnect
 from orchestration.progress import Report
 from orchestration.signals import StopRequest
 from orchestration.tracking import TrackedRun
 from preprocessing.errors import ResourceError, SesameError, missing_module
-from preprocessing.files import TEMPORARY, discard, remove_unfinished
+from preprocessing.files import TEMPORARY, remove_tree, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -60,14 +60,16 @@ class Attempt:
             group.num, hang_s, time.monotonic(), run.engine.pipeline_parallel_size, run.engine.init_timeout_seconds
         )
         self.run = replace(run, engine=replace(run.engine, init_timeout_seconds=self.watch.timeout_s))
-        self.logged = newest(Path(run.folder)) if run.resume != "never" else 0  # the last step that is known to be done
+        self.logged = (
+            find_newest_step(Path(run.folder)) if run.resume != "never" else 0
+        )  # the last step that is known to be done
         self.workers: list[Any] = []
         self.begun: list[StartedWorker] = []
         self.futures: list[Any] = []  # of `train`, by rank
         self.polls: dict[int, tuple[Any, float]] = {}  # that have no answer yet: when they were sent
         self.polled_s = dict.fromkeys(range(group.num), 0.0)
         self.memory: dict[int, MemoryUse] = {}  # when a worker was last heard, by rank
-        self.killed_before = killed_so_far()
+        self.killed_before = count_oom_kills()
         self.needs = WorkerRequirements(workers=group.num)
         self.nodes: Nodes | None = None
         self.grow_at_s, self.grows, self.more = math.inf, False, StableSince()
@@ -113,7 +115,7 @@ class Attempt:
                 raise self._death(dead, str(error)) from error
             if bug := _bug(self.futures):
                 raise bug from None
-            if said := parted(error.cause):
+            if said := describe_disconnect(error.cause):
                 raise WorkersDisconnected(f"a worker lost the others ({said})", self.step) from error
             if isinstance(error.cause, ModuleNotFoundError):
                 raise ResourceError(f"a worker: {missing_module(error.cause)}") from error
@@ -136,7 +138,9 @@ class Attempt:
         hosts = [begun.process.host for begun in self.begun]
         most = max(self.memory, key=lambda rank: self.memory[rank].own, default=-1)
         last = self.memory.get(most, MemoryUse())
-        because = why_killed(said, last, killed_so_far() - self.killed_before if platform.node() in hosts else 0)
+        because = describe_oom_kill(
+            said, last, count_oom_kills() - self.killed_before if platform.node() in hosts else 0
+        )
         beside = [used for rank, used in self.memory.items() if hosts[rank] == hosts[most]]
         share = last.shared_by(beside) if because else None
         return WorkerDied(f"{who} died ({because or cause or 'no cause known'})", self.step, share)
@@ -164,7 +168,7 @@ class Attempt:
     def _look_around(self) -> None:
         """Preempted or KeyboardInterrupt where a signal came before the first step; WorkerDied where Ray is gone, or a
         node of the group."""
-        if gone := fault():
+        if gone := find_fault():
             raise WorkerDied(f"{gone} died", self.step)
         if self.nodes and (gone := self.nodes.gone(self.group.nodes)):
             raise NodeDied(f"{gone} is gone", self.step)
@@ -236,7 +240,7 @@ class Attempt:
         import ray
         from ray.exceptions import RayError
 
-        if fault() or not self.futures or not ray.wait(self.futures[:1], timeout=0)[0]:
+        if find_fault() or not self.futures or not ray.wait(self.futures[:1], timeout=0)[0]:
             return
         unanswered = [self.polls.pop(0)[0]] if 0 in self.polls else []
         with suppress(RayError):  # it died
@@ -296,9 +300,11 @@ class Attempt:
         for rank in mute:
             begun = self.begun[rank]
             if begun.process.host == platform.node():
-                states[rank] = stacks.demand(folder, rank, begun.process)
+                states[rank] = stacks.request_stacks(folder, rank, begun.process)
             else:
-                task = ray.remote(stacks.demand).options(num_cpus=0, scheduling_strategy=On(begun.node, soft=False))
+                task = ray.remote(stacks.request_stacks).options(
+                    num_cpus=0, scheduling_strategy=On(begun.node, soft=False)
+                )
                 asked[task.remote(folder, rank, begun.process)] = rank
         done, waiting = ray.wait([*asked], num_returns=len(asked), timeout=ELSEWHERE_S) if asked else ([], [])
         for future in done:
@@ -321,7 +327,7 @@ class Attempt:
         """Have the workers finish the checkpoint that they are writing, as long as its files grow, or for FINISH_S."""
         import ray
 
-        if fault() or not self.begun or not _unfinished(self.run):
+        if find_fault() or not self.begun or not _unfinished(self.run):
             return
         now_s = time.monotonic()
         at_work = [rank for rank in range(self.group.num) if rank not in self._mute(range(self.group.num), now_s)]
@@ -338,14 +344,14 @@ class Attempt:
         """No worker is left, and nothing that is half written."""
         import ray
 
-        if not fault():
+        if not find_fault():
             for worker in self.workers:
                 ray.kill(worker)
         processes.kill(begun.process for begun in self.begun)
         stacks.remove_empty(Path(self.run.folder))
         for unfinished in (Path(self.run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*"):
             with suppress(OSError):
-                discard(unfinished)
+                remove_tree(unfinished)
         remove_unfinished(self.run.folder)
 
 
@@ -358,7 +364,7 @@ def _unfinished(run: Run) -> dict[str, int]:
     return found
 
 
-def newest(folder: Path) -> int:
+def find_newest_step(folder: Path) -> int:
     """The step of the newest checkpoint of a run, whole or not; 0: there is none."""
     return max(map(step_of, steps(folder / CHECKPOINTS)), default=0)
 
@@ -393,6 +399,6 @@ def _bug(futures: Sequence[Any]) -> Exception | None:
         try:
             ray.get(future)
         except RayTaskError as error:
-            if not parted(error.cause):
+            if not describe_disconnect(error.cause):
                 return error
     return None

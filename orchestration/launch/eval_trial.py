@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from orchestration.launch.worker import WEIGHTS, made, step_counter
+from orchestration.launch.worker import WEIGHTS, load_held_out_task, step_counter
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from training.specs import EngineSettings
@@ -123,7 +123,7 @@ def _held_out(cell: EvalTrial, task: str, count: Path | None) -> "EvalResult":
 
     assert cell.corpus is not None
     net, tuning = _net(cell), cell.tuning
-    examples = made(task, cell.corpus, min(cell.length, net.spec.model.longest), cell.folder)
+    examples = load_held_out_task(task, cell.corpus, min(cell.length, net.spec.model.longest), cell.folder)
     if tuning is None:
         return fill_in(net, examples, cell.machine)
     budget = Budget(labels=cell.labels, steps=tuning.max_steps, batch=tuning.batch_size, peak=tuning.learning_rate)
@@ -152,7 +152,7 @@ def _of_files(cell: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResul
                 "the command, which then answers what is there now"
             )
     if cell.labels and cell.tuning and "train" in items:
-        items["train"] = drawn(items["train"], cell.labels, cell.tuning.seed)
+        items["train"] = draw_items(items["train"], cell.labels, cell.tuning.seed)
     how: dict[str, Any] = {"machine": cell.machine, "on_step": lambda done, _: tell(done)}
     match task.task.way:
         case "tuned":
@@ -164,11 +164,11 @@ def _of_files(cell: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResul
                 if begins
                 else net
             )
-            return evaluation.finetuned(net, kind, items, cell.tuning, length=cell.length, begins=begins, **how)
+            return evaluation.finetune_task(net, kind, items, cell.tuning, length=cell.length, begins=begins, **how)
         case "scored":
-            return evaluation.scored(net, cast(ScoredTask, task.task), items, **how)
+            return evaluation.evaluate_likelihoods(net, cast(ScoredTask, task.task), items, **how)
         case "written":
-            return evaluation.written(net, cast(GenerationTask, task.task), items, cell.tuning, **how)
+            return evaluation.evaluate_generation(net, cast(GenerationTask, task.task), items, cell.tuning, **how)
 
 
 def digest_of(items: Sequence[TaskItem]) -> str:
@@ -183,7 +183,7 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def drawn(items: Sequence[TaskItem], count: int, seed: int) -> list[TaskItem]:
+def draw_items(items: Sequence[TaskItem], count: int, seed: int) -> list[TaskItem]:
     """So many of the items, in an order that the seed decides; all where there are no more."""
     order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(items))
     return [items[i] for i in order_N[:count]]
@@ -267,12 +267,14 @@ def _whole(place: Path) -> "Mapping[str, Tensor] | None":
 
 
 def _tuned_before(cell: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]) -> "dict[str, Tensor]":
-    from training.evaluation import finetuned
+    from training.evaluation import finetune_task
 
     assert cell.begin is not None
     (task, tuning), found = cell.begin, dict[str, "Tensor"]()
     kind = cast(LabeledTask, task.task)
-    finetuned(net, kind, {"train": items}, tuning, length=task.max_seq_length, machine=cell.machine, keep=found.update)
+    finetune_task(
+        net, kind, {"train": items}, tuning, length=task.max_seq_length, machine=cell.machine, keep=found.update
+    )
     return {name: weight for name, weight in found.items() if name.startswith("trunk.") or ".pooler." in name}
 
 

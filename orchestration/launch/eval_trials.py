@@ -25,7 +25,7 @@ T = TypeVar("T")
 POLL_S = 0.5
 
 
-def grid(
+def run_trials(
     cells: Sequence[EvalTrial],
     room: TrialResources,
     on_done: Callable[[int, "EvalResult"], str],

@@ -20,19 +20,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
-from orchestration.launch.attempt import Attempt, newest
-from orchestration.launch.nodes import Nodes, WorkerRequirements, seen
+from orchestration.launch.attempt import Attempt, find_newest_step
+from orchestration.launch.nodes import Nodes, WorkerRequirements, watch_nodes
 from orchestration.launch.out_of_memory import OutOfMemory
-from orchestration.launch.placement import NODES_S, WorkerGroup, placed
-from orchestration.launch.session import fault, is_ours, ray_session, renew
+from orchestration.launch.placement import NODES_S, WorkerGroup, place_workers
+from orchestration.launch.session import find_fault, is_ours, ray_session, renew
 from orchestration.launch.worker import EXPORT
 from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected
-from orchestration.progress import Report, ignore
+from orchestration.progress import Report, ignore_progress
 from orchestration.signals import StopRequest, signals_raise, stop_signals
 from preprocessing import limits
 from preprocessing.errors import Preempted, ResourceError, SesameError
 from preprocessing.files import parse_json, remove_unfinished, write_atomic
-from preprocessing.lock import end_left, is_left
+from preprocessing.lock import is_abandoned, kill_abandoned
 from training.run import Run, write_run
 
 if TYPE_CHECKING:  # torch is for the workers
@@ -73,7 +73,7 @@ def pretrain(
     patience: RestartPolicy = RestartPolicy(),
     env: Mapping[str, str] = NONE,
     dashboard: bool = False,
-    on_progress: Report = ignore,
+    on_progress: Report = ignore_progress,
     asked: StopRequest | None = None,
 ) -> "TrainingResult":
     """Train `run` with `workers` processes, track it, export its weights; the result of the first worker.
@@ -107,7 +107,7 @@ def pretrain(
         now({"stage": "starting workers"})
         with nullcontext(asked) if asked else stop_signals() as asked:
             remove_unfinished(folder)  # what was left by a start that was killed
-            with nullcontext() if is_ours() else seen(needs) as nodes:
+            with nullcontext() if is_ours() else watch_nodes(needs) as nodes:
                 result = Training(run, needs, env, tracked, asked, patience, nodes, now).result()
             now({"stage": "logging to MLflow"})
             log_results(folder, tracked, result.finished, now)
@@ -116,20 +116,22 @@ def pretrain(
     return result
 
 
-def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, report: Report = ignore) -> None:
+def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, report: Report = ignore_progress) -> None:
     """Keep the figures of a run in MLflow, and its net where it is finished; what it does not take is noted. The last
     points of its metrics come first, where the first worker was ended, or gave up, before they were there."""
     with tracking.log_and_suppress("the last of the metrics"):
-        if not (tracking.behind(folder).get("points") and tracking.unanswered(tracked)):  # which was said
+        if not (
+            tracking.pending_updates(folder).get("points") and tracking.explain_missing_run(tracked)
+        ):  # which was said
             tracking.MetricLog(folder, tracked, system=False).close(report)
     with tracking.log_and_suppress("figures and model; the same command again logs them"):
-        tracking.note_behind(folder, results=finished)
-        drawn = figures.training(tracking.history(folder))
-        tracking.while_there(tracked.uri, partial(tracking.log_figures, tracked, drawn))
+        tracking.add_pending(folder, results=finished)
+        drawn = figures.plot_training(tracking.history(folder))
+        tracking.wait_while_available(tracked.uri, partial(tracking.log_figures, tracked, drawn))
         if finished and (export := folder / EXPORT).is_dir():
             most_s = tracking.MOST_S + _size(export) / SLOWEST
-            tracking.while_there(tracked.uri, partial(tracking.log_model, tracked, export), most_s)
-        tracking.forget(folder, "results")
+            tracking.wait_while_available(tracked.uri, partial(tracking.log_model, tracked, export), most_s)
+        tracking.clear_pending(folder, "results")
 
 
 def _size(folder: Path) -> int:
@@ -144,9 +146,9 @@ def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
     ResourceError where they are still there after LEFT_S.
     """
     until_s = time.monotonic() + LEFT_S
-    while not is_left(folder):
+    while not is_abandoned(folder):
         report({"stage": "waiting for earlier workers"})
-        if ended := end_left(folder):
+        if ended := kill_abandoned(folder):
             log.warning("%s: ended workers of an earlier command, which has ended without them: %s", folder, ended)
         if time.monotonic() > until_s:
             raise ResourceError(
@@ -163,7 +165,7 @@ def _none_left(folder: Path) -> Iterator[None]:
         yield
     finally:
         until_s = time.monotonic() + ENDED_S
-        while not is_left(folder) and time.monotonic() < until_s:
+        while not is_abandoned(folder) and time.monotonic() < until_s:
             time.sleep(0.05)
 
 
@@ -238,7 +240,7 @@ class Training:
                     self._count(self._explained(death, group))
                 never = self.run.resume == "never"  # that was said of the first start
                 self.run = replace(self.run, resume="allow") if never else self.run
-                lost = fault()
+                lost = find_fault()
                 if lost or (attempt and attempt.grows) or (self.nodes and group and self.nodes.gone(group.nodes)):
                     room.close()
                     group = None
@@ -255,10 +257,10 @@ class Training:
 
     def _placed(self) -> AbstractContextManager[WorkerGroup]:
         """Room for as many workers as there may be: for all at the beginning of a run."""
-        begun = bool(self.worlds) or (self.run.resume != "never" and newest(Path(self.run.folder)) > 0)
+        begun = bool(self.worlds) or (self.run.resume != "never" and find_newest_step(Path(self.run.folder)) > 0)
         needs = self.needs if begun else replace(self.needs, fewest=0)
         wait_s = NODES_S if begun and self.nodes else None
-        return placed(needs, self.run.engine, self.env, self.asked, self.nodes, wait_s, self.on_progress)
+        return place_workers(needs, self.run.engine, self.env, self.asked, self.nodes, wait_s, self.on_progress)
 
     def _explained(self, death: WorkerDied, group: WorkerGroup | None) -> WorkerDied:
         """Where a worker died before anything was learned: that its node is gone, if Ray says so within NOTICED_S.
@@ -295,16 +297,18 @@ class Training:
                 raise ResourceError(f"{said}; see the network between their machines") from death
             raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
         log.warning("%s after step %d; starting again from the newest checkpoint", death, step)
-        tracking.tell(self.tracked, Path(folder), restarts=_one_more(Path(folder) / RESTARTS))
+        tracking.log_tags(self.tracked, Path(folder), restarts=_one_more(Path(folder) / RESTARTS))
 
     def _tell_world(self, group: WorkerGroup) -> None:
         """Keep in MLflow with how many workers it goes on, and went on before."""
-        said = f"{group.num} from step {newest(Path(self.run.folder)) if self.worlds else 0}"
+        said = f"{group.num} from step {find_newest_step(Path(self.run.folder)) if self.worlds else 0}"
         if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != said.split()[0]):
             self.worlds.append(said)
             if len(self.worlds) > 1 or group.num < self.needs.workers:
                 worlds = ", ".join(self.worlds)
-                tracking.tell(self.tracked, Path(self.run.folder), num_workers=group.num, num_workers_history=worlds)
+                tracking.log_tags(
+                    self.tracked, Path(self.run.folder), num_workers=group.num, num_workers_history=worlds
+                )
 
 
 def _one_more(file: Path) -> int:
@@ -321,7 +325,7 @@ def _one_more(file: Path) -> int:
 # One task
 
 
-def alone(task: Callable[..., T], *arguments: Any) -> T:
+def run_alone(task: Callable[..., T], *arguments: Any) -> T:
     """What `task` returns, in a process of its own with one core, on the Ray that this process is connected to."""
     import ray
     from ray.exceptions import RayTaskError, WorkerCrashedError

@@ -38,7 +38,7 @@ sys.exit(main())
 """
 
 
-def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DASHBOARD_PORT) -> str:
+def start_cluster(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DASHBOARD_PORT) -> str:
     """Start the cluster and wait until its raylets are there; the URL of its dashboard.
 
     ResourceError where it runs already, its ports are taken, or it does not answer in START_S.
@@ -69,12 +69,12 @@ def up(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DA
                 _check(folder, upto)
                 time.sleep(1)
     except BaseException:
-        down(folder)
+        stop_cluster(folder)
         raise
     return url
 
 
-def down(folder: Path = FOLDER) -> None:
+def stop_cluster(folder: Path = FOLDER) -> None:
     """End the processes that `up` has started, raylets first; nothing where none runs."""
     all_of_them: list[psutil.Process] = []
     for pid in filter(began, reversed(_pids(folder))):
@@ -146,9 +146,9 @@ def main(words: list[str]) -> int:
     """`up` or `down`; the exit code."""
     try:
         if words == ["up"]:
-            print(f"{up()} is its dashboard, {FOLDER}/token its token; send it a recipe with `make submit`")
+            print(f"{start_cluster()} is its dashboard, {FOLDER}/token its token; send it a recipe with `make submit`")
         elif words == ["down"]:
-            down()
+            stop_cluster()
         else:
             print("allowed is up or down", file=sys.stderr)
             return 2

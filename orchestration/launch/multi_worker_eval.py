@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestration.launch.attempt import START_S
 from orchestration.launch.eval_trial import EvalTrial, TrialResources, evaluate_cell
 from orchestration.launch.nodes import WorkerRequirements
-from orchestration.launch.placement import placed
+from orchestration.launch.placement import place_workers
 from orchestration.launch.worker import meeting_place
 from preprocessing.errors import ResourceError
 
@@ -50,7 +50,7 @@ def evaluate_together(cell: EvalTrial, count: Path | None, room: TrialResources)
     from ray.exceptions import GetTimeoutError
 
     needs = WorkerRequirements(workers=room.workers, cpus=room.cpus, gpus=room.gpus)
-    with placed(needs, cell.machine, room.env) as group:
+    with place_workers(needs, cell.machine, room.env) as group:
         workers = group.start(TrialWorker)
         try:
             meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)

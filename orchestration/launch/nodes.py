@@ -94,7 +94,7 @@ class Nodes:
 
 
 @contextmanager
-def seen(needs: WorkerRequirements) -> Iterator[Nodes]:
+def watch_nodes(needs: WorkerRequirements) -> Iterator[Nodes]:
     """The nodes of the Ray that this process is connected to, watched inside the block."""
     nodes = Nodes(needs)
     nodes._thread.start()

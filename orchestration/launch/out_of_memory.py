@@ -59,12 +59,12 @@ class MemoryUse:
 
     @classmethod
     def now(cls) -> "MemoryUse":
-        most = limits.tightest()
+        most = limits.find_tightest_limit()
         return cls(float(psutil.Process().memory_info().rss), most.used, most.limit)
 
 
 @contextmanager
-def memory_in_words(run: Run, rank: int, doing: Callable[[], str]) -> Iterator[None]:
+def explain_out_of_memory(run: Run, rank: int, doing: Callable[[], str]) -> Iterator[None]:
     """OutOfMemory in place of an allocator's error inside the block."""
     try:
         yield
@@ -75,9 +75,10 @@ def memory_in_words(run: Run, rank: int, doing: Callable[[], str]) -> Iterator[N
             raise
         used, limit = _of_device(run)
         asked = _asked(str(error))
-        more = f" and asked for {brief(asked)} more" if asked else ""
+        more = f" and asked for {format_bytes(asked)} more" if asked else ""
         raise OutOfMemory(
-            f"{run.folder}: worker {rank} had no memory left in {doing()}: it had {brief(used)} of {brief(limit)}"
+            f"{run.folder}: worker {rank} had no memory left in {doing()}: it had {format_bytes(used)} of "
+            f"{format_bytes(limit)}"
             f"{more}, with micro_tokens {run.engine.micro_batch_tokens:,}",
             used + asked,
             limit,
@@ -117,7 +118,7 @@ def _of_device(run: Run) -> tuple[float, float]:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, now.limit
 
 
-def killed_so_far() -> int:
+def count_oom_kills() -> int:
     """How many processes the kernel of this machine has ended for want of memory; 0 where it does not say."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines():
@@ -126,17 +127,20 @@ def killed_so_far() -> int:
     return 0
 
 
-def why_killed(said: str, last: MemoryUse, kills: int) -> str:
+def describe_oom_kill(said: str, last: MemoryUse, kills: int) -> str:
     """That a worker died for want of memory, in words; "" where nothing speaks for it.
 
     `said` is Ray's, `last` what the worker had when it was heard last, `kills` how many the kernel has ended since.
 
-    >>> why_killed("Worker exit type: SYSTEM_ERROR", MemoryUse(1e9, 2e9, 16e9), 0)
+    >>> describe_oom_kill("Worker exit type: SYSTEM_ERROR", MemoryUse(1e9, 2e9, 16e9), 0)
     ''
-    >>> why_killed("Worker exit type: SYSTEM_ERROR", MemoryUse(7e9, 15.5e9, 16e9), 1)
+    >>> describe_oom_kill("Worker exit type: SYSTEM_ERROR", MemoryUse(7e9, 15.5e9, 16e9), 1)
     'the kernel has ended it for want of memory (it had 7.0 GB, its machine was using 15.5 GB of 16.0 GB)'
     """
-    had = f" (it had {brief(last.own)}, its machine was using {brief(last.machine)} of {brief(last.limit)})"
+    had = (
+        f" (it had {format_bytes(last.own)}, its machine was using {format_bytes(last.machine)} of "
+        f"{format_bytes(last.limit)})"
+    )
     had = had if last.limit else ""
     if BY_RAY.search(said):
         return f"Ray has ended it for want of memory{had}"
@@ -145,9 +149,9 @@ def why_killed(said: str, last: MemoryUse, kills: int) -> str:
     return f"probably for want of memory{had}" if last.is_full else ""
 
 
-def brief(size: float) -> str:
+def format_bytes(size: float) -> str:
     """
-    >>> brief(7.25e10), brief(3.1e6)
+    >>> format_bytes(7.25e10), format_bytes(3.1e6)
     ('72.5 GB', '3.1 MB')
     """
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestration.launch.nodes import Nodes, StableSince, WorkerRequirements
-from orchestration.launch.session import fault
+from orchestration.launch.session import find_fault
 from orchestration.launch.worker_errors import WorkerDied
-from orchestration.progress import Report, ignore
+from orchestration.progress import Report, ignore_progress
 from orchestration.signals import StopRequest
 from preprocessing.errors import ResourceError
 from training.specs import EngineSettings
@@ -53,14 +53,14 @@ class WorkerGroup:
 
 
 @contextmanager
-def placed(
+def place_workers(
     needs: WorkerRequirements,
     machine: EngineSettings,
     env: Mapping[str, str],
     asked: StopRequest | None = None,
     nodes: Nodes | None = None,
     wait_s: float | None = None,
-    report: Report = ignore,
+    report: Report = ignore_progress,
 ) -> Iterator[WorkerGroup]:
     """All workers have their place inside the block, or ResourceError; with `asked`, a signal ends the wait for it.
     WorkerDied where our own Ray is gone meanwhile.
@@ -80,7 +80,7 @@ def placed(
         while not placement.wait(min(LOOK_S, wait_s)):
             if asked and asked.signal:
                 raise asked.stopped("stopped while the workers waited for their place")
-            if gone := fault():
+            if gone := find_fault():
                 raise WorkerDied(f"{gone} died", step=0)
             room = needs.legal(nodes.room) if nodes else 0
             if fewer.for_s(room) >= SETTLE_S and room < num:
@@ -89,7 +89,7 @@ def placed(
                 num, placement = room, places(room)
             elif time.monotonic() > until_s:
                 raise ResourceError(_no_place(needs))
-            waits = {"stage": f"waiting for {wanted(num, needs)}", "Ray has": _has()}
+            waits = {"stage": f"waiting for {describe_request(num, needs)}", "Ray has": _has()}
             report(waits | {"left_s": until_s - time.monotonic()})
         environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.cpu_threads)}
         # four methods at a time: train, and meanwhile poll, stop and stacks
@@ -97,14 +97,14 @@ def placed(
         options = resources | {"runtime_env": {"env_vars": environment}}
         node_of = _node_of(placement) if nodes else dict.fromkeys(range(num), "")  # our own Ray has one
         ranks = by_node(node_of)
-        if split := divided([node_of[bundle] for bundle in ranks], together := _talking(machine)):
+        if split := count_divided_groups([node_of[bundle] for bundle in ranks], together := _talking(machine)):
             log.warning(
                 "%d of %d groups of %d workers that exchange something in each layer are on two nodes or more: place "
                 "for whole groups on each node makes steps faster", split, num // together, together
             )  # fmt: skip
         yield WorkerGroup(ranks, placement, options, tuple(sorted(set(node_of.values()))) if nodes else (), env)
     finally:
-        if not fault():
+        if not find_fault():
             remove_placement_group(placement)
 
 
@@ -125,10 +125,10 @@ def by_node(node_of: Mapping[int, str]) -> list[int]:
     return sorted(node_of, key=lambda bundle: (-has[node_of[bundle]], node_of[bundle], bundle))
 
 
-def divided(nodes: Sequence[str], together: int) -> int:
+def count_divided_groups(nodes: Sequence[str], together: int) -> int:
     """How many groups of so many workers in a row, whose nodes these are by rank, are on two nodes or more.
 
-    >>> divided(["a", "a", "a", "b", "b", "b"], together=2)
+    >>> count_divided_groups(["a", "a", "a", "b", "b", "b"], together=2)
     1
     """
     return sum(len(set(nodes[first : first + together])) > 1 for first in range(0, len(nodes), together))
@@ -139,19 +139,22 @@ def _talking(machine: EngineSettings) -> int:
     return machine.tensor_parallel_size * machine.sequence_parallel_size
 
 
-def wanted(num: int, needs: WorkerRequirements) -> str:
+def describe_request(num: int, needs: WorkerRequirements) -> str:
     """What a group asks of Ray.
 
-    >>> wanted(16, WorkerRequirements(workers=16, cpus=4)), wanted(1, WorkerRequirements(workers=1, cpus=1, gpus=1))
+    >>> one = WorkerRequirements(workers=1, cpus=1, gpus=1)
+    >>> describe_request(16, WorkerRequirements(workers=16, cpus=4)), describe_request(1, one)
     ('16 workers of 4 CPUs', '1 worker of 1 CPU and 1 GPU')
     """
-    each = " and ".join(counted(amount, name) for name, amount in (("CPU", needs.cpus), ("GPU", needs.gpus)) if amount)
-    return f"{counted(num, 'worker')} of {each}"
+    each = " and ".join(
+        format_count(amount, name) for name, amount in (("CPU", needs.cpus), ("GPU", needs.gpus)) if amount
+    )
+    return f"{format_count(num, 'worker')} of {each}"
 
 
-def counted(number: float, name: str) -> str:
+def format_count(number: float, name: str) -> str:
     """
-    >>> counted(1, "GPU"), counted(0.5, "CPU"), counted(2.0, "CPU")
+    >>> format_count(1, "GPU"), format_count(0.5, "CPU"), format_count(2.0, "CPU")
     ('1 GPU', '0.5 CPUs', '2 CPUs')
     """
     return f"{number:g} {name}{'' if number == 1 else 's'}"
@@ -164,7 +167,8 @@ def _has() -> str:
     free = ray.available_resources()
     has = {name: amount for name, amount in ray.cluster_resources().items() if name in ("CPU", "GPU")}
     return (
-        " and ".join(f"{counted(amount, name)} ({free.get(name, 0):g} free)" for name, amount in has.items()) or "none"
+        " and ".join(f"{format_count(amount, name)} ({free.get(name, 0):g} free)" for name, amount in has.items())
+        or "none"
     )
 
 
@@ -172,6 +176,6 @@ def _no_place(needs: WorkerRequirements) -> str:
     """What is asked for, and what there is."""
     least = "" if needs.least == needs.workers else f"at least {needs.least} of "
     return (
-        f"{least}{wanted(needs.workers, needs)} have no place, Ray has {_has()}; ask for fewer workers "
+        f"{least}{describe_request(needs.workers, needs)} have no place, Ray has {_has()}; ask for fewer workers "
         "(cluster.num_workers, cluster.cpus_per_worker), or wait for the other job to end"
     )

@@ -51,7 +51,7 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
             process.kill()
 
 
-def of_ray(temporary: Path) -> list[psutil.Process]:
+def find_ray_processes(temporary: Path) -> list[psutil.Process]:
     """The processes of the Ray that this process has started with its files in `temporary`, and all below them."""
     found: list[psutil.Process] = []
     for child in psutil.Process().children():
@@ -61,7 +61,7 @@ def of_ray(temporary: Path) -> list[psutil.Process]:
     return found
 
 
-def left_of_ray(temporary: Path) -> list[psutil.Process]:
+def find_leftover_ray_processes(temporary: Path) -> list[psutil.Process]:
     """The same where whoever started that Ray is gone: its two processes above the others, and all below them.
 
     Those below outlive them by a minute (Ray 2.60: they try to tell their store, which is gone as well). Their title

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestration.launch import processes
-from orchestration.launch.address import is_loopback, on_loopback, reachable
+from orchestration.launch.address import bind_to_loopback, is_loopback, resolve_address
 from orchestration.launch.job_server import EXCLUDES, ROOT
-from orchestration.progress import Report, ignore
+from orchestration.progress import Report, ignore_progress
 from orchestration.signals import listen_again
 from preprocessing import limits
 from preprocessing.errors import BadInput, ResourceError, SesameError
-from preprocessing.lock import OWNER, held
+from preprocessing.lock import OWNER, hold_lock
 
 START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
 STORE_BYTES = 100_000_000  # of Ray's object store: what passes through Ray is small
@@ -49,7 +49,7 @@ def ray_session(
     gpus: int = 0,
     dashboard: bool = False,
     logs: Path | None = None,
-    report: Report = ignore,
+    report: Report = ignore_progress,
 ) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one of our own that ends with the block.
 
@@ -87,9 +87,9 @@ def ray_session(
     session = None if address else _own.set(_Own(begin, temporary))
     try:
         report({"stage": "starting Ray"})
-        found = reachable(address) if address else ""
-        around.enter_context(held(private))
-        around.enter_context(on_loopback(not found or is_loopback(found)))
+        found = resolve_address(address) if address else ""
+        around.enter_context(hold_lock(private))
+        around.enter_context(bind_to_loopback(not found or is_loopback(found)))
         begin()
         yield
         report({"stage": "stopping Ray"})
@@ -125,8 +125,8 @@ def _remove_left_behind(above: Path) -> None:
     """
     for folder in above.glob(f"{PREFIX}*"):
         if _may_be_left(folder):
-            with suppress(SesameError, OSError), held(folder):
-                processes.kill_all(processes.left_of_ray(folder))
+            with suppress(SesameError, OSError), hold_lock(folder):
+                processes.kill_all(processes.find_leftover_ray_processes(folder))
                 shutil.rmtree(folder)
 
 
@@ -149,7 +149,7 @@ class _Own:
 _own = ContextVar[_Own | None]("_own", default=None)
 
 
-def fault() -> str:
+def find_fault() -> str:
     """Which process of a Ray of our own is gone, without which it does nothing any more; "" where all are there."""
     import ray
 
@@ -168,7 +168,7 @@ def is_ours() -> bool:
 def renew() -> None:
     """Start our own Ray again, of which a process is gone; ResourceError where this thread did not start it."""
     if (own := _own.get()) is None:
-        raise ResourceError(f"{fault()} is gone; repeat the command, it goes on from the newest checkpoint")
+        raise ResourceError(f"{find_fault()} is gone; repeat the command, it goes on from the newest checkpoint")
     _end(own.temporary)
     own.begin()
 
@@ -177,8 +177,8 @@ def _end(temporary: Path) -> None:
     """Leave Ray; none of the processes stay that were started here, even where a signal came while they were."""
     import ray
 
-    started = processes.of_ray(temporary)
-    if fault():  # it would wait for what is gone
+    started = processes.find_ray_processes(temporary)
+    if find_fault():  # it would wait for what is gone
         processes.kill_all(started)
     _listen_meanwhile()
     ray.shutdown()
@@ -304,7 +304,7 @@ def _say_where(url: str, file: Path) -> None:
     print(f"{url} is Ray's dashboard; it asks for the token in {asks}", file=sys.stderr, flush=True)
 
 
-def room(workers: int, cpus: int, gpus: int) -> int:
+def count_free_groups(workers: int, cpus: int, gpus: int) -> int:
     """How many groups of `workers` the Ray that this process is connected to holds side by side; one, if need be."""
     import ray
 

@@ -40,7 +40,7 @@ class Stacks:
         faulthandler.dump_traceback(self._file, all_threads=True)
 
 
-def demand(folder: Path, rank: int, process: ProcessIdentity) -> str:
+def request_stacks(folder: Path, rank: int, process: ProcessIdentity) -> str:
     """Have a process that does not answer write its stacks by a signal, where it is one of this machine; its state."""
     found = process.found()
     if found is None:

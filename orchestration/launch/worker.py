@@ -18,17 +18,17 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from orchestration.full_disk import full_disk_in_words
+from orchestration.full_disk import explain_full_disk
 from orchestration.launch.compute_timer import ComputeTimer
 from orchestration.launch.heartbeat import MEETING, STEP, Heartbeat
-from orchestration.launch.out_of_memory import MemoryUse, memory_in_words
+from orchestration.launch.out_of_memory import MemoryUse, explain_out_of_memory
 from orchestration.launch.processes import ProcessIdentity
 from orchestration.launch.stacks import Stacks
 from orchestration.launch.step_reports import StepReporter
-from orchestration.tracking import STATE, MetricLog, TrackedRun, hardware, tell
+from orchestration.tracking import STATE, MetricLog, TrackedRun, hardware, log_tags
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, sums_of, write_atomic
-from preprocessing.lock import take_part
+from preprocessing.lock import register_process
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from training.run import Run
@@ -103,7 +103,7 @@ class Worker:
         from ray import get_runtime_context
 
         os.environ |= env
-        take_part(Path(folder))
+        register_process(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
         return StartedWorker(ProcessIdentity.me(), meeting_place(), get_runtime_context().get_node_id())
 
@@ -148,7 +148,7 @@ class Worker:
             "MASTER_PORT": str(meeting[1]),
         }
         run = Run.from_json(run_json)
-        with full_disk_in_words(Path(run.folder), self._where), memory_in_words(run, self.rank, self._where):
+        with explain_full_disk(Path(run.folder), self._where), explain_out_of_memory(run, self.rank, self._where):
             return self._trained(run, tracked)
 
     def _where(self) -> str:
@@ -191,20 +191,20 @@ class Worker:
 
         self._report("opening corpus and checkpoint")
         try:
-            looks = shown(run, engine, metrics), keeper(run, engine, self.beat)
-            with full_disk_in_words(Path(run.folder), self._where), memory_in_words(run, self.rank, self._where):
+            looks = sample_writer(run, engine, metrics), keeper(run, engine, self.beat)
+            with explain_full_disk(Path(run.folder), self._where), explain_out_of_memory(run, self.rank, self._where):
                 result = pretrain(run, engine, sink, should_stop, at, *looks)
         finally:
             if metrics:
                 self._report("mirroring metrics")
                 metrics.close(self.events.append)
         if metrics and result.state.skip_steps:
-            tell(tracked, Path(run.folder), skip_steps=list(result.state.skip_steps))
+            log_tags(tracked, Path(run.folder), skip_steps=list(result.state.skip_steps))
         if result.finished:
             self._report("exporting weights")
             if lacks := export_weights(run, engine, self.beat):
                 logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", lacks)
-                tell(tracked, Path(run.folder), **{STATE: f"none: {lacks}"})
+                log_tags(tracked, Path(run.folder), **{STATE: f"none: {lacks}"})
         return result
 
     def at(self, done: int, doing: str) -> None:
@@ -244,38 +244,38 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
     return {"hardware.gpus": f"{world} x {torch.cuda.get_device_name()}"}
 
 
-def no_beat() -> None:
+def ignore_heartbeat() -> None:
     """The `beat` of a worker that nobody watches."""
 
 
-def keeper(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = no_beat) -> Callable[[int], None]:
+def keeper(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_heartbeat) -> Callable[[int], None]:
     """What writes the weights of a step beside those of the end. Every worker calls it."""
-    from training.formats import beating, save_weights
+    from training.formats import save_weights, with_heartbeat
 
     def keep(step: int) -> None:
         weights = engine.weights()
         if engine.rank == 0:
             save_weights(weights, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}", beat=beat)
         else:
-            deque(beating(weights, beat), maxlen=0)  # its part in gathering them
+            deque(with_heartbeat(weights, beat), maxlen=0)  # its part in gathering them
 
     return keep
 
 
-def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Callable[[int], None]:
+def sample_writer(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Callable[[int], None]:
     """What writes samples of the net into the run's folder, a file for each step, and has them mirrored to MLflow.
 
     A net that writes none costs a warning, not the run.
     """
     if not run.sample_prompts or metrics is None:
         return lambda step: None
-    from training.generation import samples
+    from training.generation import generate_samples
 
     vocab = run.sampling.reading(Vocab.load(Path(run.corpus) / "vocab"))
 
     def show(step: int) -> None:
         try:
-            found = samples(engine.model, vocab, run.sample_prompts, seed=run.seed)
+            found = generate_samples(engine.model, vocab, run.sample_prompts, seed=run.seed)
         except BadInput as error:
             logging.getLogger(__name__).warning("no samples at step %d: %s", step, error)
             return
@@ -286,16 +286,16 @@ def shown(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Calla
     return show
 
 
-def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = no_beat) -> str:
+def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_heartbeat) -> str:
     """Write the run's `weights`, and its `export` where transformers has such a net. Every worker calls it.
 
     The first one is told why there is no export; "" where there is one. `beat` is called at each tensor and file.
     """
-    from training.formats import beating, load_weights, save_weights, to_transformers
+    from training.formats import load_weights, save_weights, to_transformers, with_heartbeat
 
     weights = engine.weights()
     if engine.rank != 0:
-        deque(beating(weights, beat), maxlen=0)  # its part in gathering them
+        deque(with_heartbeat(weights, beat), maxlen=0)  # its part in gathering them
         return ""
     spec, folder = engine.model.spec, Path(run.folder)
     save_weights(weights, spec, folder / WEIGHTS, beat=beat)
@@ -325,7 +325,7 @@ def finetune_one(
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
     given = weights if start == "pretrained" else None
-    examples = made(task, corpus, min(LENGTH, spec.model.longest), folder)
+    examples = load_held_out_task(task, corpus, min(LENGTH, spec.model.longest), folder)
     return finetune(spec, given, examples, budget, seed=seed, on_step=step_counter(count))
 
 
@@ -346,7 +346,7 @@ def step_counter(file: Path | None) -> Callable[[int], None]:
 
 
 @lru_cache
-def made(task: str, corpus: Path, length: int, folder: Path) -> Any:
+def load_held_out_task(task: str, corpus: Path, length: int, folder: Path) -> Any:
     """A task from the corpus' test split, with rows of at most `length` tokens; made once per process.
 
     Special tokens are those that the rows of the run in `folder` have.

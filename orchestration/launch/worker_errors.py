@@ -32,12 +32,12 @@ class WorkersDisconnected(WorkerDied):
     """The workers lived, but did not hear each other any more."""
 
 
-def parted(error: BaseException) -> str:
+def describe_disconnect(error: BaseException) -> str:
     """The first line of an error that says that a worker did not hear the others; "" where it says something else.
 
-    >>> parted(RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:29"))
+    >>> describe_disconnect(RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:29"))
     'RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:29'
-    >>> parted(ValueError("mat1 and mat2 shapes cannot be multiplied"))
+    >>> describe_disconnect(ValueError("mat1 and mat2 shapes cannot be multiplied"))
     ''
     """
     kind, said = type(error).__name__, str(error)

@@ -8,24 +8,24 @@ torch is imported.
 
 from orchestration.planning.devices import DEVICES, Device, device_of
 from orchestration.planning.layout import ParallelLayout
-from orchestration.planning.memory import DeviceMemory, memory
+from orchestration.planning.memory import DeviceMemory, device_memory
 from orchestration.planning.overheads import CALIBRATED
-from orchestration.planning.published_runs import ComparedRun, compared
+from orchestration.planning.published_runs import ComparedRun, compare_published_runs
 from orchestration.planning.run_estimate import (
     CostedLayout,
     RunEstimate,
-    brief_bytes,
-    duration,
-    plan,
+    estimate_run,
+    format_bytes,
+    format_duration,
     refuse_missing_gpus,
     refuse_what_cannot_be,
     refuse_what_does_not_fit,
-    what_would_fit,
+    suggest_settings,
 )
-from orchestration.planning.search import best, chosen, smallest
-from orchestration.planning.timed_steps import TimedPrediction, retold
-from orchestration.planning.timing import CommunicationVolume, StepSeconds, seconds, sent
-from orchestration.planning.workload import Workload, demand_of
+from orchestration.planning.search import cost_layout, find_best_layouts, find_smallest_layout
+from orchestration.planning.timed_steps import TimedPrediction, predict_timed_steps
+from orchestration.planning.timing import CommunicationVolume, StepSeconds, communication_volume, step_seconds
+from orchestration.planning.workload import Workload, workload_of
 
 __all__ = [
     "CALIBRATED",
@@ -40,21 +40,21 @@ __all__ = [
     "StepSeconds",
     "TimedPrediction",
     "Workload",
-    "best",
-    "brief_bytes",
-    "chosen",
-    "compared",
-    "demand_of",
+    "communication_volume",
+    "compare_published_runs",
+    "cost_layout",
+    "device_memory",
     "device_of",
-    "duration",
-    "memory",
-    "plan",
+    "estimate_run",
+    "find_best_layouts",
+    "find_smallest_layout",
+    "format_bytes",
+    "format_duration",
+    "predict_timed_steps",
     "refuse_missing_gpus",
     "refuse_what_cannot_be",
     "refuse_what_does_not_fit",
-    "retold",
-    "seconds",
-    "sent",
-    "smallest",
-    "what_would_fit",
+    "step_seconds",
+    "suggest_settings",
+    "workload_of",
 ]

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from orchestration.gpus import gpus_here
+from orchestration.gpus import list_gpus
 from preprocessing import limits
 from preprocessing.errors import BadInput
 from training.meter import PEAK_BF16, peak
@@ -96,9 +96,9 @@ def device_of(name: str) -> Device:
     raise BadInput(f"gpu_type is {name!r}, allowed is {', '.join(GPUS)}, or nothing: the devices of this machine")
 
 
-def gpu_here() -> tuple[Device, str] | None:
+def detect_gpu() -> tuple[Device, str] | None:
     """The GPU of this machine, with the figures of its make, and what was assumed of it; None where there is none."""
-    if not (gpus := gpus_here()):
+    if not (gpus := list_gpus()):
         return None
     (name, memory), number = gpus[0], len(gpus)
     makes = [one for one in GPUS if re.search(rf"\b{one.partition('_')[0]}\b", name, re.IGNORECASE)]
@@ -116,7 +116,7 @@ def cores() -> float:
     return limits.cores().number
 
 
-def core_here(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> Device:
+def measure_cores(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> Device:
     """`share` cores of this machine, for each of so many workers, with their part of its memory; how fast they are is
     measured, in a moment."""
     flops, bandwidth = _speed() if timed else (TERA, TERA)

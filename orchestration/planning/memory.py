@@ -76,7 +76,7 @@ def weights_of(demand: Workload, layout: ParallelLayout, stage: End = "first") -
     return weights.tables / layout.tensor + layers + whole
 
 
-def memory(demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True) -> DeviceMemory:
+def device_memory(demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True) -> DeviceMemory:
     """What a device needs for rows of `length` tokens; of a pipeline one of the stage that needs most."""
     stages: tuple[End, ...] = ("first", "last") if layout.pipeline > 1 else ("first",)
     return max((memory_at(demand, layout, length, stage, cuda=cuda) for stage in stages), key=lambda one: one.peak)

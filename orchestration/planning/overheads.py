@@ -51,6 +51,6 @@ SESAME: Final = Overheads(
 )
 
 
-def ours(device: Device) -> Overheads:
+def sesame_overheads(device: Device) -> Overheads:
     """Those of Sesame on a device; CPUs, whose speed is measured where they are, have none beside it."""
     return SESAME if device.kind == "cuda" else ROOFLINE

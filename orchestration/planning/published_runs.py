@@ -14,9 +14,9 @@ from orchestration.planning.devices import DEVICES
 from orchestration.planning.layout import ParallelLayout
 from orchestration.planning.overheads import ROOFLINE
 from orchestration.planning.run_estimate import HOUR
-from orchestration.planning.search import in_phase
-from orchestration.planning.timing import seconds
-from orchestration.planning.workload import demand_of
+from orchestration.planning.search import layout_in_phase
+from orchestration.planning.timing import step_seconds
+from orchestration.planning.workload import workload_of
 
 
 @dataclass(frozen=True)
@@ -199,15 +199,15 @@ class ComparedRun:
         }
 
 
-def compared(runs: Sequence[PublishedRun] = RUNS) -> Iterator[ComparedRun]:
+def compare_published_runs(runs: Sequence[PublishedRun] = RUNS) -> Iterator[ComparedRun]:
     """Each run beside its prediction."""
     for run in runs:
         recipe = load(run.recipe, run.overrides)
-        demand, device = demand_of(recipe), DEVICES[run.device]
+        demand, device = workload_of(recipe), DEVICES[run.device]
         total = flops = 0.0
         for phase in recipe.phases:
-            layout = in_phase(run.layout, demand, phase)
-            of_step = seconds(
+            layout = layout_in_phase(run.layout, demand, phase)
+            of_step = step_seconds(
                 demand,
                 layout,
                 device,

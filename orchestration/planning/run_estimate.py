@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from orchestration.config import Cluster, Recipe
-from orchestration.gpus import gpus_here
-from orchestration.planning.devices import DEVICES, UNNAMED, Device, core_here, cores, device_of, gpu_here
+from orchestration.gpus import list_gpus
+from orchestration.planning.devices import DEVICES, UNNAMED, Device, cores, detect_gpu, device_of, measure_cores
 from orchestration.planning.layout import Checkpointing, ParallelLayout, layout_of, near_partition
 from orchestration.planning.memory import DeviceMemory
 from orchestration.planning.overheads import CALIBRATED
@@ -15,16 +15,16 @@ from orchestration.planning.search import (
     FILLED,
     REFUSED,
     LayoutCandidate,
-    best,
-    chosen,
-    filled,
-    fits,
-    in_phase,
-    legal,
-    needs,
-    smallest,
+    cost_layout,
+    find_best_layouts,
+    find_conflict,
+    find_smallest_layout,
+    has_room,
+    layout_in_phase,
+    memory_ratio,
+    peak_memory,
 )
-from orchestration.planning.workload import Workload, demand_of
+from orchestration.planning.workload import Workload, workload_of
 from preprocessing.errors import BadInput, ResourceError
 
 DAY, HOUR = 86_400.0, 3_600.0
@@ -59,7 +59,7 @@ class CostedLayout:
 
     @property
     def fits(self) -> bool:
-        return fits(self.choice.memory, self.device)
+        return has_room(self.choice.memory, self.device)
 
     def shares(self) -> dict[str, float]:
         """Of the run's time, by what it goes to: why the MFU is what it is."""
@@ -126,22 +126,22 @@ class RunEstimate:
         }
 
 
-def plan(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> RunEstimate:
+def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> RunEstimate:
     """Of the whole run. `budget` in US dollars or `deadline_s` in seconds: also the layout that meets it."""
-    demand = demand_of(recipe)
+    demand = workload_of(recipe)
     layout = _own_layout(recipe, cluster, demand)
     device, assumed = _planned_on(recipe, cluster, demand, layout)
     refuse_precision(cluster, device)
     cuda = device.kind != "cpu"
-    own = _costed(demand, chosen(demand, layout, device), device)
+    own = _costed(demand, cost_layout(demand, layout, device), device)
     devices = max(1, cluster.count_workers(recipe))
-    better = tuple(_costed(demand, one, device) for one in best(demand, device, devices, like=layout))
+    better = tuple(_costed(demand, one, device) for one in find_best_layouts(demand, device, devices, like=layout))
     needed = own.choice.memory
-    why_not = legal(layout, demand)
-    if not why_not and filled(needed, device) > REFUSED:
+    why_not = find_conflict(layout, demand)
+    if not why_not and memory_ratio(needed, device) > REFUSED:
         why_not = _too_much(needed, device)
     kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
-    each = {str(kind): needs(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
+    each = {str(kind): peak_memory(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
     notes = _notes(cluster, device, layout, needed)
     found = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better)
     return _met(found, devices, budget, deadline_s, layout) if budget or deadline_s else found
@@ -154,12 +154,12 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
     ResourceError where the layout of the cluster file needs more than its devices or their hosts have, with one that
     fits; BadInput where it has a precision that they lack.
     """
-    demand = demand_of(recipe)
+    demand = workload_of(recipe)
     layout = _own_layout(recipe, cluster, demand)
     device, assumed = _planned_on(recipe, cluster, demand, layout, timed=False, elsewhere=elsewhere)
     refuse_precision(cluster, device)
-    _, needed = needs(demand, layout, cuda=device.kind != "cpu")
-    if filled(needed, device) <= REFUSED:
+    _, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
+    if memory_ratio(needed, device) <= REFUSED:
         return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
     known = f" ({assumed})" if assumed else ""
     hint = _hint(demand, cluster, layout)
@@ -187,12 +187,12 @@ def _hint(demand: Workload, cluster: Cluster, layout: ParallelLayout) -> str:
         most, kind = max(1, int(cores()) // cluster.cpus_per_worker), "on this machine"
     else:
         most, kind = 1 << 16, "of this kind"
-    if found := smallest(demand, _device_for(cluster), most=most, like=layout):
+    if found := find_smallest_layout(demand, _device_for(cluster), most=most, like=layout):
         return f"the smallest that fits: {' '.join(found.layout.overrides(cluster))}"
     nothing = f"nothing {kind} does, however many"
     if cluster.engine.device == "cuda":
         return nothing
-    on_gpus = smallest(demand, lambda _: DEVICES[GPU], like=replace(layout, precision="bf16"))
+    on_gpus = find_smallest_layout(demand, lambda _: DEVICES[GPU], like=replace(layout, precision="bf16"))
     return f"{nothing}; of {GPU} it would be {on_gpus.layout.describe()}" if on_gpus else nothing
 
 
@@ -206,13 +206,13 @@ def _device_for(cluster: Cluster) -> Callable[[int], Device]:
 
 def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: DeviceMemory) -> tuple[str, ...]:
     """What to know of a layout that is not refused."""
-    machine, notes, share = cluster.engine, list[str](), filled(needed, device)
+    machine, notes, share = cluster.engine, list[str](), memory_ratio(needed, device)
     if FILLED < share <= REFUSED:
         notes.append(f"tight: {share:.0%} of the memory by the plan, which may be a tenth off")
     if layout.tensor > device.per_node:
         notes.append(f"slow: tensor_parallel is {layout.tensor}, a node has {device.per_node} devices")
     prepare = layout.devices * machine.dataloader_num_workers
-    is_here = not cluster.ray_address and (device.kind == "cpu" or bool(gpus_here()))
+    is_here = not cluster.ray_address and (device.kind == "cpu" or bool(list_gpus()))
     if is_here and prepare and prepare > (room := max(0.0, cores() - layout.devices)):
         notes.append(
             f"slow: {prepare} loader processes beside {layout.devices} workers, there are {room:.3g} cores more"
@@ -226,20 +226,20 @@ def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: Dev
     return (*notes, *([f"not counted: {', '.join(odd)}"] if odd else []))
 
 
-def what_would_fit(recipe: Recipe, cluster: Cluster, used: float, limit: float) -> str:
+def suggest_settings(recipe: Recipe, cluster: Cluster, used: float, limit: float) -> str:
     """What to set where a worker wanted `used` of `limit` bytes with the micro-batches of the cluster file.
 
     What was used beyond the plan, such as libraries, other processes and fragments, is taken to stay.
     """
-    demand = demand_of(recipe)
+    demand = workload_of(recipe)
     own, cuda, more = _own_layout(recipe, cluster, demand), cluster.engine.device == "cuda", "cluster.engine."
     length = demand.longest.seq_length
     row = demand.row_tokens(length)
 
     def planned(rows: int) -> float:
-        return needs(demand, replace(own, micro_tokens=rows * row), cuda=cuda)[1].peak
+        return peak_memory(demand, replace(own, micro_tokens=rows * row), cuda=cuda)[1].peak
 
-    now = in_phase(own, demand, demand.longest).rows
+    now = layout_in_phase(own, demand, demand.longest).rows
     room = FILLED * limit - max(0.0, used - planned(now))
     most = now - 1 if planned(now) > room else now // 2  # the plan is wrong here, or others need memory too
     if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
@@ -254,7 +254,7 @@ def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
     """ResourceError where workers need GPUs of this machine, and it has fewer."""
     if cluster.engine.device != "cuda" or cluster.ray_address:
         return
-    wanted, found = workers * cluster.gpus_per_worker, len(gpus_here())
+    wanted, found = workers * cluster.gpus_per_worker, len(list_gpus())
     if found < wanted:
         raise ResourceError(
             f"{cluster.name}: {workers} workers need {wanted} GPUs, this machine has {found or 'none'}; "
@@ -277,7 +277,7 @@ def _planned_on(
     device, assumed = devices_of(cluster, workers, timed=timed, elsewhere=elsewhere)
     usual, largest = UNNAMED
     is_unnamed = bool(assumed) and device.name == usual
-    if is_unnamed and not fits(needs(demand, layout, cuda=True)[1], device):
+    if is_unnamed and not has_room(peak_memory(demand, layout, cuda=True)[1], device):
         return devices_of(cluster, workers, timed=timed, elsewhere=elsewhere, unnamed=largest)
     return device, assumed
 
@@ -295,10 +295,10 @@ def devices_of(
         elif workers * share > cores():
             assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, there are {cores():g} here"
             share = cores() / workers
-        device = core_here(share, sharing, timed=timed)
+        device = measure_cores(share, sharing, timed=timed)
     elif cluster.gpu_type:
         device, assumed = device_of(cluster.gpu_type), ""
-    elif not elsewhere and (here := gpu_here()):
+    elif not elsewhere and (here := detect_gpu()):
         device, assumed = here
         if cluster.ray_address:
             like = f"each machine of the cluster assumed to be like this one ({device.name})"
@@ -322,16 +322,16 @@ def _costed(demand: Workload, choice: LayoutCandidate, device: Device) -> Costed
 
 
 def _too_much(needed: DeviceMemory, device: Device) -> str:
-    if needed.peak / device.memory < filled(needed, device):
+    if needed.peak / device.memory < memory_ratio(needed, device):
         node = device.per_node
         return (
-            f"the host of {node} devices needs {brief_bytes(node * needed.host)} for what is offloaded, "
-            f"hosts of {device.name} have {brief_bytes(node * device.host)}"
+            f"the host of {node} devices needs {format_bytes(node * needed.host)} for what is offloaded, "
+            f"hosts of {device.name} have {format_bytes(node * device.host)}"
         )
     largest = max(needed.items(), key=lambda item: item[1] if item[0] not in ("host", "disk") else 0.0)
     return (
-        f"each device needs {brief_bytes(needed.peak)}, most of it {largest[0]} ({brief_bytes(largest[1])}), "
-        f"{device.name} has {brief_bytes(device.memory)}"
+        f"each device needs {format_bytes(needed.peak)}, most of it {largest[0]} ({format_bytes(largest[1])}), "
+        f"{device.name} has {format_bytes(device.memory)}"
     )
 
 
@@ -341,7 +341,7 @@ def _met(found: RunEstimate, devices: int, budget: float, deadline_s: float, lik
 
     def met(count: int) -> bool:
         """Whether so many devices meet the deadline; what was tried is kept."""
-        choices = best(found.demand, found.device, count, count=2, like=like)
+        choices = find_best_layouts(found.demand, found.device, count, count=2, like=like)
         costed = [_costed(found.demand, one, found.device) for one in choices]
         tried.extend(costed)
         return any(one.choice.total_s <= deadline_s for one in costed)
@@ -361,7 +361,9 @@ def _met(found: RunEstimate, devices: int, budget: float, deadline_s: float, lik
         if meeting:
             return replace(found, wanted=min(meeting, key=lambda one: (one.choice.layout.devices, one.choice.total_s)))
         fastest = min(tried, key=lambda one: one.choice.total_s)
-        return replace(found, unmet=f"at best {duration(fastest.choice.total_s)}, on {fastest.choice.layout.devices:,}")
+        return replace(
+            found, unmet=f"at best {format_duration(fastest.choice.total_s)}, on {fastest.choice.layout.devices:,}"
+        )
     if not found.device.price:
         return replace(found, unmet="these devices have no price; set `price` in the cluster file")
     affordable = [one for one in tried if one.usd <= budget]
@@ -380,9 +382,9 @@ def _bisect(met: Callable[[int], bool], few: int, enough: int) -> None:
         few, enough = (few, count) if met(count) else (count, enough)
 
 
-def brief_bytes(number: float) -> str:
+def format_bytes(number: float) -> str:
     """
-    >>> brief_bytes(9.53e12), brief_bytes(81.2e9), brief_bytes(5e6)
+    >>> format_bytes(9.53e12), format_bytes(81.2e9), format_bytes(5e6)
     ('9.5 TB', '81.2 GB', '5.0 MB')
     """
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
@@ -391,9 +393,9 @@ def brief_bytes(number: float) -> str:
     return f"{number:,.0f} bytes"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """
-    >>> duration(3 * 86_400), duration(5_400), duration(90), duration(0.25)
+    >>> format_duration(3 * 86_400), format_duration(5_400), format_duration(90), format_duration(0.25)
     ('3.0 days', '1.5 hours', '1.5 minutes', '0.25 s')
     """
     for unit, size in (("days", DAY), ("hours", HOUR), ("minutes", 60.0)):

@@ -7,8 +7,8 @@ from typing import Final, get_args
 
 from orchestration.planning.devices import Device
 from orchestration.planning.layout import Checkpointing, ParallelLayout
-from orchestration.planning.memory import DeviceMemory, memory
-from orchestration.planning.timing import CommunicationVolume, StepSeconds, seconds, sent
+from orchestration.planning.memory import DeviceMemory, device_memory
+from orchestration.planning.timing import CommunicationVolume, StepSeconds, communication_volume, step_seconds
 from orchestration.planning.workload import Workload
 from training.specs import Phase
 
@@ -34,44 +34,44 @@ class LayoutCandidate:
         return sum(one.total * steps for one, steps in zip(self.seconds, self.steps, strict=True))
 
 
-def chosen(demand: Workload, layout: ParallelLayout, device: Device) -> LayoutCandidate:
+def cost_layout(demand: Workload, layout: ParallelLayout, device: Device) -> LayoutCandidate:
     """A layout, costed, in all phases."""
     phases = demand.recipe.phases
-    largest, needed = needs(demand, layout, cuda=device.kind != "cpu")
-    each = [(in_phase(layout, demand, phase), phase.seq_length, phase.global_batch_size) for phase in phases]
+    largest, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
+    each = [(layout_in_phase(layout, demand, phase), phase.seq_length, phase.global_batch_size) for phase in phases]
     return LayoutCandidate(
         largest,
         needed,
-        tuple(seconds(demand, one, device, length, batch) for one, length, batch in each),
+        tuple(step_seconds(demand, one, device, length, batch) for one, length, batch in each),
         tuple(phase.steps for phase in phases),
-        tuple(sent(demand, one, length, batch) for one, length, batch in each),
+        tuple(communication_volume(demand, one, length, batch) for one, length, batch in each),
     )
 
 
-def needs(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tuple[ParallelLayout, DeviceMemory]:
+def peak_memory(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tuple[ParallelLayout, DeviceMemory]:
     """What a layout needs in the phase that needs most, and the layout with the rows of that phase."""
     shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
-    each = [(in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
-    found = [(one, memory(demand, one, length, cuda=cuda)) for one, length in each]
+    each = [(layout_in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
+    found = [(one, device_memory(demand, one, length, cuda=cuda)) for one, length in each]
     return max(found, key=lambda one: one[1].peak)
 
 
-def in_phase(layout: ParallelLayout, demand: Workload, phase: Phase) -> ParallelLayout:
+def layout_in_phase(layout: ParallelLayout, demand: Workload, phase: Phase) -> ParallelLayout:
     """The same with as many rows of a phase as the tokens of a micro-batch hold."""
     tokens = layout.micro_tokens or layout.rows * demand.row_tokens(demand.longest.seq_length)
     return replace(layout, micro_tokens=tokens, rows=demand.micro_rows(tokens, phase, layout.data))
 
 
-def filled(needed: DeviceMemory, device: Device) -> float:
+def memory_ratio(needed: DeviceMemory, device: Device) -> float:
     """Share of a device's memory, or of its host's where that is fuller."""
     return max(needed.peak / device.memory, needed.host / device.host if needed.host else 0.0)
 
 
-def fits(needed: DeviceMemory, device: Device) -> bool:
-    return filled(needed, device) <= FILLED
+def has_room(needed: DeviceMemory, device: Device) -> bool:
+    return memory_ratio(needed, device) <= FILLED
 
 
-def legal(layout: ParallelLayout, demand: Workload) -> str:
+def find_conflict(layout: ParallelLayout, demand: Workload) -> str:
     """Why a layout cannot be, in words; "" where it can."""
     trunk, batch = demand.recipe.model, min(phase.global_batch_size for phase in demand.recipe.phases)
     if layout.tensor > 1:
@@ -93,7 +93,7 @@ def legal(layout: ParallelLayout, demand: Workload) -> str:
     return ""
 
 
-def layouts(demand: Workload, device: Device, devices: int, like: ParallelLayout) -> Iterator[ParallelLayout]:
+def iterate_layouts(demand: Workload, device: Device, devices: int, like: ParallelLayout) -> Iterator[ParallelLayout]:
     """Those that are worth a look, on so many devices at most, in the precision and with the buffers of `like`.
 
     Stages are alike: as many as divide the layers, with ZeRO 1 and small micro-batches, which leave them less time to
@@ -148,7 +148,7 @@ def _micro_tokens(demand: Workload, replicas: int, most: int) -> Iterator[int]:
             return
 
 
-def best(
+def find_best_layouts(
     demand: Workload, device: Device, devices: int, *, count: int = 4, like: ParallelLayout | None = None
 ) -> list[LayoutCandidate]:
     """The fastest that fit, the best first, one for each combination of degrees and stage; [] where none fits.
@@ -157,12 +157,12 @@ def best(
     without need is left out.
     """
     found: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
-    for layout in layouts(
+    for layout in iterate_layouts(
         demand, device, devices, like or ParallelLayout(precision="bf16" if _is_gpu(device) else "fp32")
     ):
-        if legal(layout, demand) or not fits(needs(demand, layout, cuda=_is_gpu(device))[1], device):
+        if find_conflict(layout, demand) or not has_room(peak_memory(demand, layout, cuda=_is_gpu(device))[1], device):
             continue
-        choice = chosen(demand, layout, device)
+        choice = cost_layout(demand, layout, device)
         key = (layout.tensor, layout.pipeline, layout.zero, layout.checkpointing, layout.offload)
         if key not in found or choice.total_s < found[key].total_s:
             found[key] = choice
@@ -179,14 +179,14 @@ def _is_in_vain(choice: LayoutCandidate, found: dict[tuple[int, int, int, str, b
     return plain is not None and (plain.memory.peak, plain.total_s) == (choice.memory.peak, choice.total_s)
 
 
-def smallest(
+def find_smallest_layout(
     demand: Workload, device_for: Callable[[int], Device], *, most: int = 1 << 16, like: ParallelLayout | None = None
 ) -> LayoutCandidate | None:
     """The best layout on the fewest devices (a power of two) on which any fits; None where none does. `device_for` says
     what each of so many devices is: cores of one machine share its memory."""
     devices = 1
     while devices <= most:
-        if found := best(demand, device_for(devices), devices, count=1, like=like):
+        if found := find_best_layouts(demand, device_for(devices), devices, count=1, like=like):
             return found[0]
         devices *= 2
     return None

@@ -11,9 +11,9 @@ from typing import Any, Final
 from orchestration.config import load
 from orchestration.planning.devices import DEVICES
 from orchestration.planning.layout import ParallelLayout
-from orchestration.planning.memory import memory
-from orchestration.planning.timing import seconds
-from orchestration.planning.workload import demand_of
+from orchestration.planning.memory import device_memory
+from orchestration.planning.timing import step_seconds
+from orchestration.planning.workload import workload_of
 
 DATE: Final = "2026-11-26"
 DEVICE: Final = "h200"
@@ -102,11 +102,11 @@ class TimedPrediction:
         }
 
 
-def retold(runs: Sequence[TimedStep] = STEPS) -> Iterator[TimedPrediction]:
+def predict_timed_steps(runs: Sequence[TimedStep] = STEPS) -> Iterator[TimedPrediction]:
     """Each timed step beside its plan."""
     device = DEVICES[DEVICE]
     for run in runs:
-        demand = demand_of(load(run.recipe, run.overrides))
-        step = seconds(demand, run.layout, device, run.length, run.batch, filled=run.filled)
-        needed = memory(demand, run.layout, run.length)
+        demand = workload_of(load(run.recipe, run.overrides))
+        step = step_seconds(demand, run.layout, device, run.length, run.batch, filled=run.filled)
+        needed = device_memory(demand, run.layout, run.length)
         yield TimedPrediction(run, demand.parameters, step.total, (needed.peak - needed.context) / 2**30)

@@ -14,7 +14,7 @@ from typing import Final
 from orchestration.planning.devices import Device
 from orchestration.planning.layout import ParallelLayout
 from orchestration.planning.memory import persistent, weights_of
-from orchestration.planning.overheads import TENSORS, Overheads, ours
+from orchestration.planning.overheads import TENSORS, Overheads, sesame_overheads
 from orchestration.planning.workload import Workload
 from training.specs import LOGITS_AT_ONCE, BlockSpec
 
@@ -81,7 +81,7 @@ class CommunicationVolume:
                 yield field.name, value
 
 
-def sent(demand: Workload, layout: ParallelLayout, length: int, batch: int) -> CommunicationVolume:
+def communication_volume(demand: Workload, layout: ParallelLayout, length: int, batch: int) -> CommunicationVolume:
     """Of a step of `batch` rows of `length` tokens, as DeepSpeed sends it; of a pipeline by a stage in the middle.
 
     Stages 0 and 1 sum gradients once a step, 2 and 3 after each micro-batch; all but stage 3, which scatters sums, give
@@ -152,7 +152,7 @@ def ring(device: Device, members: int, adjacent: int) -> float:
     return min(device.link, in_a_node * device.network)
 
 
-def seconds(
+def step_seconds(
     demand: Workload,
     layout: ParallelLayout,
     device: Device,
@@ -166,7 +166,7 @@ def seconds(
     """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel; `code`: what
     it costs beside the roofline, Sesame's unless given; `filled`: the share of rows that is no padding, where that is
     known: 0 are full rows that count as if they had to be spread."""
-    code = ours(device) if code is None else code
+    code = sesame_overheads(device) if code is None else code
     micro, size = micro_batches(layout, batch), layout.bytes_per_weight
     rows = (filled or 1.0) * batch / (layout.replicas * micro)
     memory_speed = device.bandwidth * MEMORY_REACH
@@ -189,7 +189,7 @@ def seconds(
     one += slow
     heads = _heads(demand, layout, rows, length, device, code)
     tensors = TENSORS * sum(_share(stack, demand, layout) for stack in stacks if stack.backward)
-    weights, bytes_sent = weights_of(demand, layout), sent(demand, layout, length, batch)
+    weights, bytes_sent = weights_of(demand, layout), communication_volume(demand, layout, length, batch)
     over = ring(device, layout.replicas, layout.tensor)
     summed = bytes_sent.tensor / micro / ring(device, layout.tensor, 1)
     exchanged = bytes_sent.sequence / micro / ring(device, layout.sequence, layout.tensor)

@@ -82,10 +82,10 @@ class Workload:
         return self.recipe.model.blocks(self.work(rows, length))
 
 
-def demand_of(recipe: Recipe) -> Workload:
+def workload_of(recipe: Recipe) -> Workload:
     """
     >>> from orchestration.config import load
-    >>> demand_of(load("mt_nlg_530b")).parameters
+    >>> workload_of(load("mt_nlg_530b")).parameters
     529600819200
     """
     rows = table_rows(recipe.data.tokenizer)

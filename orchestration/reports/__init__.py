@@ -4,12 +4,19 @@ Read describe.py first, then diff.py, family.py, task_list.py, kept_scores.py an
 page of a run, data_card/ that of a corpus.
 """
 
-from orchestration.reports.describe import brief, losses
-from orchestration.reports.diff import abstract
-from orchestration.reports.family import Node, net, row, training_flops
+from orchestration.reports.describe import format_number, losses
+from orchestration.reports.diff import describe_difference
+from orchestration.reports.family import Node, build_tree, row, training_flops
 from orchestration.reports.saved_scores import FILE as SCORE_FILE
 from orchestration.reports.saved_scores import MARK as SCORE_MARK
-from orchestration.reports.saved_scores import WHOLE, finished, kept, ordered, series, whole
+from orchestration.reports.saved_scores import (
+    WHOLE,
+    load_finished_scores,
+    load_score,
+    select_final_scores,
+    series,
+    sort_scores,
+)
 from orchestration.reports.score_table import (
     GUESSES,
     ROWS,
@@ -18,7 +25,7 @@ from orchestration.reports.score_table import (
     figure_of,
     guesses,
     named,
-    scaled,
+    scale_value,
     score_csv,
     score_name,
     score_page,
@@ -26,7 +33,7 @@ from orchestration.reports.score_table import (
     score_values,
     unit_of,
 )
-from orchestration.reports.task_list import faults, tasks_as_values, tasks_at_hand
+from orchestration.reports.task_list import find_available_tasks, find_faults, tasks_as_values
 
 __all__ = [
     "GUESSES",
@@ -37,28 +44,28 @@ __all__ = [
     "TRAIN_ROWS",
     "WHOLE",
     "Node",
-    "abstract",
-    "brief",
-    "faults",
+    "build_tree",
+    "describe_difference",
     "figure_of",
-    "finished",
+    "find_available_tasks",
+    "find_faults",
+    "format_number",
     "guesses",
-    "kept",
+    "load_finished_scores",
+    "load_score",
     "losses",
     "named",
-    "net",
-    "ordered",
     "row",
-    "scaled",
+    "scale_value",
     "score_csv",
     "score_name",
     "score_page",
     "score_rows",
     "score_values",
+    "select_final_scores",
     "series",
+    "sort_scores",
     "tasks_as_values",
-    "tasks_at_hand",
     "training_flops",
     "unit_of",
-    "whole",
 ]

@@ -30,10 +30,10 @@ def loss_context(recipe: Recipe) -> LossContext:
     )
 
 
-def brief(number: float) -> str:
+def format_number(number: float) -> str:
     """A large number, to two digits.
 
-    >>> brief(2_097_152_000_000)
+    >>> format_number(2_097_152_000_000)
     '2.1e12'
     """
     return f"{number:.2g}".replace("e+", "e")

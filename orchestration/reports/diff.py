@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from orchestration.config import Recipe, flat
+from orchestration.config import Recipe, flatten
 from orchestration.reports import describe
 from training.optimizers import cycles
 
@@ -23,15 +23,15 @@ COVERED_PARTS: Final = ("losses", "data.static_masks")
 PARTS: Final = ("data.tokenizer", "data.packing", "masking", "objective", "model", "optimizer")
 
 
-def abstract(ours: Recipe, theirs: Recipe) -> list[str]:
+def describe_difference(ours: Recipe, theirs: Recipe) -> list[str]:
     """How `theirs` differs from `ours`, as its abstract would say it; the keys that no sentence covers come last.
 
     >>> from orchestration.config import load
-    >>> abstract(load("bert_base"), load("roberta_base"))[3]
+    >>> describe_difference(load("bert_base"), load("roberta_base"))[3]
     'removes next sentence prediction'
     """
     lines = [*_objective_lines(ours, theirs), *_training_lines(ours, theirs), *_net_lines(ours, theirs)]
-    before, after = (dict(flat(dataclasses.asdict(recipe))) for recipe in (ours, theirs))
+    before, after = (dict(flatten(dataclasses.asdict(recipe))) for recipe in (ours, theirs))
     for key, value in after.items():  # a key that is gone went with the part that a sentence has named
         if value != before.get(key) and not _is_covered(ours, theirs, key):
             lines.append(f"{key}: {_shown(value)}" + (f", was {_shown(before[key])}" if key in before else ""))
@@ -131,8 +131,8 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     if ours.num_tokens != theirs.num_tokens:
         longer = _than(theirs.num_tokens, ours.num_tokens, "longer", "shorter")
         yield (
-            f"trains {longer}: {describe.brief(theirs.num_tokens)} tokens in {theirs.num_steps:,} steps, "
-            f"instead of {describe.brief(ours.num_tokens)} in {ours.num_steps:,}"
+            f"trains {longer}: {describe.format_number(theirs.num_tokens)} tokens in {theirs.num_steps:,} steps, "
+            f"instead of {describe.format_number(ours.num_tokens)} in {ours.num_steps:,}"
         )
     yield from _instead("optimises with", ours.optimizer.describe(), theirs.optimizer.describe())
     if (peak, theirs.optimizer.warmup_steps) != (peak_before, ours.optimizer.warmup_steps):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestration.config import Recipe
-from orchestration.planning import demand_of
+from orchestration.planning import workload_of
 from orchestration.reports import describe
 from preprocessing.tokenization import table_rows
 
@@ -35,11 +35,11 @@ class Node:
         return self.own + sum(part.parameters for part in self.parts)
 
 
-def net(recipe: Recipe) -> Node:
+def build_tree(recipe: Recipe) -> Node:
     """The net of a recipe, built without memory, as a tree of its parts; a tensor that several parts have counts once.
 
     >>> from orchestration.config import load
-    >>> net(load("gpt2")).parameters
+    >>> build_tree(load("gpt2")).parameters
     124439808
     """
     import torch
@@ -54,14 +54,14 @@ def net(recipe: Recipe) -> Node:
     return replace(trunk, parts=(*trunk.parts, heads)) if heads.parameters else trunk
 
 
-def parameters(recipe: Recipe) -> int:
+def count_parameters(recipe: Recipe) -> int:
     """Number of its weights, by what its trunk and its losses state: nothing is built.
 
     >>> from orchestration.config import load
-    >>> parameters(load("mt_nlg_530b"))
+    >>> count_parameters(load("mt_nlg_530b"))
     529600819200
     """
-    return demand_of(recipe).parameters
+    return workload_of(recipe).parameters
 
 
 def _node(name: str, modules: "list[nn.Module]", counted: set[int]) -> Node:
@@ -110,7 +110,7 @@ def _shape(module: "nn.Module") -> str:
 
 def training_flops(recipe: Recipe) -> float:
     """Floating point operations of the whole run, as the meter counts them, with every row full."""
-    return demand_of(recipe).training_flops
+    return workload_of(recipe).training_flops
 
 
 def oracle(recipe: Recipe) -> str:
@@ -136,7 +136,7 @@ def _architecture(spec: "ModelSpec") -> str:
     return next((name for one in FORMATS if (name := one.architecture(spec, pad))), "")
 
 
-def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:
+def sort_recipes(recipes: Iterable[Recipe]) -> list[Recipe]:
     """Recipes of a kind together, then those of a paper, from small to large."""
     return sorted(
         recipes,
@@ -144,7 +144,7 @@ def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:
             one.model.family,
             _year(one),
             one.paper.split()[0].strip(","),
-            parameters(one),
+            count_parameters(one),
             one.name,
         ),
     )
@@ -159,7 +159,7 @@ def row(recipe: Recipe) -> dict[str, Any]:
         "masking": describe.masking(recipe),
         "objective": " + ".join(describe.losses(recipe)),
         "architecture": recipe.model.describe(),
-        "parameters": parameters(recipe),
+        "parameters": count_parameters(recipe),
         "printed": recipe.reported_results.get("printed", ""),
     }
 

@@ -26,7 +26,7 @@ Kept = Mapping[str, tuple[TaskScore, Apart]]
 """Scores by the name of each one's folder. Their own step and labels may be those of the finished run, by number."""
 
 
-def kept(folder: Path) -> TaskScore:
+def load_score(folder: Path) -> TaskScore:
     """The score that the folder of a finished stage has."""
     remedy = "delete its folder, and `sesame eval` makes it anew"
     found = read_json(folder / FILE, remedy)
@@ -47,7 +47,7 @@ def _score_of(found: Mapping[str, Any]) -> TaskScore:
     return TaskScore(**{**found, **plain, "gain": gain, "intervals": intervals})
 
 
-def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
+def load_finished_scores(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
     """The scores of a run of which no cell is lacking; a warning for each that cannot be read."""
     found = dict[str, tuple[TaskScore, Apart]]()
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
@@ -55,7 +55,7 @@ def finished(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
             causes = read_object(mark, "delete its folder, and `sesame eval` makes it anew", causes=dict)["causes"]
             if "task" not in causes:
                 continue  # what a table of ablations measures of the run
-            found[mark.parent.name] = kept(mark.parent), (causes.get("step"), causes.get("labels", 0))
+            found[mark.parent.name] = load_score(mark.parent), (causes.get("step"), causes.get("labels", 0))
         except (OSError, KeyError, TypeError, ValueError) as error:
             log.warning("left out: %s: not a score of this version (%s)", mark.parent, error)
     return found
@@ -69,7 +69,7 @@ def series(run_folder: Path) -> dict[str, str]:
         with suppress(KeyError, TypeError, ValueError):  # `finished` warns of one that cannot be read
             causes = read_object(mark, "", causes=dict)["causes"]
             same = {name: value for name, value in causes.items() if name != "step"}
-            at = place((causes.get("step"), causes.get("labels", 0)))
+            at = sort_key((causes.get("step"), causes.get("labels", 0)))
             names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((at, mark.parent.name))
     return {name: _hash(max(alike)[1]) for alike in names.values() for _, name in alike}
 
@@ -78,13 +78,13 @@ def _hash(name: str) -> str:
     return name.rpartition("-")[2]
 
 
-def ordered(found: Kept, series: Mapping[str, str] = MappingProxyType({})) -> list[TaskScore]:
+def sort_scores(found: Kept, series: Mapping[str, str] = MappingProxyType({})) -> list[TaskScore]:
     """Scores in an order that says nothing of when they were made. A task that has several which neither steps nor
     labels tell apart (other grids, lengths, data) is named with their hash, or with that of their series: those of one
     are a curve over the steps."""
 
     def order(name: str) -> tuple[str, tuple[float, float], str]:
-        return found[name][0].task, place(found[name][1]), name
+        return found[name][0].task, sort_key(found[name][1]), name
 
     times = Counter(order(name)[:2] for name in found)
     alike = {series.get(name, name) for name in found if times[order(name)[:2]] > 1}
@@ -96,22 +96,22 @@ def ordered(found: Kept, series: Mapping[str, str] = MappingProxyType({})) -> li
     ]
 
 
-def whole(found: Kept) -> list[TaskScore]:
+def select_final_scores(found: Kept) -> list[TaskScore]:
     """Of each task the score of the finished run, with all labels; else of the last step, with the most. Several that
     only a hash tells apart are all there."""
     last = dict[str, tuple[float, float]]()
     for score, apart in found.values():
-        last[score.task] = max(place(apart), last.get(score.task, place(apart)))
-    return ordered(
+        last[score.task] = max(sort_key(apart), last.get(score.task, sort_key(apart)))
+    return sort_scores(
         {
             name: (replace(score, step=apart[0], labels=apart[1]), apart)
             for name, (score, apart) in found.items()
-            if place(apart) == last[score.task]
+            if sort_key(apart) == last[score.task]
         }
     )
 
 
-def place(apart: Apart) -> tuple[float, float]:
+def sort_key(apart: Apart) -> tuple[float, float]:
     """Where a score stands among those of its task: the finished run, and all labels, come last."""
     step, labels = apart
     return float("inf") if step is None else step, labels or float("inf")

@@ -64,16 +64,16 @@ def _row(score: TaskScore) -> tuple[str, ...]:
         score.metric.replace("_", " "),
         _unit(score.metric),
         score.split,
-        shown(_count(score, ROWS), ROWS),
+        format_score(_count(score, ROWS), ROWS),
         f"{score.step:,}" if score.step is not None else "",
         f"{score.labels:,}" if score.labels else "",
         score_of(score, "random"),
         score_of(score, "pretrained"),
-        f"{number(scaled(gain, score.metric), _digits(score.metric), '+')}{_gain_interval(score)}"
+        f"{number(scale_value(gain, score.metric), _digits(score.metric), '+')}{_gain_interval(score)}"
         if gain is not None
         else "",
         p_value(score),
-        *(f"{scaled(guess[name], score.metric):.1f}" if name in guess else "" for name in GUESSES),
+        *(f"{scale_value(guess[name], score.metric):.1f}" if name in guess else "" for name in GUESSES),
         ", ".join(_figure(name, value) for name, value in score.paper.items()),
     )
 
@@ -122,19 +122,19 @@ def _unit(metric: str) -> str:
 
 def score_of(score: TaskScore, start: str) -> str:
     """The score of a start in words: median, deviation, interval, and whether it is that of one constant answer."""
-    words = shown(score.values(start), score.metric)
+    words = format_score(score.values(start), score.metric)
     if start in score.intervals:
-        words += f" {bracketed(score.intervals[start], score.metric)}"
+        words += f" {format_interval(score.intervals[start], score.metric)}"
     return f"{words}, constant answer" if start in score.constant else words
 
 
-def bracketed(ends: tuple[float, float], metric: str, sign: str = "") -> str:
+def format_interval(ends: tuple[float, float], metric: str, sign: str = "") -> str:
     """An interval in the unit of its metric.
 
-    >>> bracketed((0.712, 0.8), "accuracy"), bracketed((-0.01, 0.1), "f1", "+")
+    >>> format_interval((0.712, 0.8), "accuracy"), format_interval((-0.01, 0.1), "f1", "+")
     ('[71.2, 80.0]', '[-1.0, +10.0]')
     """
-    low, high = (number(scaled(end, metric), _digits(metric), sign) for end in ends)
+    low, high = (number(scale_value(end, metric), _digits(metric), sign) for end in ends)
     return f"[{low}, {high}]"
 
 
@@ -152,7 +152,7 @@ def number(value: float, digits: int, sign: str = "") -> str:
 
 
 def _gain_interval(score: TaskScore) -> str:
-    return f" {bracketed((score.gain.low, score.gain.high), score.metric, '+')}" if score.gain else ""
+    return f" {format_interval((score.gain.low, score.gain.high), score.metric, '+')}" if score.gain else ""
 
 
 def p_value(score: TaskScore) -> str:
@@ -164,39 +164,40 @@ def p_value(score: TaskScore) -> str:
     if score.margin is None:
         return ""
     if score.gain is not None:
-        return shown_p(score.gain.p)
+        return format_p(score.gain.p)
     if _count(score, ROWS) and not any(one.how for one in score.starts.values()):
         return "one question" if _count(score, ROWS) == (1.0,) else "not tested"
     return "one seed" if len(score.values("pretrained")) == 1 or len(score.values("random")) == 1 else "not tested"
 
 
-def shown_p(p: float) -> str:
+def format_p(p: float) -> str:
     """
-    >>> shown_p(0.0004), shown_p(0.0123), shown_p(0.5)
+    >>> format_p(0.0004), format_p(0.0123), format_p(0.5)
     ('<0.001', '0.012', '0.500')
     """
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def shown(values: Sequence[float], metric: str) -> str:
+def format_score(values: Sequence[float], metric: str) -> str:
     """The median of the seeds and their standard deviation.
 
-    >>> shown((0.81, 0.82, 0.80), "accuracy"), shown((35.13,), "perplexity"), shown((1.057,), "bits_per_byte")
+    >>> accuracy = format_score((0.81, 0.82, 0.80), "accuracy")
+    >>> accuracy, format_score((35.13,), "perplexity"), format_score((1.057,), "bits_per_byte")
     ('81.0 +- 1.0', '35.1', '1.06')
-    >>> shown((5000.0,), "tokens"), shown((), "f1")
+    >>> format_score((5000.0,), "tokens"), format_score((), "f1")
     ('5,000', '')
-    >>> shown((1.5e12,), "perplexity")
+    >>> format_score((1.5e12,), "perplexity")
     '1.5e+12'
     """
     if not values:
         return ""
     counts = unit_of(metric) != SHARES and all(float(value).is_integer() for value in values)
     digits = 0 if counts else _digits(metric)
-    spread = f" +- {number(scaled(spread_of(values), metric), digits)}" if len(values) > 1 else ""
-    return f"{number(scaled(median(values), metric), digits)}{spread}"
+    spread = f" +- {number(scale_value(spread_of(values), metric), digits)}" if len(values) > 1 else ""
+    return f"{number(scale_value(median(values), metric), digits)}{spread}"
 
 
-def scaled(value: float, metric: str) -> float:
+def scale_value(value: float, metric: str) -> float:
     """A share in percent; a perplexity, a loss, bits, logits and counts as they are."""
     return 100 * value if unit_of(metric) == SHARES else value
 
@@ -223,7 +224,7 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
             how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if key != ignored and one.how.get(key))
             decided = f" (best on {score.chosen_on})" if score.chosen_on else ""
             others = "; ".join(
-                f"{split} {metric} {shown(values, metric)}"
+                f"{split} {metric} {format_score(values, metric)}"
                 for split, metrics in one.scores.items()
                 for metric, values in metrics.items()
             )

@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.errors import BadInput
-from training.files import named
-from training.tasks import SplitAvailability, TaskFile, at_hand
+from training.files import describe_faults
+from training.tasks import SplitAvailability, TaskFile, split_availability
 
 Found = Mapping[str, Mapping[str, SplitAvailability]]
 """By task and split."""
 
 
-def tasks_at_hand(tasks: Sequence[TaskFile], data_dir: Path) -> Found:
+def find_available_tasks(tasks: Sequence[TaskFile], data_dir: Path) -> Found:
     """What there is of these tasks below a folder, all rows read; BadInput where it is no folder."""
     if not data_dir.is_dir():
         raise BadInput(f"--task-data-dir {data_dir}: no such directory; check the path")
     with ThreadPoolExecutor() as pool:  # archives are unpacked while others are read
-        found = pool.map(lambda task: at_hand(task, data_dir), tasks)
+        found = pool.map(lambda task: split_availability(task, data_dir), tasks)
         return {task.name: one for task, one in zip(tasks, found, strict=True)}
 
 
-def faults(found: Found) -> Iterable[str]:
+def find_faults(found: Found) -> Iterable[str]:
     """What is wrong with files that are there, a line for each split."""
     for name, splits in found.items():
         for split, one in splits.items():
             if one.wrong:
                 yield one.wrong
             if one.malformed:
-                yield f"task {name}, {split}: malformed rows are left out: {named(one.malformed)}"
+                yield f"task {name}, {split}: malformed rows are left out: {describe_faults(one.malformed)}"
 
 
 def tasks_as_values(tasks: Sequence[TaskFile], found: Found) -> dict[str, Any]:

@@ -4,7 +4,25 @@ Read output.py first; views.py are tables and trees, progress.py bars and lines 
 looks at the machine, inspect.py at the rows of a step; complete.py is what the shell asks.
 """
 
-from orchestration.terminal.output import BEGAN_S, CommandResult, announce, planned, print_answer, refuse, waiting
-from orchestration.terminal.progress import is_plain, shown
+from orchestration.terminal.output import (
+    BEGAN_S,
+    CommandResult,
+    announce,
+    print_answer,
+    print_error,
+    print_plan,
+    show_wait,
+)
+from orchestration.terminal.progress import is_plain, show_progress
 
-__all__ = ["BEGAN_S", "CommandResult", "announce", "is_plain", "planned", "print_answer", "refuse", "shown", "waiting"]
+__all__ = [
+    "BEGAN_S",
+    "CommandResult",
+    "announce",
+    "is_plain",
+    "print_answer",
+    "print_error",
+    "print_plan",
+    "show_progress",
+    "show_wait",
+]

@@ -62,7 +62,7 @@ def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
 
     The shell puts no blank behind what may go on in two ways, so that a value can be typed at once.
     """
-    from orchestration.config import flat, load, load_cluster
+    from orchestration.config import flatten, load, load_cluster
     from preprocessing.errors import BadInput
 
     try:
@@ -72,7 +72,7 @@ def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     written = dataclasses.asdict(found) | {"cluster": dataclasses.asdict(load_cluster("local"))}
     del written["reported_results"]  # what the paper says goes with the recipe as it is
     del written["cluster"]["sample_prompts"]  # texts with blanks
-    values = {key: _typed(value) for key, value in flat(written)}
+    values = {key: _typed(value) for key, value in flatten(written)}
     keys = _beginning(incomplete.partition("=")[0], values)
     said = [(f"{key}=", values[key]) for key in keys]
     return [*said, (f"{keys[0]}={values[keys[0]]}", "")] if len(keys) == 1 and values[keys[0]] else said

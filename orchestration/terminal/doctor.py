@@ -39,7 +39,7 @@ AskStore = Callable[[str], tuple[str, str]]
 """What the store of MLflow at an address says to a request, and the remedy; "" where there is nothing to do."""
 
 
-def examine(
+def run_checks(
     out: Path,
     address: str = "",
     tracking_uri: str = "",

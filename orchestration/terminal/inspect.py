@@ -48,7 +48,7 @@ class DecodedExample:
         return kept | {name: value for name, value in more.items() if value is not None}
 
 
-def samples(run: Run, step: int, num_rows: int) -> list[DecodedExample]:
+def decode_examples(run: Run, step: int, num_rows: int) -> list[DecodedExample]:
     """The first rows of the batch of `step`: the very arrays that the workers get, however many they are."""
     if not 0 <= step < run.steps:
         raise BadInput(f"--step is {step}, this run has the steps 0 to {run.steps - 1}")
@@ -104,7 +104,7 @@ def _label(row: dict[str, Any]) -> int | None:
     return None if label == IGNORE else label
 
 
-def shown(found: list[DecodedExample]) -> Group:
+def render_examples(found: list[DecodedExample]) -> Group:
     """The samples as text; a predicted token is followed by its label, the tokens of a causal row are its labels."""
     return Group(*(_shown(sample) for sample in found))
 

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from preprocessing.credentials import HIDDEN, LOGIN
-from preprocessing.finite import finite
+from preprocessing.finite import replace_non_finite
 
 if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
     from orchestration.jobs import JobStage
@@ -39,7 +39,7 @@ class CommandResult:
 def print_answer(answer: CommandResult, as_json: bool) -> int:
     """Print an answer, as one JSON document or for people; its exit code."""
     if as_json:
-        print(json.dumps(finite({**answer.data, "next": answer.next}), indent=1, default=str), flush=True)
+        print(json.dumps(replace_non_finite({**answer.data, "next": answer.next}), indent=1, default=str), flush=True)
         return answer.exit_code
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     for part in answer.shown:
@@ -50,7 +50,7 @@ def print_answer(answer: CommandResult, as_json: bool) -> int:
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[threading.Thread]:
+def show_wait(what: str) -> Iterator[threading.Thread]:
     """Say what is being done, where a command has run for longer than a moment: an import from a cold disk takes long.
 
     Nothing is said in the first second, nor of what is done at once.
@@ -71,7 +71,7 @@ def announce(stages: Sequence["JobStage"], recognised: Iterable[str] = ()) -> No
         print(line, file=sys.stderr)
 
 
-def planned(stages: Sequence["JobStage"], command: str) -> CommandResult:
+def print_plan(stages: Sequence["JobStage"], command: str) -> CommandResult:
     """The answer of a dry run."""
     due = [stage.name for stage in stages if stage.state != "done"]
     values = {stage.name: {"folder": str(stage.folder), "state": stage.state} for stage in stages}
@@ -80,7 +80,7 @@ def planned(stages: Sequence["JobStage"], command: str) -> CommandResult:
     )
 
 
-def refuse(message: str, exit_code: int) -> int:
+def print_error(message: str, exit_code: int) -> int:
     """One line on stderr for each thing that is wrong; the exit code."""
     for line in LOGIN.sub(f"//{HIDDEN}@", message).splitlines():
         print(f"sesame: {_short(line)}", file=sys.stderr)

@@ -12,8 +12,8 @@ from orchestration.planning import (
     CostedLayout,
     RunEstimate,
     TimedPrediction,
-    brief_bytes,
-    duration,
+    format_bytes,
+    format_duration,
 )
 
 WORDS = {  # of what time goes to
@@ -43,7 +43,7 @@ SENT = {  # what is sent
 }
 
 
-def shown(plan: RunEstimate) -> Group:
+def plan_view(plan: RunEstimate) -> Group:
     """All of it."""
     own, demand = plan.own, plan.demand
     head = [
@@ -70,7 +70,7 @@ def shown(plan: RunEstimate) -> Group:
     return Group(*parts)
 
 
-def published(runs: Sequence[ComparedRun]) -> Group:
+def published_view(runs: Sequence[ComparedRun]) -> Group:
     """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted; below that the source
     of each, and what makes it differ."""
     table = Table(box=None, pad_edge=False)
@@ -92,7 +92,7 @@ def published(runs: Sequence[ComparedRun]) -> Group:
         table.add_column(name, justify="left" if name in ("run", "data", "devices") else "right")
     for one in runs:
         run = one.run
-        hours = (duration(3_600 * each) for each in (run.hours, one.hours))
+        hours = (format_duration(3_600 * each) for each in (run.hours, one.hours))
         cost = f"${run.usd:,.0f}" if run.usd else ""
         ratios = f"{one.ratio:.2f}", f"{one.mfu:.0%}"
         usd = "" if run.of_step else f"${one.usd:,.0f}"
@@ -103,7 +103,7 @@ def published(runs: Sequence[ComparedRun]) -> Group:
     return Group(table, Text(), about, *lines)
 
 
-def measured(runs: Sequence[TimedPrediction]) -> Group:
+def timed_steps_view(runs: Sequence[TimedPrediction]) -> Group:
     """Steps of Sesame that were timed, beside the plan."""
     table = Table(box=None, pad_edge=False)
     for name in ("Sesame's own steps", "parameters", "rows", "measured", "planned", "ratio", "GiB", "planned", "ratio"):
@@ -122,14 +122,14 @@ def _memory(plan: RunEstimate) -> Table:
     table.add_column("")
     table.add_column("", justify="right")
     for name, value in own.choice.memory.items():
-        table.add_row(name, brief_bytes(value))
-    table.add_row("peak", brief_bytes(own.choice.memory.peak), style="bold")
+        table.add_row(name, format_bytes(value))
+    table.add_row("peak", format_bytes(own.choice.memory.peak), style="bold")
     if host := own.choice.memory.host:
         node = own.device.per_node
-        said = f"{brief_bytes(node * host)} of {brief_bytes(node * own.device.host)}"
+        said = f"{format_bytes(node * host)} of {format_bytes(node * own.device.host)}"
         table.add_row(f"host of {node} devices", said)
     for kind, one in plan.checkpointing.items():
-        said = f"{brief_bytes(one.activations)}, peak {brief_bytes(one.peak)}"
+        said = f"{format_bytes(one.activations)}, peak {format_bytes(one.peak)}"
         table.add_row(f"activations with checkpointing {kind}", said)
     return table
 
@@ -142,7 +142,7 @@ def _sent(own: CostedLayout) -> Table:
     each = own.choice.sent
     names = dict.fromkeys(name for one in each for name, _ in one.items())
     for name in (*names, "total"):
-        said = ", ".join(brief_bytes(getattr(one, name)) for one in each)
+        said = ", ".join(format_bytes(getattr(one, name)) for one in each)
         table.add_row(SENT.get(name, name), said, style="bold" if name == "total" else "")
     return table
 
@@ -153,10 +153,10 @@ def _time(own: CostedLayout) -> Table:
     table.add_column("", justify="right")
     for name, share in sorted(own.shares().items(), key=lambda item: -item[1]):
         table.add_row(WORDS[name], f"{share:.1%}")
-    steps = ", ".join(duration(one.total) for one in own.choice.seconds)
+    steps = ", ".join(format_duration(one.total) for one in own.choice.seconds)
     table.add_row("a step" if len(own.choice.seconds) == 1 else "a step of each phase", steps)
     table.add_row("MFU", f"{own.mfu:.1%}")
-    table.add_row("the run", duration(own.choice.total_s), style="bold")
+    table.add_row("the run", format_duration(own.choice.total_s), style="bold")
     table.add_row("device-hours", f"{own.device_hours:,.1f}")
     table.add_row("cost", f"${own.usd:,.0f}" if own.device.price else "no price known", style="bold")
     return table
@@ -168,6 +168,6 @@ def _layouts(title: str, found: tuple[CostedLayout, ...]) -> Table:
         table.add_column(name, justify="left" if name == "layout" else "right")
     for one in found:
         cost = f"${one.usd:,.0f}" if one.device.price else ""
-        peak = brief_bytes(one.choice.memory.peak)
-        table.add_row(one.choice.layout.describe(), peak, f"{one.mfu:.1%}", duration(one.choice.total_s), cost)
+        peak = format_bytes(one.choice.memory.peak)
+        table.add_row(one.choice.layout.describe(), peak, f"{one.mfu:.1%}", format_duration(one.choice.total_s), cost)
     return table

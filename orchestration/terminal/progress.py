@@ -24,8 +24,8 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
-from orchestration.progress import Report, ignore
-from orchestration.terminal.stage import StageProgress, fitted
+from orchestration.progress import Report, ignore_progress
+from orchestration.terminal.stage import StageProgress, fit_to_width
 
 Mode = Literal["auto", "rich", "plain", "none"]
 
@@ -35,10 +35,10 @@ BAR = 24  # columns
 
 
 @contextmanager
-def shown(mode: Mode = "auto") -> Iterator[Report]:
+def show_progress(mode: Mode = "auto") -> Iterator[Report]:
     """A `report` to call; `auto` draws bars where stderr is a terminal that takes more than text (see `is_plain`)."""
     if mode == "none":
-        yield ignore
+        yield ignore_progress
     elif mode == "rich" or (mode == "auto" and sys.stderr.isatty() and not is_plain()):
         with _bars(Console(stderr=True)) as drawn, _log_above():
             yield from _closed_after(BarProgress(drawn))
@@ -117,7 +117,7 @@ class _OfStage(Progress):
     def get_renderables(self) -> Iterator[RenderableType]:
         for task in self.tasks:
             stage: StageProgress = task.fields["stage"]
-            numbers = fitted(stage.figures, self.console.width - 4)
+            numbers = fit_to_width(stage.figures, self.console.width - 4)
             below = [Text(f"    {numbers}", "cyan", no_wrap=True)] if numbers else []
             yield Group(self.make_tasks_table([task]), *below)
 

@@ -79,7 +79,7 @@ class StageProgress:
         return self._line([("far", self.far), ("time", took), *said], width)
 
     def _line(self, said: Figures, width: int) -> str:
-        words = fitted(said, width - len(self.name) - 2)
+        words = fit_to_width(said, width - len(self.name) - 2)
         return f"{self.name}: {words}" if words else f"{self.name} ..."
 
 
@@ -99,16 +99,16 @@ def amounts(event: Mapping[str, Any], rates: CorpusRates) -> Figures:
     >>> amounts({"documents": 1200, "bytes": 5_400_000, "tokens": 90_000}, CorpusRates(1_250_000.0, 31_000.0, 65.0))
     [('documents', '1,200 documents'), ('bytes', '5.4 MB'), ('bytes_per_s', '1.2 MB/s'), ('tokens_per_s', '31K tok/s')]
     """
-    said = [("documents", f"{brief(event['documents'])} documents"), ("bytes", _size(event["bytes"]))]
+    said = [("documents", f"{format_number(event['documents'])} documents"), ("bytes", _size(event["bytes"]))]
     said += [("bytes_per_s", f"{_size(rates.bytes_per_s)}/s")] if rates.bytes_per_s else []
-    said += [("tokens_per_s", f"{brief(rates.tokens_per_s)} tok/s")] if rates.tokens_per_s else []
+    said += [("tokens_per_s", f"{format_number(rates.tokens_per_s)} tok/s")] if rates.tokens_per_s else []
     return said
 
 
-def fitted(said: Iterable[tuple[str, str]], width: int) -> str:
+def fit_to_width(said: Iterable[tuple[str, str]], width: int) -> str:
     """Figures side by side, the less important ones left out where they do not fit.
 
-    >>> fitted([("loss", "loss 4.215"), ("held_out", "held-out 4.412")], 20)
+    >>> fit_to_width([("loss", "loss 4.215"), ("held_out", "held-out 4.412")], 20)
     'held-out 4.412'
     """
     parts = {name: words for name, words in said if words}
@@ -124,17 +124,17 @@ def _number(key: str, value: object) -> str:
         return f"{value:.0%}"
     if isinstance(value, float) and (abs(value) < 1000 or not math.isfinite(value)):
         return f"{value:.4g}"
-    return brief(value) if isinstance(value, int | float) else str(value)
+    return format_number(value) if isinstance(value, int | float) else str(value)
 
 
 def _size(num_bytes: float) -> str:
     return f"{num_bytes / 1e6:.1f} MB" if num_bytes < 1e9 else f"{num_bytes / 1e9:,.1f} GB"
 
 
-def brief(number: float) -> str:
+def format_number(number: float) -> str:
     """Three digits of a large number.
 
-    >>> brief(9_940), brief(11_800), brief(1_234_567), brief(999_999)
+    >>> format_number(9_940), format_number(11_800), format_number(1_234_567), format_number(999_999)
     ('9,940', '11.8K', '1.23M', '1M')
     """
     if number < 9_999.5:

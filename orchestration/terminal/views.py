@@ -39,14 +39,14 @@ def recipes(all_of_them: Sequence[Recipe]) -> Table:
             Text(one.name, NAME),
             *(str(cells[column]) for column in ("year", "masking", "objective")),
             Text(f"{cells['parameters']:,}", NUMBER),
-            reports.brief(one.num_tokens),
+            reports.format_number(one.num_tokens),
         )
     return table
 
 
 def recipe(one: Recipe) -> Tree:
     """One recipe as a tree, with the parameters of each part of its net."""
-    net = reports.net(one)
+    net = reports.build_tree(one)
     tree = Tree(
         Text.assemble((one.name, NAME), "  ", one.paper, "  ", (f"hash {one.hash[:12]}", QUIET)), guide_style=QUIET
     )
@@ -72,8 +72,8 @@ def recipe(one: Recipe) -> Tree:
             )
         training.add(f"{phase.steps:,} steps of {rows}")
     training.add(
-        f"{reports.brief(one.num_tokens)} tokens, "
-        f"{reports.brief(reports.training_flops(one))} floating point operations"
+        f"{reports.format_number(one.num_tokens)} tokens, "
+        f"{reports.format_number(reports.training_flops(one))} floating point operations"
     )
     optim = one.optimizer
     training.add(
@@ -122,7 +122,7 @@ def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
 
 def checked(one: Recipe, num_workers: int, cluster: str) -> Text:
     """The line of `sesame check` where nothing is wrong."""
-    size = f"{one.num_steps:,} steps, {reports.brief(one.num_tokens)} tokens"
+    size = f"{one.num_steps:,} steps, {reports.format_number(one.num_tokens)} tokens"
     where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
     return Text.assemble(("ok  ", GOOD), (one.name, NAME), f"  {size}, {where}  ", (f"hash {one.hash[:12]}", QUIET))
 
@@ -243,7 +243,7 @@ def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, SplitAvailabi
         column.justify = "right"
     table.padding = 0, 1, 0, 0  # names of tasks and of metrics are long
     legend = "rows of each split; -: not there, *: without labels, !: malformed (below)"
-    return Group(table, Text(legend, QUIET), *(Text(line, BAD) for line in reports.faults(found)))
+    return Group(table, Text(legend, QUIET), *(Text(line, BAD) for line in reports.find_faults(found)))
 
 
 def _rows(one: SplitAvailability | None) -> Text:
@@ -271,7 +271,7 @@ def task(one: TaskFile, found: Mapping[str, SplitAvailability] | None) -> Group:
     grids = tree.add("grids") if one.grids else tree
     for name, grid in one.grids.items():
         grids.add(Text(f"{name}: {grid.describe()}"))
-    faults = reports.faults({one.name: found} if found else {})
+    faults = reports.find_faults({one.name: found} if found else {})
     return Group(tree, *(Text(line, BAD) for line in faults))
 
 

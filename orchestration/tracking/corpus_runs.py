@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from orchestration.config import not_default
-from orchestration.progress import Paces, Report, ignore
+from orchestration.config import to_non_defaults
+from orchestration.progress import Paces, Report, ignore_progress
 from orchestration.tracking import names
 from orchestration.tracking import runs as track
-from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, telling_name
+from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, run_name
 from orchestration.tracking.runs import TrackedRun, TrackingStore
-from orchestration.tracking.store_timeout import while_there
+from orchestration.tracking.store_timeout import wait_while_available
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
@@ -50,7 +50,7 @@ def corpus_metadata(corpus: Corpus, vocab: TokenizerSpec, command: str = "") -> 
     note = "\n".join(f"* {source.describe()}" for source in corpus.sources)
     return Metadata(
         corpus.name,
-        {"corpus": not_default(corpus), "vocab": not_default(vocab)},
+        {"corpus": to_non_defaults(corpus), "vocab": to_non_defaults(vocab)},
         {"command": command},
         note=f"The text `{corpus.name}`, cleaned and tokenised.\n\n{note}",
         files={"corpus.json": json.dumps({"corpus": asdict(corpus), "vocab": asdict(vocab)}, indent=1)},
@@ -68,18 +68,18 @@ def corpus_run(place: TrackingStore, folder: Path, metadata: Metadata) -> Iterat
     def begun(client: Any) -> CorpusRun:
         if known := _known(client, place, folder):
             return CorpusRun(TrackedRun(place.uri, known), is_known=True)
-        name, tags = telling_name(metadata.name, folder), {FOLDER: _uri(folder)}
-        tracked = _begun(client, place, folder) or track.created(client, place, name, EXPERIMENT, **tags)
+        name, tags = run_name(metadata.name, folder), {FOLDER: _uri(folder)}
+        tracked = _begun(client, place, folder) or track.create_run(client, place, name, EXPERIMENT, **tags)
         return CorpusRun(tracked, is_known=False, progress=_Mirror(tracked))
 
-    run = track.opened(place, begun)
+    run = track.query_store(place, begun)
     if run.is_known:
         yield run
         return
     client, run_id = track.client_of(place.uri), run.tracked.run_id
     with track.heartbeat(run.tracked):
         with track.log_and_suppress("what the run says of itself"):
-            while_there(place.uri, lambda: log_metadata(client, run_id, metadata, folder))
+            wait_while_available(place.uri, lambda: log_metadata(client, run_id, metadata, folder))
         began_s = time.monotonic()
         yield run
         manifest, took_s = Manifest.load(folder), time.monotonic() - began_s
@@ -92,12 +92,12 @@ def corpus_run(place: TrackingStore, folder: Path, metadata: Metadata) -> Iterat
             client.set_tag(run_id, DIGEST, manifest.digest)  # last: with it the run is known
 
         with track.log_and_suppress("what came of the corpus"):
-            while_there(place.uri, tell)
+            wait_while_available(place.uri, tell)
 
 
 def corpus_progress(run: CorpusRun) -> Report:
     """A report that keeps documents, bytes, tokens and their rates as metrics, over the seconds since the run began."""
-    return ignore if run.is_known else run.progress or _Mirror(run.tracked)
+    return ignore_progress if run.is_known else run.progress or _Mirror(run.tracked)
 
 
 def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figure"]) -> None:
@@ -117,7 +117,7 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
         client.set_tag(tracked.run_id, CARD, "logged")
 
     with track.log_and_suppress("the data card"):
-        while_there(tracked.uri, tell)
+        wait_while_available(tracked.uri, tell)
 
 
 class _Mirror:
@@ -154,7 +154,7 @@ class _Mirror:
         while self._pending and not self._fails:
             is_sent = False
             with track.log_and_suppress("the progress of the corpus"):
-                while_there(self.tracked.uri, partial(self._told, list(self._pending)))
+                wait_while_available(self.tracked.uri, partial(self._told, list(self._pending)))
                 is_sent = True
             self._fails = not is_sent
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestration.tracking import names
-from orchestration.tracking.store_timeout import behind, forget_told
+from orchestration.tracking.store_timeout import clear_logged, pending_updates
 from preprocessing import limits
 from preprocessing.manifest import Manifest
 
@@ -35,12 +35,12 @@ class Metadata:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def telling_name(label: str, folder: Path) -> str:
+def run_name(label: str, folder: Path) -> str:
     """What a run is called in lists: its label and the first four digits of the hash in its folder's name.
 
-    >>> telling_name("bert_base_tiny", Path("work/runs/bert_base_tiny-10a7c2f4"))
+    >>> run_name("bert_base_tiny", Path("work/runs/bert_base_tiny-10a7c2f4"))
     'bert_base_tiny-10a7'
-    >>> telling_name("mine", Path("elsewhere"))
+    >>> run_name("mine", Path("elsewhere"))
     'mine'
     """
     found = re.search(r"-([0-9a-f]{4})[0-9a-f]{4}$", folder.name)
@@ -51,7 +51,7 @@ RunMetadata = Mapping[str, Mapping[str, Any]]
 """What a run says of itself, as JSON can hold it: tags, params and texts by name, datasets by what they are for."""
 
 
-def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> RunMetadata:
+def collect_metadata(metadata: Metadata, folder: Path, corpus: Path | None = None) -> RunMetadata:
     """Tags, with those of git, libraries and machine, files, parameters, the dataset.
 
     `folder` is where its results are, `corpus` the folder of its dataset; None where that is still to be made.
@@ -61,7 +61,7 @@ def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> RunMet
     return {
         "tags": {key: names.value(str(value)) for key, value in tags.items()},
         "texts": dict(metadata.files),
-        "params": {key: names.value(value) for key, value in flattened(metadata.params).items()},
+        "params": {key: names.value(value) for key, value in flatten_params(metadata.params).items()},
         "datasets": {"pretraining": _dataset(corpus)} if corpus else {},
     }
 
@@ -69,17 +69,17 @@ def told(metadata: Metadata, folder: Path, corpus: Path | None = None) -> RunMet
 def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
     """Give a run its tags and files; a new one parameters and dataset. Arguments as those of `told`."""
     run = KnownRun(client, run_id)
-    for kind, values in told(metadata, folder, corpus).items():
+    for kind, values in collect_metadata(metadata, folder, corpus).items():
         _log[kind](run, values)
 
 
-def tell_kept(client: Any, run_id: str, folder: Path) -> None:
+def flush_pending_metadata(client: Any, run_id: str, folder: Path) -> None:
     """Give a run what is kept in its folder, since the store did not take it then."""
     run = KnownRun(client, run_id)
     for kind, log in _log.items():
-        if values := behind(folder).get(kind):
+        if values := pending_updates(folder).get(kind):
             log(run, values)
-            forget_told(folder, {kind: values})
+            clear_logged(folder, {kind: values})
 
 
 @dataclass(frozen=True)
@@ -131,22 +131,24 @@ _log: Final[Mapping[str, Callable[[KnownRun, Mapping[str, Any]], None]]] = {
 KINDS: Final = frozenset(_log)
 
 
-def flattened(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested values as dotted keys.
 
-    >>> flattened({"optimizer": {"learning_rate": 0.1}, "phases": [{"steps": 2}]})
+    >>> flatten_params({"optimizer": {"learning_rate": 0.1}, "phases": [{"steps": 2}]})
     {'optimizer.learning_rate': '0.1', 'phases.0.steps': '2'}
 
     Of two that would be the same key both stay.
 
-    >>> flattened({"a": {"b": 1}, "a.b": 2})
+    >>> flatten_params({"a": {"b": 1}, "a.b": 2})
     {'a.b': '1', "a.b ('a.b')": '2'}
     """
     flat: dict[str, str] = {}
     for key, value in params.items():
         if isinstance(value, list | tuple):
             value = {str(index): item for index, item in enumerate(value)}
-        found = flattened(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
+        found = (
+            flatten_params(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
+        )
         flat |= {f"{name} ({key!r})" if name in flat else name: one for name, one in found.items()}
     return flat
 

@@ -17,11 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestration.figures import History
-from orchestration.progress import Report, ignore
+from orchestration.progress import Report, ignore_progress
 from orchestration.tracking import names
-from orchestration.tracking.metadata import tell_kept
+from orchestration.tracking.metadata import flush_pending_metadata
 from orchestration.tracking.runs import TrackedRun, client_of, load_mlflow
-from orchestration.tracking.store_timeout import CallTimeout, behind, forget, in_a_line, note_behind, note_told
+from orchestration.tracking.store_timeout import (
+    CallTimeout,
+    add_logged,
+    add_pending,
+    clear_pending,
+    pending_updates,
+    summarize_error,
+)
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json
 
@@ -92,12 +99,12 @@ class MetricLog:
         self._written = max(self._last_step.values(), default=-1)
         self._folder, self._uri = folder, tracked.uri if tracked else ""
         self._files: list[tuple[Path, str]] = [
-            (folder / name, where) for name, where in behind(folder).get("files", ())
+            (folder / name, where) for name, where in pending_updates(folder).get("files", ())
         ]
         self._call: CallTimeout | None = None  # the one to the store that has not ended
         self._fails = ""  # why the last one failed
         self._is_left = False  # whether a call is not waited for any longer
-        self._report: Report = ignore
+        self._report: Report = ignore_progress
         path = folder / METRICS_FILE
         self._file = path.open("ab")
         self._size = self._without_half_a_line()  # of the file, by what was written to it
@@ -151,7 +158,7 @@ class MetricLog:
         """Have a file of the run among its artifacts too, in a folder of them; of one name the last stays."""
         self._files.append((file, folder))
 
-    def close(self, report: Report = ignore) -> None:
+    def close(self, report: Report = ignore_progress) -> None:
         """Wait until all is in MLflow, as long as the store answers; if it does not, say what it lacks.
 
         `report` hears how many points are there. What is lacking the next start sends.
@@ -163,7 +170,7 @@ class MetricLog:
             if (call := self._call) and call.is_over():
                 self._fails, self._is_left = self._fails or call.reason, True
                 break
-        self._report = ignore  # a call that is not waited for may go on
+        self._report = ignore_progress  # a call that is not waited for may go on
         self._say_what_it_lacks()
         self._keep_file()
         if self._lost >= 0:
@@ -179,21 +186,21 @@ class MetricLog:
         self._keep_tags()
         if self._fails and (points or files):
             lacks = {"points": points, "files": self._kept(files)}
-            note_behind(self._folder, **{what: one for what, one in lacks.items() if one})
+            add_pending(self._folder, **{what: one for what, one in lacks.items() if one})
             log.warning(
                 "MLflow does not take metrics (%s): it lacks %d points and %d files, which are kept in %s; the same "
                 "command again mirrors them",
                 self._fails, points, len(files), self._folder,
             )  # fmt: skip
         elif self._is_mirrored:
-            forget(self._folder, "points", "files")
+            clear_pending(self._folder, "points", "files")
 
     def _kept(self, files: Iterable[tuple[Path, str]]) -> list[list[str]]:
         return [[file.relative_to(self._folder).as_posix(), where] for file, where in files]
 
     def _keep_tags(self) -> None:
         if self._is_mirrored and self._tags:
-            note_told(self._folder, {"tags": self._tags})
+            add_logged(self._folder, {"tags": self._tags})
             self._tags = {}
 
     def _keep_mirroring(self, tracked: TrackedRun, system: bool) -> None:
@@ -203,11 +210,11 @@ class MetricLog:
             try:
                 self._keep_tags()
                 if files := self._kept(self._files):  # a worker that is killed while it waits has them again
-                    note_behind(self._folder, files=files)
+                    add_pending(self._folder, files=files)
                 load_mlflow(tracked.uri)  # on a busy machine that takes longer than a store may
                 with self._calling(tracked):
                     client = client_of(tracked.uri, is_known=True)
-                    tell_kept(client, tracked.run_id, self._folder)
+                    flush_pending_metadata(client, tracked.run_id, self._folder)
                     if monitor is None and system and not last:
                         monitor = _system_monitor(tracked)
                     if mirrored is None and self._pending:
@@ -215,10 +222,10 @@ class MetricLog:
                     self._mirror_pending(client, tracked.run_id, mirrored or {})
                     self._mirror_files(client, tracked.run_id)
                 if files:
-                    forget(self._folder, "files")
+                    clear_pending(self._folder, "files")
                 self._fails = ""
             except Exception as error:  # whatever the store has, training goes on and the file keeps the points
-                self._fails = in_a_line(error)
+                self._fails = summarize_error(error)
                 if not complained and not self._is_left:
                     log.warning("MLflow does not take metrics (%s); they are kept in %s", self._fails, self._file.name)
                 complained = True

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 from orchestration.reports.model_card import model_card
 from orchestration.tracking import names
 from orchestration.tracking.metadata import NOTE
-from orchestration.tracking.runs import UNFINISHED, TrackedRun, client_of, known
-from orchestration.tracking.store_timeout import database_file, folder_of, hidden, in_a_line, without_password
+from orchestration.tracking.runs import UNFINISHED, TrackedRun, client_of, existing_run
+from orchestration.tracking.store_timeout import database_file, folder_of, redact, summarize_error, without_password
 from preprocessing.errors import BadInput
 from preprocessing.files import read_object
 from preprocessing.tokenization import Vocab
@@ -282,7 +282,7 @@ def register(folder: Path, export: Path, name: str) -> ModelVersion:
     A run that was finished while the store was away has its model logged now. BadInput where the store, the run or its
     model are not there, or where no model can have such a name.
     """
-    name, tracked = names.model(name), known(folder)
+    name, tracked = names.model(name), existing_run(folder)
     if tracked is None:
         raise BadInput(f"{folder}: no MLflow run is known for it; train it again with `sesame train --resume never`")
     with _asked(tracked) as client:
@@ -311,7 +311,7 @@ def _asked(tracked: TrackedRun) -> Iterator[Any]:
     try:
         yield client_of(tracked.uri)
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise BadInput(f"MLflow at {hidden(tracked.uri)}: {in_a_line(error)}") from error
+        raise BadInput(f"MLflow at {redact(tracked.uri)}: {summarize_error(error)}") from error
 
 
 def _version_of(client: Any, name: str, run_id: str, model_id: str) -> str:

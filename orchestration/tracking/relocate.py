@@ -21,7 +21,7 @@ COLUMNS: Final = (
 WAIT_S: Final = 30.0  # for another process that writes to it
 
 
-def take_along(artifacts: str) -> None:
+def relocate_store(artifacts: str) -> None:
     """Have the store that lies beside these artifacts, a URI, say that they are there: without it MLflow would go on
     to write, and look for, artifacts at the place that they were moved from."""
     database = Path(url2pathname(urlparse(artifacts).path)).with_name(DATABASE)

@@ -22,24 +22,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psutil
 
 from orchestration.tracking import names, stores
-from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, tell_kept, telling_name, told
-from orchestration.tracking.relocate import ARTIFACTS, DATABASE, has_run, take_along
+from orchestration.tracking.metadata import FOLDER, KINDS, Metadata, collect_metadata, flush_pending_metadata, run_name
+from orchestration.tracking.relocate import ARTIFACTS, DATABASE, has_run, relocate_store
 from orchestration.tracking.store_timeout import (
     MonitoredClient,
-    behind,
+    add_logged,
+    add_pending,
+    clear_logged,
+    clear_pending,
     database_file,
     database_uri,
+    describe_failure,
+    describe_unavailable,
     folder_of,
-    forget,
-    forget_told,
-    hidden,
-    in_a_line,
-    not_there,
-    note_behind,
-    note_told,
-    refused,
-    while_there,
-    why_away,
+    pending_updates,
+    redact,
+    refusal_status,
+    summarize_error,
+    wait_while_available,
     without_password,
 )
 from preprocessing.errors import BadInput, Preempted, ResourceError
@@ -88,11 +88,11 @@ class TrackedRun:
     run_id: str
 
 
-def place(out: Path) -> TrackingStore:
+def tracking_store(out: Path) -> TrackingStore:
     """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path. BadInput where MLflow
     has no such store, or its driver is not installed."""
     if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
-        return TrackingStore(stores.checked(uri))
+        return TrackingStore(stores.check_store_address(uri))
     out = out.resolve()
     return TrackingStore(database_uri(out / DATABASE), (out / "artifacts").as_uri())
 
@@ -166,7 +166,7 @@ def _check_is_mlflow(made: str) -> None:
         raise ConnectionError("answers, and not as MLflow does: check the address")
 
 
-def known(folder: Path) -> TrackedRun | None:
+def existing_run(folder: Path) -> TrackedRun | None:
     """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none.
 
     Its file has no password: the one of MLFLOW_TRACKING_URI is taken, where that is the same store. The store of a
@@ -193,7 +193,7 @@ def _uri_now(tracked: TrackedRun, folder: Path) -> str:
         return tracked.uri
     if named.exists() and not has_run(beside, tracked.run_id):
         return tracked.uri  # somebody has named that store; ours is of other runs
-    take_along((beside.parent / ARTIFACTS).as_uri())
+    relocate_store((beside.parent / ARTIFACTS).as_uri())
     return database_uri(beside)
 
 
@@ -246,7 +246,7 @@ def reap(place: TrackingStore) -> list[str]:
     dead = [found for found in running if (owner := _owner(found)) and not _is_at_work(found, owner)]
     for found in dead:
         folder = _folder_of(found)
-        if not (_is_of(found, folder) and tell_how_it_ended(client, found.info.run_id, folder)):
+        if not (_is_of(found, folder) and log_exit_reason(client, found.info.run_id, folder)):
             _terminate(client, found.info.run_id, "FAILED", "its process was gone")
     return [found.info.run_id for found in dead]
 
@@ -266,21 +266,21 @@ def _folder_of(found: Any) -> Path:
 def _is_of(found: Any, folder: Path) -> bool:
     """Whether a run is the one of a folder; that of another user may be none that we can look into."""
     try:
-        tracked = known(folder) if os.path.isdir(folder) else None
+        tracked = existing_run(folder) if os.path.isdir(folder) else None
     except OSError:
         return False
     return tracked is not None and tracked.run_id == found.info.run_id
 
 
-def tell_how_it_ended(client: Any, run_id: str, folder: Path) -> bool:
+def log_exit_reason(client: Any, run_id: str, folder: Path) -> bool:
     """Close the run of `folder` as its last start has ended, where the store did not take that then; whether it was so.
 
     Whatever the store says of it: another command, which knows it by another address, may have called it FAILED since.
     """
-    if "status" not in (kept := behind(folder)):
+    if "status" not in (kept := pending_updates(folder)):
         return False
     _terminate(client, run_id, kept["status"], _ended(folder, kept.get("detail", "")))
-    forget(folder, "status", "detail")
+    clear_pending(folder, "status", "detail")
     return True
 
 
@@ -294,23 +294,25 @@ def run(place: TrackingStore, folder: Path, corpus: Path | None, metadata: Metad
     """
     for left in folder.glob(f"{UNFINISHED}*"):  # by a start that was killed
         shutil.rmtree(left, ignore_errors=True)
-    says, name = told(metadata, folder, corpus), telling_name(metadata.name, folder)
+    says, name = collect_metadata(metadata, folder, corpus), run_name(metadata.name, folder)
     tracked, is_open = _taken(place, folder, name)
-    forget(folder, "status", "detail")  # of an earlier start: now it is RUNNING
-    note_told(folder, says)
+    clear_pending(folder, "status", "detail")  # of an earlier start: now it is RUNNING
+    add_logged(folder, says)
     with heartbeat(tracked, folder, is_open):
         if is_open:
             with log_and_suppress("what the run says of itself"):
-                while_there(place.uri, lambda: tell_kept(client_of(place.uri), tracked.run_id, folder))
+                wait_while_available(
+                    place.uri, lambda: flush_pending_metadata(client_of(place.uri), tracked.run_id, folder)
+                )
         yield tracked
 
 
 def _taken(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun, bool]:
     """The run of a folder, ours from now on, and whether the store knows that yet."""
-    before = known(folder)
+    before = existing_run(folder)
     is_known = before is not None and before.uri == place.uri
     try:
-        tracked = opened(place, lambda client: _resumed(client, place, folder) or created(client, place, name))
+        tracked = query_store(place, lambda client: _resumed(client, place, folder) or create_run(client, place, name))
     except (StoreUnavailable, StoreRefused) as error:
         if before is None or not is_known:
             raise
@@ -329,7 +331,7 @@ class StoreRefused(BadInput):
     """A store that wants credentials, or others."""
 
 
-def opened(place: TrackingStore, ask: Callable[[Any], T]) -> T:
+def query_store(place: TrackingStore, ask: Callable[[Any], T]) -> T:
     """What `ask` returns of a client of the store, in which no run of an owner that is gone is open.
 
     Away where the store does not answer, or ceases to, however slowly it may answer; Refused where it wants
@@ -338,7 +340,7 @@ def opened(place: TrackingStore, ask: Callable[[Any], T]) -> T:
 
     def asked() -> T:
         if place.artifacts:
-            take_along(place.artifacts)
+            relocate_store(place.artifacts)
         client = client_of(place.uri)
         reap(place)
         return ask(client)
@@ -350,37 +352,39 @@ def opened(place: TrackingStore, ask: Callable[[Any], T]) -> T:
     try:
         if (file := database_file(place.uri)) and not stores.is_whole(file):
             return asked()  # it is made now, which takes seconds
-        if reason := why_away(place.uri):
+        if reason := describe_failure(place.uri):
             raise TimeoutError(reason)
-        return while_there(place.uri, asked, has_answered=True)
+        return wait_while_available(place.uri, asked, has_answered=True)
     except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
-        if refused(error):
-            raise StoreRefused(f"MLflow at {hidden(place.uri)}: {in_a_line(error)}") from error
-        raise StoreUnavailable(f"MLflow at {hidden(place.uri)} {not_there(error)}; see MLFLOW_TRACKING_URI") from error
+        if refusal_status(error):
+            raise StoreRefused(f"MLflow at {redact(place.uri)}: {summarize_error(error)}") from error
+        raise StoreUnavailable(
+            f"MLflow at {redact(place.uri)} {describe_unavailable(error)}; see MLFLOW_TRACKING_URI"
+        ) from error
 
 
-def examined(uri: str) -> tuple[str, str]:
+def examine_store(uri: str) -> tuple[str, str]:
     """What the store at an address says to a request as a run would make it, and what to do about it; "": nothing."""
-    said = hidden(uri)
+    said = redact(uri)
     try:
-        stores.checked(uri)
+        stores.check_store_address(uri)
     except BadInput as error:
         found, _, remedy = str(error).partition("; ")
         return found, remedy
     if (file := database_file(uri)) and not file.exists():
         can = is_writable(file.parent)
         return f"{said} is not there: the first run makes it", "" if can else "give a folder that can be written to"
-    began_s, reason = time.monotonic(), why_away(uri)
+    began_s, reason = time.monotonic(), describe_failure(uri)
     answer_s = time.monotonic() - began_s
     if not (file or reason):
         load_mlflow(uri)
         try:
-            while_there(uri, lambda: client_of(uri).search_experiments(max_results=1))
+            wait_while_available(uri, lambda: client_of(uri).search_experiments(max_results=1))
         except Exception as error:
-            if refused(error):
-                what, _, remedy = in_a_line(error).partition("; ")
+            if refusal_status(error):
+                what, _, remedy = summarize_error(error).partition("; ")
                 return f"{said}: {what}", remedy
-            reason = in_a_line(error)
+            reason = summarize_error(error)
     if reason.startswith("answers"):
         return f"{said} {reason}", "check MLFLOW_TRACKING_URI"
     if reason:
@@ -411,7 +415,7 @@ def heartbeat(tracked: TrackedRun, folder: Path | None = None, is_open: bool = T
     finally:
         stop.set()
         with suppress(TimeoutError):  # a beat that hangs is a daemon's; one that is late would call the run RUNNING
-            while_there(tracked.uri, beat.join)
+            wait_while_available(tracked.uri, beat.join)
         _close(tracked, folder, status, detail)
 
 
@@ -428,30 +432,32 @@ def _close(tracked: TrackedRun, folder: Path | None, status: str, detail: str) -
         with suppress(OSError):
             (folder / ROOM).unlink(missing_ok=True)
         with log_and_suppress("how the run ended"):
-            note_behind(folder, status=status, detail=detail)
+            add_pending(folder, status=status, detail=detail)
     try:
         ended = _ended(folder, detail) if folder else detail
-        while_there(tracked.uri, lambda: _terminate(client_of(tracked.uri), tracked.run_id, status, ended))
+        wait_while_available(tracked.uri, lambda: _terminate(client_of(tracked.uri), tracked.run_id, status, ended))
     except Exception as error:
-        log.warning("MLflow does not take that the run is %s: %s", status, in_a_line(error))
+        log.warning("MLflow does not take that the run is %s: %s", status, summarize_error(error))
         return
     if folder:
         with log_and_suppress("what the run says of itself"):
-            forget(folder, "status", "detail")
+            clear_pending(folder, "status", "detail")
             _tell_kept(tracked, folder)
 
 
-def tell(tracked: TrackedRun, folder: Path, **tags: object) -> None:
+def log_tags(tracked: TrackedRun, folder: Path, **tags: object) -> None:
     """Tag the run of `folder`; what the store does not take within seconds is kept there, and told to it later."""
     with log_and_suppress(f"{', '.join(tags)} of the run"):
-        note_told(folder, {"tags": {key: str(value) for key, value in tags.items()}})
+        add_logged(folder, {"tags": {key: str(value) for key, value in tags.items()}})
         _tell_kept(tracked, folder)
 
 
 def _tell_kept(tracked: TrackedRun, folder: Path) -> None:
-    if behind(folder).keys() & KINDS:
+    if pending_updates(folder).keys() & KINDS:
         load_mlflow(tracked.uri)
-        while_there(tracked.uri, lambda: tell_kept(client_of(tracked.uri), tracked.run_id, folder))
+        wait_while_available(
+            tracked.uri, lambda: flush_pending_metadata(client_of(tracked.uri), tracked.run_id, folder)
+        )
 
 
 def catch_up(tracked: TrackedRun, folder: Path) -> None:
@@ -459,11 +465,11 @@ def catch_up(tracked: TrackedRun, folder: Path) -> None:
 
     def call() -> None:
         client = client_of(tracked.uri)
-        tell_how_it_ended(client, tracked.run_id, folder)
-        tell_kept(client, tracked.run_id, folder)
+        log_exit_reason(client, tracked.run_id, folder)
+        flush_pending_metadata(client, tracked.run_id, folder)
 
     with log_and_suppress("how the run ended"):
-        while_there(tracked.uri, call)
+        wait_while_available(tracked.uri, call)
 
 
 def _terminate(client: Any, run_id: str, status: str, ended: str) -> None:
@@ -474,7 +480,7 @@ def _terminate(client: Any, run_id: str, status: str, ended: str) -> None:
 def _ended(folder: Path, detail: str = "") -> str:
     """What a run says of its end: an error, and what the store lacks of it. A run whose points are not there is not
     FINISHED in silence."""
-    kept = behind(folder)
+    kept = pending_updates(folder)
     counts = {"points": kept.get("points", 0), "files": len(kept.get("files", ()))}
     lacks = [f"{count:,} {what}" for what, count in counts.items() if count]
     lacks += ["its figures"] if "results" in kept else []
@@ -485,7 +491,7 @@ def _ended(folder: Path, detail: str = "") -> str:
 def complete(tracked: TrackedRun, folder: Path) -> None:
     """Have a run that has ended say what the store still lacks of it, or that it lacks nothing."""
     with log_and_suppress("what it lacks of the run"):
-        while_there(tracked.uri, lambda: tag(tracked, **{ENDED: _ended(folder)}))
+        wait_while_available(tracked.uri, lambda: tag(tracked, **{ENDED: _ended(folder)}))
 
 
 @contextmanager
@@ -499,10 +505,10 @@ def log_and_suppress(what: str, remedy: str = "") -> Iterator[None]:
     except Exception as error:
         refused = getattr(error, "error_code", "") in REFUSED
         advice = "; it is refused, and another try would be; it is kept in the run's folder" if refused else remedy
-        log.warning("MLflow does not take %s%s: %s", what, advice, in_a_line(error))
+        log.warning("MLflow does not take %s%s: %s", what, advice, summarize_error(error))
 
 
-def created(client: Any, place: TrackingStore, name: str, among: str = "", **tags: str) -> TrackedRun:
+def create_run(client: Any, place: TrackingStore, name: str, among: str = "", **tags: str) -> TrackedRun:
     """A new run of ours, RUNNING, in the experiment `among`."""
     tags |= {OWNER: json.dumps(asdict(Owner.me()))}
     name = names.title(name)
@@ -515,7 +521,7 @@ def _resumed(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | No
     """The run that the folder names, RUNNING again and ours; None where the store does not know one."""
     from mlflow.exceptions import MlflowException
 
-    named = known(folder)
+    named = existing_run(folder)
     if named is None:
         return None
     try:
@@ -550,13 +556,13 @@ def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> Tr
     return TrackedRun(place.uri, found.info.run_id)
 
 
-def unanswered(tracked: TrackedRun) -> str:
+def explain_missing_run(tracked: TrackedRun) -> str:
     """Why the store does not say that it has the run; "" where it does."""
     try:
         load_mlflow(tracked.uri)
-        while_there(tracked.uri, lambda: client_of(tracked.uri).get_run(tracked.run_id))
+        wait_while_available(tracked.uri, lambda: client_of(tracked.uri).get_run(tracked.run_id))
     except Exception as error:
-        return in_a_line(error)
+        return summarize_error(error)
     return ""
 
 
@@ -569,9 +575,9 @@ def _beat(tracked: TrackedRun, folder: Path | None, stop: threading.Event, is_op
                 is_open = True
             client.set_tag(tracked.run_id, OWNER, json.dumps(asdict(Owner.me())))
             if folder:
-                tell_kept(client, tracked.run_id, folder)
+                flush_pending_metadata(client, tracked.run_id, folder)
         except Exception as error:  # the store is away: the owner's process can still be looked up
-            log.debug("no heartbeat: %s", in_a_line(error))
+            log.debug("no heartbeat: %s", summarize_error(error))
 
 
 # Figures, artifacts, evaluations
@@ -580,23 +586,23 @@ def _beat(tracked: TrackedRun, folder: Path | None, stop: threading.Event, is_op
 def mirror(folder: Path, name: str, what: str, call: Callable[[TrackedRun], object]) -> None:
     """Let `call` give `what` to the MLflow run of `folder`, if it has one. A store that does not answer is not waited
     for; what it has not taken the folder says by its `name` (`owed`), until another call is taken."""
-    if not (tracked := known(folder)):
+    if not (tracked := existing_run(folder)):
         return
     owing = {"owed": {name: what}}
 
     def told() -> None:
         call(tracked)
-        forget_told(folder, owing)
+        clear_logged(folder, owing)
 
     with log_and_suppress(what, "; the same command again logs them"):
-        note_told(folder, owing)
+        add_logged(folder, owing)
         load_mlflow(tracked.uri)
-        while_there(tracked.uri, told)
+        wait_while_available(tracked.uri, told)
 
 
-def owed(folder: Path) -> set[str]:
+def unlogged_metrics(folder: Path) -> set[str]:
     """Names of what `mirror` could not give."""
-    return set(behind(folder).get("owed", {}))
+    return set(pending_updates(folder).get("owed", {}))
 
 
 def tag(tracked: TrackedRun, **tags: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestration.tracking import names
-from orchestration.tracking.metadata import FOLDER, NOTE, flattened, git_tags, hardware, libraries, log_dataset
+from orchestration.tracking.metadata import FOLDER, NOTE, flatten_params, git_tags, hardware, libraries, log_dataset
 from orchestration.tracking.runs import OWNER, Owner, TrackedRun, client_of
 
 if TYPE_CHECKING:  # it takes a second to import
@@ -115,7 +115,7 @@ def _children(client: Any, run: Any, more: str = "") -> Sequence[Any]:
 def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], params: Mapping[str, Any]) -> None:
     now_ms = int(time.time() * 1000)
     named = [(key, value, now_ms, step) for key, value, step in points]
-    names.log_values(client, run_id, named, flattened(params).items())
+    names.log_values(client, run_id, named, flatten_params(params).items())
 
 
 def _log_dataset(client: Any, run_id: str, record: TaskRecord) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from orchestration.tracking.runs import DATABASE, TrackingStore, opened, place
-from orchestration.tracking.store_timeout import hidden
+from orchestration.tracking.runs import DATABASE, TrackingStore, query_store, tracking_store
+from orchestration.tracking.store_timeout import redact
 from preprocessing.errors import BadInput, ResourceError
 
 ROOT: Final = Path(__file__).parents[2]
@@ -43,10 +43,10 @@ def ui(out: Path, port: int) -> NoReturn:
     BadInput where runs go to a server, which has a UI of its own, or where `out` has no runs; ResourceError where the
     port is in use, or the store does not answer. Nothing is made, and where it is served is said when it will be.
     """
-    where = place(out)
+    where = tracking_store(out)
     if where.uri.startswith(("http://", "https://")):
         raise BadInput(
-            f"MLFLOW_TRACKING_URI is a server, whose own UI is at {hidden(where.uri)}; open that, or unset it"
+            f"MLFLOW_TRACKING_URI is a server, whose own UI is at {redact(where.uri)}; open that, or unset it"
         )
     if not os.environ.get("MLFLOW_TRACKING_URI") and not (out / DATABASE).is_file():
         raise BadInput(
@@ -60,7 +60,7 @@ def ui(out: Path, port: int) -> NoReturn:
             raise ResourceError(
                 f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
             ) from error
-    opened(where, lambda client: None)  # migrates the store before the server reads it
+    query_store(where, lambda client: None)  # migrates the store before the server reads it
     from mlflow.server import constants
 
     environment = os.environ | {
@@ -73,15 +73,18 @@ def ui(out: Path, port: int) -> NoReturn:
         environment[constants.ARTIFACT_ROOT_ENV_VAR] = where.artifacts
     command = [sys.executable, "-W", "ignore", "-m", "uvicorn", "--factory", f"{__name__}:app", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "warning"]
-    print(f"{address(port)} shows the runs of {shown(where, out)} in half a minute; Ctrl-C ends it", file=sys.stderr)
+    print(
+        f"{address(port)} shows the runs of {describe_source(where, out)} in half a minute; Ctrl-C ends it",
+        file=sys.stderr,
+    )
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals
 
 
-def shown(where: TrackingStore, out: Path) -> str:
+def describe_source(where: TrackingStore, out: Path) -> str:
     """Whose runs the UI has: those of a folder, or of the store that MLFLOW_TRACKING_URI names."""
-    return hidden(where.uri) if os.environ.get("MLFLOW_TRACKING_URI") else str(out)
+    return redact(where.uri) if os.environ.get("MLFLOW_TRACKING_URI") else str(out)
 
 
 def app() -> App:

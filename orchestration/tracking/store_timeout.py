@@ -40,7 +40,7 @@ _silent: Final = set[str]()  # stores that were given up, and have not answered 
 _here: Final = threading.local()  # `waiting`: who waits for the call of this thread
 
 
-def while_there(uri: str, call: Callable[[], T], most_s: float = MOST_S, *, has_answered: bool = False) -> T:
+def wait_while_available(uri: str, call: Callable[[], T], most_s: float = MOST_S, *, has_answered: bool = False) -> T:
     """What `call` of the store at `uri` returns, however many requests it takes.
 
     It is waited for as long as its requests are answered (`MonitoredClient`), each within `most_s`, or the store
@@ -124,7 +124,7 @@ class CallTimeout:
 
     def _ask(self) -> None:
         while not self._ended.is_set():
-            self._fails = not is_there(self._uri)
+            self._fails = not is_available(self._uri)
             if not self._fails:
                 self._there_s, self._has_answered = time.monotonic(), True
                 _silent.discard(self._uri)
@@ -151,9 +151,9 @@ class MonitoredClient:
         return asked
 
 
-def is_there(uri: str) -> bool:
+def is_available(uri: str) -> bool:
     """Whether a store answers now: `why_away` has no reason."""
-    return not why_away(uri)
+    return not describe_failure(uri)
 
 
 def answer_s(uri: str) -> float:
@@ -161,7 +161,7 @@ def answer_s(uri: str) -> float:
     return FAILED_S - PROBE_S if database_file(uri) else ANSWER_S
 
 
-def why_away(uri: str, timeout_s: float = 0.0) -> str:
+def describe_failure(uri: str, timeout_s: float = 0.0) -> str:
     """Why a server does not answer, a file of sqlite cannot be written to now, or a database takes no connection; ""
     where it is there, or there is no way to ask."""
     timeout_s = timeout_s or answer_s(uri)
@@ -182,7 +182,7 @@ def why_away(uri: str, timeout_s: float = 0.0) -> str:
         pass
     except (OSError, sqlite3.Error, ValueError, http.client.HTTPException) as error:
         if not isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):  # MLflow may trust it
-            return in_a_line(error)
+            return summarize_error(error)
     return ""
 
 
@@ -221,10 +221,10 @@ def folder_of(uri: str) -> Path:
     return Path(unquote(urlsplit(uri).path) if uri.startswith("file:") else uri)
 
 
-def hidden(text: str) -> str:
+def redact(text: str) -> str:
     """A text with addresses in it, without the users and passwords that these name.
 
-    >>> hidden("http://ann:secret@host:5000/ does not answer")
+    >>> redact("http://ann:secret@host:5000/ does not answer")
     'http://***@host:5000/ does not answer'
     """
     return re.sub(r"(?<=://)[^/\s]*@", "***@", text)
@@ -251,27 +251,27 @@ STRANGE: Final = {  # what MLflow says of answers that are none of MLflow's
 }
 
 
-def in_a_line(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """What an error says first, without passwords; those of a database go on with its statements. Where a server wants
     credentials, or others: by which variables it gets them; where a package is missing: how it is installed."""
-    if status := refused(error):
-        return credentials_wanted(status)
+    if status := refusal_status(error):
+        return suggest_credentials(status)
     if isinstance(error, ImportError) and error.name:
-        return package_wanted(error.name)
+        return suggest_package(error.name)
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
         error = error.reason
     said = str(error)
     if found := STATUS.search(said):
-        return answered(int(found[1] or found[2]))
+        return describe_status(int(found[1] or found[2]))
     if strange := next((words for part, words in STRANGE.items() if part in said), ""):
         return strange
-    return hidden(next(iter(said.splitlines()), "") or type(error).__name__)
+    return redact(next(iter(said.splitlines()), "") or type(error).__name__)
 
 
-def answered(status: int) -> str:
+def describe_status(status: int) -> str:
     """What it means that a server answers with a status alone, without an error of MLflow's.
 
-    >>> answered(503)
+    >>> describe_status(503)
     'answers 503 (Service Unavailable): it, or a proxy before it, fails'
     """
     phrase = f" ({HTTPStatus(status).phrase})" if status in [*HTTPStatus] else ""
@@ -279,17 +279,17 @@ def answered(status: int) -> str:
     return f"answers {status}{phrase}: {'it, or a proxy before it, fails' if fails else 'no MLflow is there'}"
 
 
-def not_there(error: BaseException) -> str:
+def describe_unavailable(error: BaseException) -> str:
     """That a store does not answer, or what else it does, as what follows its address.
 
-    >>> not_there(OSError("refused")), not_there(OSError("answers 700"))
+    >>> describe_unavailable(OSError("refused")), describe_unavailable(OSError("answers 700"))
     ('does not answer (refused)', 'answers 700')
     """
-    said = in_a_line(error)
+    said = summarize_error(error)
     return said if said.startswith("answers") else f"does not answer ({said})"
 
 
-def refused(error: BaseException) -> int:
+def refusal_status(error: BaseException) -> int:
     """401 or 403, where a server has refused a request for want of credentials or of permission; else 0."""
     answer = getattr(error, "response", None)  # of requests, in which artifacts are sent
     status = getattr(answer, "status_code", None) or getattr(error, "code", None)
@@ -297,10 +297,10 @@ def refused(error: BaseException) -> int:
     return status if status in (401, 403) else 0
 
 
-def credentials_wanted(status: int) -> str:
+def suggest_credentials(status: int) -> str:
     """What to do where a server has answered 401 or 403.
 
-    >>> credentials_wanted(401).partition(";")[0]
+    >>> suggest_credentials(401).partition(";")[0]
     'wants a user and a password (401)'
     """
     user = os.environ.get("MLFLOW_TRACKING_USERNAME", "")
@@ -329,10 +329,10 @@ PACKAGES: Final = {  # the package that has a module, where it is called otherwi
 }
 
 
-def package_wanted(module: str) -> str:
+def suggest_package(module: str) -> str:
     """How a module is had that is not installed.
 
-    >>> package_wanted("psycopg2")
+    >>> suggest_package("psycopg2")
     'needs the module psycopg2, which is not installed; install it: pip install psycopg2-binary'
     """
     package = PACKAGES.get(module) or PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
@@ -343,7 +343,7 @@ def package_wanted(module: str) -> str:
 # What MLflow lacks
 
 
-def behind(folder: Path) -> dict[str, Any]:
+def pending_updates(folder: Path) -> dict[str, Any]:
     """What MLflow lacks of the run in `folder`; {}: nothing that is known of."""
     try:
         return from_json((folder / BEHIND).read_bytes())
@@ -354,27 +354,27 @@ def behind(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def note_behind(folder: Path, **lacks: Any) -> None:
+def add_pending(folder: Path, **lacks: Any) -> None:
     """Add to what MLflow lacks."""
     with _changing(folder) as kept:
         kept |= lacks
 
 
-def forget(folder: Path, *names: str) -> None:
+def clear_pending(folder: Path, *names: str) -> None:
     """MLflow has these now."""
     with _changing(folder) as kept:
         for name in names:
             kept.pop(name, None)
 
 
-def note_told(folder: Path, told: Mapping[str, Mapping[str, Any]]) -> None:
+def add_logged(folder: Path, told: Mapping[str, Mapping[str, Any]]) -> None:
     """Add what a run says of itself, by kind and name (metadata.py), to what MLflow lacks."""
     with _changing(folder) as kept:
         for kind, values in told.items():
             kept[kind] = {**kept.get(kind, {}), **values}
 
 
-def forget_told(folder: Path, told: Mapping[str, Mapping[str, Any]]) -> None:
+def clear_logged(folder: Path, told: Mapping[str, Mapping[str, Any]]) -> None:
     """MLflow has these values now; one that was noted anew meanwhile stays."""
     with _changing(folder) as kept:
         for kind, values in told.items():
@@ -387,8 +387,8 @@ _in_this_process = threading.Lock()
 @contextmanager
 def _changing(folder: Path) -> Iterator[dict[str, Any]]:
     """What MLflow lacks, written when the block is left: driver and first worker both change it."""
-    with _in_this_process, locked(folder):
-        kept = behind(folder)
+    with _in_this_process, lock_pending(folder):
+        kept = pending_updates(folder)
         before = json.dumps(kept)
         yield kept
         left = {name: value for name, value in kept.items() if value != {}}
@@ -399,7 +399,7 @@ def _changing(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_pending(folder: Path) -> Iterator[None]:
     """Other processes that want the same wait inside the block, where the disk knows locks of folders."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)

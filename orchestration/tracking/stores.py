@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from orchestration.tracking.store_timeout import database_uri, hidden, locked, package_wanted
+from orchestration.tracking.store_timeout import database_uri, lock_pending, redact, suggest_package
 from preprocessing.errors import BadInput
 from preprocessing.files import TEMPORARY
 
@@ -40,9 +40,9 @@ CLIENTS: Final = {  # the module by which files get to a place, where MLflow doe
 PLACES: Final = (*CLIENTS, "file", "http", "https", "mlflow-artifacts", "ftp", "dbfs")
 
 
-def checked(uri: str) -> str:
+def check_store_address(uri: str) -> str:
     """An address of MLFLOW_TRACKING_URI; BadInput where MLflow knows no such store, or its driver is not installed."""
-    said = f"MLFLOW_TRACKING_URI is {hidden(uri)}"
+    said = f"MLFLOW_TRACKING_URI is {redact(uri)}"
     if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
         raise BadInput(f"{said}, allowed is an address with a scheme; set it to http://{uri}")
     scheme = _scheme(uri)
@@ -75,11 +75,11 @@ def check_artifacts(location: str) -> None:
         try:
             importlib.import_module(CLIENTS[scheme])
         except ImportError as error:
-            missing = package_wanted(CLIENTS[scheme])
-            raise BadInput(f"MLflow keeps artifacts in {hidden(location)}, which {missing}") from error
+            missing = suggest_package(CLIENTS[scheme])
+            raise BadInput(f"MLflow keeps artifacts in {redact(location)}, which {missing}") from error
     elif scheme and scheme not in (*PLACES, *_plugins("mlflow.artifact_repository")):
         raise BadInput(
-            f"MLflow keeps artifacts in {hidden(location)}, and gets no files to {scheme}:, allowed are "
+            f"MLflow keeps artifacts in {redact(location)}, and gets no files to {scheme}:, allowed are "
             f"{', '.join(PLACES)}; give the experiment another place, or install the plugin of MLflow that does"
         )
 
@@ -109,7 +109,7 @@ def _check_driver(uri: str, said: str) -> None:
     except NoSuchModuleError as error:
         raise BadInput(f"{said}: SQLAlchemy has no such driver ({error}); check what stands behind the +") from error
     except ImportError as error:
-        raise BadInput(f"{said}, which {package_wanted(error.name or str(error))}") from error
+        raise BadInput(f"{said}, which {suggest_package(error.name or str(error))}") from error
     except (ArgumentError, ValueError) as error:
         raise BadInput(f"{said}: no address of a database ({error}), as sqlite:////folder/mlflow.db") from error
 
@@ -138,7 +138,7 @@ def make(file: Path, artifacts: str = "") -> None:
     if is_whole(file):
         return
     try:
-        with locked(file.parent):
+        with lock_pending(file.parent):
             if not is_whole(file):
                 _make(file, artifacts)
     except OSError as error:

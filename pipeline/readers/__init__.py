@@ -20,7 +20,7 @@ from pipeline.readers.python_docs import PythonDocsReader
 from pipeline.readers.reader import Reader
 from pipeline.readers.record import CUT_OFF, EXPECTED, SKIPPED, TORN, TRAILING, Record
 from pipeline.readers.sampled import SAMPLE_BYTES, about_how_many, pieces_of, size_of, spread
-from pipeline.readers.snapshot import Snapshot, changed
+from pipeline.readers.snapshot import Snapshot, changed_error
 from pipeline.readers.splits import InputSplit, piece_records, plan_splits, portable, records
 from pipeline.readers.table import TableReader
 from pipeline.readers.text import TextReader
@@ -57,7 +57,7 @@ __all__ = [
     "XmlReader",
     "about_how_many",
     "absolute",
-    "changed",
+    "changed_error",
     "left_out",
     "piece_records",
     "pieces_of",

@@ -10,12 +10,12 @@ from pipeline.readers.files import (
     InputFile,
     Sides,
     absolute,
+    display_path,
     ends_in_returns,
-    find_single,
+    find_single_files,
     head,
     is_text,
     plain_suffix,
-    shown,
 )
 from pipeline.readers.jsonl import check_field
 from pipeline.readers.lines import TextLine, lines
@@ -75,13 +75,13 @@ class CsvReader:
 
     def describe(self) -> str:
         what = f"one document per row, from column {self.text_key!r}"
-        return f"{shown(self.path, self.extensions)}: read as csv, {what}"
+        return f"{display_path(self.path, self.extensions)}: read as csv, {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions or self.usual)
+        return find_single_files(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         """All of a file: a line end may be part of a cell, which only a reader of all knows."""

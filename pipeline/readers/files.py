@@ -108,7 +108,7 @@ def find(path: str, endings: tuple[str, ...] = ()) -> list[InputFile]:
     return sorted(_find_remote(path, endings) if is_url(path) else _find_local(path, endings))
 
 
-def find_single(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
+def find_single_files(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
     """The files of `find`, each of them read by itself."""
     return [(file,) for file in find(path, endings)]
 
@@ -262,10 +262,10 @@ def has_mark(file: InputFile) -> bool:
     return compression_of(file.path) is not None or plain_suffix(file.path) in (".parquet", ".arrow", ".feather")
 
 
-def shown(path: str, endings: tuple[str, ...]) -> str:
+def display_path(path: str, endings: tuple[str, ...]) -> str:
     """A path, and which files of it are meant where not all that a format usually has.
 
-    >>> shown("texts", (".csv", "")), shown("texts", ())
+    >>> display_path("texts", (".csv", "")), display_path("texts", ())
     ('texts (.csv, no ending)', 'texts')
     """
     return f"{path} ({', '.join(ending or 'no ending' for ending in endings)})" if endings else path
@@ -281,7 +281,7 @@ def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]
 def open_stored(path: str) -> io.BufferedReader:
     """A file as it is stored, or a member of a zip archive as it was before; for reading at any place."""
     if zip_archive.is_member(path):
-        return zip_archive.opened(path)
+        return zip_archive.open_member(path)
     if not is_url(path):
         return open(path, "rb")
     store, inside = _store(path)
@@ -374,8 +374,8 @@ def ends_in_returns(start: bytes, path: str, encoding: str = "") -> bool:
 def _with_line_feeds(file: io.BufferedReader) -> Iterator[bytes]:
     while block := file.read(_PIECE):
         yield block.replace(b"\r", b"\n")
-    if fault(file) or trailing(file):
-        raise _EndsHere(fault(file), trailing(file))
+    if describe_fault(file) or count_trailing_bytes(file):
+        raise _EndsHere(describe_fault(file), count_trailing_bytes(file))
 
 
 def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
@@ -389,7 +389,7 @@ def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.Buff
 
 def _unzipped(path: str) -> Iterator[bytes]:
     try:
-        with zip_archive.opened(path) as file:
+        with zip_archive.open_member(path) as file:
             while block := file.read(_PIECE):
                 yield block
     except zip_archive.TORN as error:
@@ -403,12 +403,12 @@ def wide_encoding(path: str) -> str:
         return wide(file.peek(_PIECE)[:_PIECE])
 
 
-def fault(file: io.BufferedReader) -> str:
+def describe_fault(file: io.BufferedReader) -> str:
     """Why a stream of `open_bytes` ended before the end of its file, or "" where it did not."""
     return file.raw.fault if isinstance(file.raw, DecodedFile) else ""
 
 
-def trailing(file: io.BufferedReader) -> int:
+def count_trailing_bytes(file: io.BufferedReader) -> int:
     """How many stored bytes stand behind the archive of a stream that was read to its end, and are none of it."""
     return file.raw.trailing if isinstance(file.raw, DecodedFile) else 0
 
@@ -562,8 +562,8 @@ def _utf8(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
         block = file.read(_PIECE)
         text = decoder.decode(block, final=not block)
         yield LOST.join(part.encode(errors="replace") for part in text.split("\ufffd"))
-    if fault(file) or trailing(file):
-        raise _EndsHere(fault(file), trailing(file))
+    if describe_fault(file) or count_trailing_bytes(file):
+        raise _EndsHere(describe_fault(file), count_trailing_bytes(file))
 
 
 def head(path: str, size: int = 8192, encoding: str = "") -> bytes:

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, Self
 from pipeline.readers.book_contents import without_contents
 from pipeline.readers.book_matter import without_italics, without_notes
 from pipeline.readers.file_ranges import FileRange, pieces_at
-from pipeline.readers.files import Sides, absolute, find_single, shown
+from pipeline.readers.files import Sides, absolute, display_path, find_single_files
 from pipeline.readers.lines import TextLine
 from pipeline.readers.plain import line_records, never
 from pipeline.readers.reader import FileProbe
@@ -74,13 +74,13 @@ class GutenbergReader:
         return cls(path=sample.path) if _MARK.search(sample.start) else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.extensions)}: read as gutenberg"
+        return f"{display_path(self.path, self.extensions)}: read as gutenberg"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions)
+        return find_single_files(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], [])
@@ -92,13 +92,13 @@ class GutenbergReader:
 def book(label: str, block: TextLine) -> Record:
     """A book without Project Gutenberg's header and licence, notes, contents and marks of italics, if it has these."""
     text, repaired = decode(block.content)
-    return Record(label, block.size, stripped(text.replace("\r\n", "\n")), repaired, start=block.start)
+    return Record(label, block.size, strip_boilerplate(text.replace("\r\n", "\n")), repaired, start=block.start)
 
 
-def stripped(text: str) -> str:
+def strip_boilerplate(text: str) -> str:
     r"""The book between the marks of Project Gutenberg (the last start, the first end after it), its text alone.
 
-    >>> stripped("The Project Gutenberg EBook of X\n\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n\n"
+    >>> strip_boilerplate("The Project Gutenberg EBook of X\n\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n\n"
     ...          "Produced by Y and\nZ\n\nCall me X.\n\nEnd of Project Gutenberg's X, by Y\n\nLicence")
     'Call me X.\n\n'
     """

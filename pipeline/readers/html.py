@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at
-from pipeline.readers.files import Sides, absolute, fault, find_single, open_bytes, plain_suffix, shown, wide_encoding
+from pipeline.readers.files import (
+    Sides,
+    absolute,
+    describe_fault,
+    display_path,
+    find_single_files,
+    open_bytes,
+    plain_suffix,
+    wide_encoding,
+)
 from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
 from pipeline.readers.reader import FileProbe
@@ -57,13 +66,13 @@ class HtmlReader:
         return cls(path=sample.path) if is_page else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.extensions)}: read as html"
+        return f"{display_path(self.path, self.extensions)}: read as html"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions or self.usual)
+        return find_single_files(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], [])
@@ -73,8 +82,10 @@ class HtmlReader:
         with open_bytes(file.path) as stream:
             content = stream.read(MOST_HTML + 1)
             size = len(content) + sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
-            why = fault(stream) or ("too_long" if size > MOST_HTML else "timeout" if is_too_deep(content) else "")
-            yield from () if fault(stream) else rest_of(stream, file.label)
+            why = describe_fault(stream) or (
+                "too_long" if size > MOST_HTML else "timeout" if is_too_deep(content) else ""
+            )
+            yield from () if describe_fault(stream) else rest_of(stream, file.label)
         if why:
             yield Record(file.label, size, fault=why, snippet=content[:SNIPPET])
             return

@@ -88,7 +88,7 @@ def answer_of(content: bytes) -> HttpResponse:
     )
 
 
-def decoded(answer: HttpResponse, most: int) -> bytes:
+def decode_body(answer: HttpResponse, most: int) -> bytes:
     """The body as it was sent, up to a little more than `most` bytes.
 
     A body that is not in chunks, or not compressed, though its headers say so, is taken as it is; BadHttp where it is

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at
-from pipeline.readers.files import Sides, absolute, find_single, open_bytes, shown, wide_encoding
-from pipeline.readers.jsonl import check_field, fields_with, parsed, scan
-from pipeline.readers.lines import TextLine, dropped, rest_of
+from pipeline.readers.files import Sides, absolute, display_path, find_single_files, open_bytes, wide_encoding
+from pipeline.readers.jsonl import check_field, fields_with, parse_line, scan
+from pipeline.readers.lines import TextLine, drop_record, rest_of
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from pipeline.readers.transcode import encoding_of, require_encoding
@@ -69,13 +69,13 @@ class JsonArrayReader:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.extensions)}: read as a JSON array, one document per element"
+        return f"{display_path(self.path, self.extensions)}: read as a JSON array, one document per element"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions or self.usual)
+        return find_single_files(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], [])
@@ -224,7 +224,7 @@ class _Elements:
 def _document(label: str, element: TextLine, field: str, spans: str) -> Record:
     """The document of an element."""
     if element.fault:
-        return dropped(label, element, element.fault)
+        return drop_record(label, element, element.fault)
     if not element.content.startswith(b'"'):
-        return parsed(label, element, field, spans)
-    return parsed(label, element._replace(content=b'{"text": ' + element.content + b"}"))
+        return parse_line(label, element, field, spans)
+    return parse_line(label, element._replace(content=b'{"text": ' + element.content + b"}"))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, plain_suffix, shown
-from pipeline.readers.lines import TextLine, dropped
+from pipeline.readers.files import Sides, absolute, display_path, find_single_files, plain_suffix
+from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, CUT_OFF, Record
@@ -77,20 +77,20 @@ class JsonlReader:
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.extensions)}: read as jsonl"
+        return f"{display_path(self.path, self.extensions)}: read as jsonl"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions or self.usual)
+        return find_single_files(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         return pieces_at(file, text_cuts(file, step))
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        parse = partial(parsed, field=self.text_key, spans=self.spans_key)
+        parse = partial(parse_line, field=self.text_key, spans=self.spans_key)
         return line_records(piece, always, parse, limit, self.encoding)
 
 
@@ -136,30 +136,30 @@ def check_field(path: str, fields: Sequence[str] | None, field: str = "text") ->
         )
 
 
-def parsed(label: str, block: TextLine, field: str = "text", spans: str = "") -> Record:
+def parse_line(label: str, block: TextLine, field: str = "text", spans: str = "") -> Record:
     """The string at `text_key` of the object in a line, and the ranges of its characters at `spans_key`.
 
     A field is a name, or names with dots between for objects in objects. Half characters become U+FFFD.
     """
     if is_blank(block):
-        return dropped(label, block, BETWEEN)
+        return drop_record(label, block, BETWEEN)
     line, repaired = decode(block.content)
     try:
         value = loads(line)
     except json.JSONDecodeError as error:
-        return dropped(label, block, CUT_OFF if _breaks_off(block.content, line, error) else "bad_json")
+        return drop_record(label, block, CUT_OFF if _breaks_off(block.content, line, error) else "bad_json")
     except (ValueError, RecursionError):
-        return dropped(label, block, "bad_json")
+        return drop_record(label, block, "bad_json")
     text = _at(value, field)
     if text is _ABSENT:
-        return dropped(label, block, "no_field")
+        return drop_record(label, block, "no_field")
     if not isinstance(text, str):
-        return dropped(label, block, "not_a_string")
+        return drop_record(label, block, "not_a_string")
     if line.count(json.dumps(field.rpartition(".")[2])) > 1 and _is_twice(line, field.rpartition(".")[2]):
-        return dropped(label, block, "duplicate_key")
+        return drop_record(label, block, "duplicate_key")
     ranges = as_spans(_at(value, spans), text) if spans else ()
     if ranges is None:
-        return dropped(label, block, "bad_spans")
+        return drop_record(label, block, "bad_spans")
     if "\\ud" in line or "\\uD" in line:
         text, halves = _SURROGATE.subn("\ufffd", text)
         repaired += halves
@@ -210,10 +210,10 @@ def goes_on(start: bytes) -> bool:
     return line.startswith(b"{") and end != b"" and not line.rstrip().endswith(b"}")
 
 
-def begun_fields(line: str) -> list[str]:
+def fields_of_line(line: str) -> list[str]:
     """The fields of the object in a line of JSON, those of its beginning where the line is there in part.
 
-    >>> begun_fields('{"id": "1", "text": "Words that go')
+    >>> fields_of_line('{"id": "1", "text": "Words that go')
     ['id', 'text']
     """
     found, at = list[str](), 0

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pipeline.readers.files import compression_of, fault, open_lines, trailing
+from pipeline.readers.files import compression_of, count_trailing_bytes, describe_fault, open_lines
 from pipeline.readers.record import SNIPPET, TRAILING, Record
 from preprocessing.tables import TextLine
 
@@ -42,14 +42,14 @@ def lines(
                 if size == limit:
                     rest = _skip_line(file)
                     size, why = size + rest, "too_long" if rest else ""
-                why = fault(file) or why
+                why = describe_fault(file) or why
             yield TextLine(at, size, content[:SNIPPET] if why else recode(content), why)
             at += size
-            if why and fault(file):
+            if why and describe_fault(file):
                 return
-        if why := fault(file):
+        if why := describe_fault(file):
             yield TextLine(at, 0, b"", why)
-        if left := trailing(file):
+        if left := count_trailing_bytes(file):
             yield TextLine(at, left, b"", TRAILING)
 
 
@@ -63,7 +63,9 @@ def _skip_line(file: io.BufferedReader, most: int = sys.maxsize) -> int:
     return size
 
 
-def owned(lines: Iterator[TextLine], stop: int | None, begins: Callable[[TextLine], bool]) -> Iterator[TextLine]:
+def lines_of_range(
+    lines: Iterator[TextLine], stop: int | None, begins: Callable[[TextLine], bool]
+) -> Iterator[TextLine]:
     """Of lines from the start of a range on, those that the range owns; the begin of a file is a boundary, too."""
     inside = False
     for line in lines:
@@ -95,14 +97,14 @@ def blocks(lines: Iterator[TextLine], begins: Callable[[TextLine], bool], limit:
         yield TextLine(start, size, b"".join(content), why)
 
 
-def dropped(label: str, block: TextLine, why: str) -> Record:
+def drop_record(label: str, block: TextLine, why: str) -> Record:
     """The record of a block that is no document."""
     return Record(label, block.size, fault=why, start=block.start, snippet=block.content[:SNIPPET])
 
 
 def rest_of(file: io.BufferedReader, label: str) -> Iterator[Record]:
     """The records of what a compressed file that was read to its end does not give: the rest of it, what is behind."""
-    if why := fault(file):
+    if why := describe_fault(file):
         yield Record(label, 0, fault=why)
-    if left := trailing(file):
+    if left := count_trailing_bytes(file):
         yield Record(label, left, fault=TRAILING)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.readers.file_ranges import FileRange, ranges, weight
 from pipeline.readers.files import InputFile, Sides, absolute, find, open_bytes
-from pipeline.readers.lines import TextLine, lines, owned
+from pipeline.readers.lines import TextLine, lines, lines_of_range
 from pipeline.readers.plain import always
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
@@ -134,7 +134,7 @@ def pairs(
     """The documents of ranges of files with as many lines as each other: (file, start, stop) of each side."""
     recoders = [Transcoder(side, encoding) for side, _, _ in sides]
     each = [
-        owned(lines(side.path, start, stop, limit, recode, recode.whole), stop, always)
+        lines_of_range(lines(side.path, start, stop, limit, recode, recode.whole), stop, always)
         for (side, start, stop), recode in zip(sides, recoders, strict=True)
     ]
     for lines_of_sides in zip_longest(*each):

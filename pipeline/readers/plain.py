@@ -6,7 +6,7 @@ from unicodedata import category
 
 from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import head, is_text
-from pipeline.readers.lines import TextLine, blocks, lines, owned
+from pipeline.readers.lines import TextLine, blocks, lines, lines_of_range
 from pipeline.readers.record import SNIPPET, Record
 from pipeline.readers.transcode import Transcoder
 from preprocessing.encodings import UTF8
@@ -61,7 +61,7 @@ def line_records(piece: FileRange, begins: Begins, parse: Parse, limit: int, enc
         return
     found = lines(file.path, piece.start, piece.stop, limit, recode, recode.whole)
     if not file.compression:
-        found = owned(found, piece.stop, begins)
+        found = lines_of_range(found, piece.stop, begins)
     for block in found if begins is always else blocks(found, begins, limit):
         if block.fault:
             yield Record(file.label, block.size, fault=block.fault, start=block.start, snippet=block.content)

@@ -19,8 +19,8 @@ from pipeline.readers.file_ranges import FileRange, weight
 from pipeline.readers.files import InputFile, find, has_mark, local, plain_suffix
 from pipeline.readers.reader import FileProbe, Reader
 from pipeline.readers.record import Record
-from pipeline.readers.unsupported import known, looks, require_as_called
-from pipeline.readers.walk import say
+from pipeline.readers.unsupported import describe_format, match_signature, require_as_called
+from pipeline.readers.walk import report_skipped
 from pipeline.readers.zip_archive import is_archive
 from preprocessing import renames
 from preprocessing.errors import BadInput
@@ -73,7 +73,7 @@ def _say_pages(source: Reader, pages: list[InputFile], num_files: int) -> None:
     """Say which files of a text are pages of HTML, whose tags become text: what a server says of an error, perhaps."""
     pages = [file for file in pages if plain_suffix(file.path) in _TEXTS]
     if source.kind == _PROSE and 0 < len(pages) < num_files:
-        say(
+        report_skipped(
             f"{source.place}: pages of HTML among text, with all tags: {pages[0].label}{_more(len(pages) - 1)}; take "
             "out what are errors of a server, and give pages a folder of their own, or the ending .html"
         )
@@ -201,7 +201,7 @@ def _said(file: InputFile, readers: Sequence[type[Reader]]) -> str:
         source = _of_group(file.path, "text", [file], False, True, readers)
     except BadInput as error:
         return str(error).removeprefix(f"{file.path}: ")
-    return f"{source.kind}; --data {source.kind}:FILE reads it" if source else "; ".join(looks(file))
+    return f"{source.kind}; --data {source.kind}:FILE reads it" if source else "; ".join(describe_format(file))
 
 
 def _more(count: int) -> str:
@@ -285,7 +285,7 @@ def _of_group(
     """The source that the first of these files that is recognised looks like."""
     for number, file in enumerate(group[:_MOST_LOOKED_AT]):
         sample = FileProbe(path, file, alone, first and number == 0, field)
-        if known(sample.start):
+        if match_signature(sample.start):
             continue
         for reader in readers:
             if (source := reader.looks_like(sample)) is not None:
@@ -304,7 +304,7 @@ def _say_what_differs(path: str, source: Reader, group: list[InputFile], readers
                 differ.setdefault(found.kind, []).append(file)
     if differ:
         shown = "; ".join(f"{each[0].label}{_more(len(each) - 1)} ({kind})" for kind, each in differ.items())
-        say(
+        report_skipped(
             f"{path}: read as {source.kind}, as other files with this ending are, but of {len(looked_at)} looked at "
             f"these seem to be something else: {shown}; give each format a folder or an ending of its own, or name one "
             "with KIND:PATH"
@@ -353,7 +353,7 @@ def _has_field(source: Reader) -> bool:
 
 def _refused(path: str, files: list[InputFile], readers: Sequence[type[Reader]]) -> BadInput:
     """Why a path cannot be read."""
-    (what, todo), more = looks(files[0]), _more(len(files) - 1)
+    (what, todo), more = describe_format(files[0]), _more(len(files) - 1)
     name = "" if len(files) == 1 else f"{files[0].label} is "
     names = ", ".join(sorted(name for reader in readers for name in reader.names))
     return BadInput(

@@ -70,7 +70,7 @@ class TableReader:
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
         if sample.first and is_saved(sample.path):
-            have = columns(saved_files(sample.path, _SPLIT)[0])
+            have = columns(files_of_saved_dataset(sample.path, _SPLIT)[0])
         elif is_table(sample.stored):
             have = columns(sample.file)
         else:
@@ -93,7 +93,7 @@ class TableReader:
 
     def files(self) -> list[Sides]:
         """The tables of the path; of a folder that `datasets` saved those that it lists: others are its caches."""
-        found = saved_files(self.path, self.split) if is_saved(self.path) else find(self.path, self.usual)
+        found = files_of_saved_dataset(self.path, self.split) if is_saved(self.path) else find(self.path, self.usual)
         return [(file,) for file in found]
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
@@ -118,7 +118,7 @@ def is_table(start: bytes) -> bool:
     return start.startswith((_PARQUET, _ARROW_FILE, b"\xff\xff\xff\xff"))
 
 
-def saved_files(path: str, split: str = "train") -> list[InputFile]:
+def files_of_saved_dataset(path: str, split: str = "train") -> list[InputFile]:
     """The files that a folder lists which `datasets` saved; BadInput where there are none, or no such split."""
     found = list[InputFile]()
     for folder in _saved(path, split):

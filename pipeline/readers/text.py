@@ -8,13 +8,13 @@ from statistics import median
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, shown
-from pipeline.readers.lines import TextLine, dropped
+from pipeline.readers.files import Sides, absolute, display_path, find_single_files
+from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, document, is_blank, line_records, never
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
 from pipeline.readers.transcode import blocks_of, require_encoding
-from pipeline.readers.walk import say
+from pipeline.readers.walk import report_skipped
 from preprocessing.spec import spec
 
 Unit = Literal["document", "line", "paragraphs"]
@@ -58,13 +58,13 @@ class TextReader:
 
     def describe(self) -> str:
         unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[self.document_unit]
-        return f"{shown(self.path, self.extensions)}: read as text, one document per {unit}"
+        return f"{display_path(self.path, self.extensions)}: read as text, one document per {unit}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions)
+        return find_single_files(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
@@ -92,7 +92,7 @@ def _unit(sample: FileProbe) -> Unit:
         return "line"
     unit: Unit = "paragraphs" if median(lengths) < _LONG_LINE else "line"
     other = "paragraphs" if unit == "line" else "line"
-    say(
+    report_skipped(
         f"{sample.path}: blank lines stand between its lines, but none in its first 64 kB: read with one document per "
         f"{'paragraph' if unit == 'paragraphs' else 'line'}; {other}:{sample.path} reads it the other way"
     )
@@ -115,4 +115,4 @@ _UNITS: Final[dict[str, Unit]] = {"text": "document", "line": "line", "paragraph
 
 def paragraph(label: str, block: TextLine) -> Record:
     """What stands between blank lines; the blank line that begins the block belongs to it."""
-    return dropped(label, block, BETWEEN) if is_blank(block) else document(label, block)
+    return drop_record(label, block, BETWEEN) if is_blank(block) else document(label, block)

@@ -10,7 +10,7 @@ from pipeline.readers.files import (
     BYTE_ORDER_MARK,
     InputFile,
     compression_of,
-    fault,
+    describe_fault,
     head,
     is_text,
     is_url,
@@ -75,23 +75,23 @@ _LOOKS_LIKE_XML: Final = re.compile(rb"\s*<\?xml\b")
 _LOOKED_AT: Final = 8192  # bytes
 
 
-def looks(file: InputFile) -> tuple[str, str]:
+def describe_format(file: InputFile) -> tuple[str, str]:
     """What a file that no reader recognises looks like, and what to do."""
     with open_bytes(file.path) as stream:
-        inside, why = stream.read(_LOOKED_AT), fault(stream)
-    if known(stored_head(file.path)) and file.path.lower().endswith((".tgz", ".tbz2", ".txz", ".tzst")):
+        inside, why = stream.read(_LOOKED_AT), describe_fault(stream)
+    if match_signature(stored_head(file.path)) and file.path.lower().endswith((".tgz", ".tbz2", ".txz", ".tzst")):
         return "a compressed tar archive", _UNPACK
     if why and file.size and not inside:
         return "damaged, or not compressed as its name says", "compress it again"
     if not inside.removeprefix(BYTE_ORDER_MARK).strip():
         return "empty", "leave it out"
-    return known(inside) or ("binary", "name text")
+    return match_signature(inside) or ("binary", "name text")
 
 
-def known(start: bytes) -> tuple[str, str] | None:
+def match_signature(start: bytes) -> tuple[str, str] | None:
     """What begins so, and what to do; None for what may be text.
 
-    >>> known(b"%PDF-1.7"), known(b"Call me Ishmael.")
+    >>> match_signature(b"%PDF-1.7"), match_signature(b"Call me Ishmael.")
     (('PDF', 'turn it into text first, as with pdftotext'), None)
     """
     if start.startswith(b"PK\x03\x04"):
@@ -151,5 +151,5 @@ def _other(start: bytes, ending: str) -> StandIn | None:
         return PAGE
     if _LOOKS_LIKE_XML.match(start.removeprefix(BYTE_ORDER_MARK)):
         return StandIn(f"XML, not what its ending {ending} says", "download it again, or give it the ending .xml")
-    looks_like = next(((what, todo) for mark, what, todo in _TABLES if start.startswith(mark)), known(start))
+    looks_like = next(((what, todo) for mark, what, todo in _TABLES if start.startswith(mark)), match_signature(start))
     return looks_like and StandIn(f"{looks_like[0]}, not what its ending {ending} says", looks_like[1])

@@ -43,9 +43,11 @@ def walk(top: Path) -> list[tuple[str, Path]]:
             seen.add(_key(facts))
             found.append((label, path))
     if again:
-        say(f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once")
+        report_skipped(
+            f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once"
+        )
     if hidden:
-        say(f"{top}: {len(hidden)} hidden, the first is {min(hidden)}; what begins with a dot is left out")
+        report_skipped(f"{top}: {len(hidden)} hidden, the first is {min(hidden)}; what begins with a dot is left out")
     return sorted(found, key=lambda one: os.fsencode(one[0]))
 
 
@@ -128,6 +130,6 @@ def _joined(above: str, name: str) -> str:
 
 
 @cache
-def say(line: str) -> None:
+def report_skipped(line: str) -> None:
     """On stderr, once a process: a command looks for its files several times."""
     log.warning("%s", line)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at
-from pipeline.readers.files import Sides, absolute, find_single, is_text, open_bytes
-from pipeline.readers.files import fault as torn
-from pipeline.readers.http import BadHttp, answer_of, charset, decoded, headers_of, is_answer, media_type
+from pipeline.readers.files import Sides, absolute, find_single_files, is_text, open_bytes
+from pipeline.readers.files import describe_fault as torn
+from pipeline.readers.http import BadHttp, answer_of, charset, decode_body, headers_of, is_answer, media_type
 from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, main_text
 from pipeline.readers.reader import FileProbe
@@ -90,7 +90,7 @@ class WarcReader:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.usual)
+        return find_single_files(self.path, self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
@@ -236,7 +236,7 @@ def _text(label: str, found: _Found, limit: int) -> Record:
         of_type = of_type or _sniffed(answer.body)
         if of_type not in _HTML:
             return Record(label, 0, fault="not_a_page")
-        content = decoded(answer, MOST_HTML)
+        content = decode_body(answer, MOST_HTML)
     elif kind not in ("resource", "conversion"):
         return Record(label, 0, fault="revisit" if kind == "revisit" else "unknown_record")
     of_type = of_type or _sniffed(content) or ("text/plain" if kind == "conversion" else "")

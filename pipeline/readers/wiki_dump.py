@@ -13,8 +13,8 @@ from typing import ClassVar, Final, Literal, Self
 from xml.etree import ElementTree
 
 from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, head, shown
-from pipeline.readers.lines import TextLine, dropped
+from pipeline.readers.files import Sides, absolute, display_path, find_single_files, head
+from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import line_records
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
@@ -66,13 +66,13 @@ class WikiDumpReader:
         return cls(path=sample.path) if is_dump else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.extensions)}: read as wiki_dump"
+        return f"{display_path(self.path, self.extensions)}: read as wiki_dump"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions)
+        return find_single_files(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
@@ -106,21 +106,21 @@ def article(label: str, block: TextLine, hidden: frozenset[str]) -> Record:
 
     start, end = block.content.find(b"<page>"), block.content.rfind(b"</page>")
     if start < 0:
-        return dropped(label, block, BETWEEN)
+        return drop_record(label, block, BETWEEN)
     text, repaired = decode(block.content[start : end + len(b"</page>")])
     try:
         page = ElementTree.fromstring(text)
     except ElementTree.ParseError:
-        return dropped(label, block, "bad_xml")
+        return drop_record(label, block, "bad_xml")
     if page.findtext("ns", "0") != "0" or page.findtext("revision/model", "wikitext") != "wikitext":
-        return dropped(label, block, "not_article")
+        return drop_record(label, block, "not_article")
     if page.find("redirect") is not None:
-        return dropped(label, block, "redirect")
+        return drop_record(label, block, "redirect")
     title, markup = page.findtext("title", ""), (page.findall("revision/text") or [page])[-1].text or ""
     if len(markup.encode()) > _MOST_MARKUP:
-        return dropped(label, block, "too_long")
+        return drop_record(label, block, "too_long")
     try:
         body = prose(markup, hidden)
     except TooDeep:
-        return dropped(label, block, "timeout")
+        return drop_record(label, block, "timeout")
     return Record(label, block.size, f"{title}\n\n{body}" if body else "", repaired, start=block.start)

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from pipeline.readers.wiki_names import HIDDEN
-from pipeline.readers.wikitext import TooDeep, element, tidy, unescaped, visible
+from pipeline.readers.wikitext import TooDeep, element, tidy, unescape, visible
 
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _NO_PROSE: Final = element("ref|references|math|chem|ce|gallery|timeline|score|hiero|imagemap|graph|mapframe|inputbox")
@@ -38,7 +38,7 @@ def without_leftovers(text: str) -> str:
     >>> without_leftovers('A line ends with "<br>", and a <b and c> d.')
     'A line ends with "<br>", and a <b and c> d.'
     """
-    seen = unescaped(text) if _is_escaped(text) else text
+    seen = unescape(text) if _is_escaped(text) else text
     if "<" in seen:
         seen = _NO_PROSE.sub(lambda match: "" if len(match[0]) <= _LONGEST else match[0], _COMMENT.sub("", seen))
         seen = _TAG.sub(_in_place_of, _LINE_OF_TAGS.sub("", seen))

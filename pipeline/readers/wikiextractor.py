@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, find_single, head, shown
-from pipeline.readers.jsonl import begun_fields, is_json_lines, parsed
-from pipeline.readers.lines import TextLine, dropped
+from pipeline.readers.files import Sides, absolute, display_path, find_single_files, head
+from pipeline.readers.jsonl import fields_of_line, is_json_lines, parse_line
+from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
@@ -53,13 +53,13 @@ class WikiExtractorReader:
         return cls(path=sample.path) if is_ours else None
 
     def describe(self) -> str:
-        return f"{shown(self.path, self.extensions)}: read as wikiextractor"
+        return f"{display_path(self.path, self.extensions)}: read as wikiextractor"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions)
+        return find_single_files(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
@@ -88,36 +88,39 @@ def is_its_json(start: bytes) -> bool:
     >>> is_its_json(b'{"id": "1", "url": "u", "title": "t", "text": "x"}'), is_its_json(b'{"text": "x"}')
     (True, False)
     """
-    fields = begun_fields(decode(start.lstrip().partition(b"\n")[0])[0])
+    fields = fields_of_line(decode(start.lstrip().partition(b"\n")[0])[0])
     return {"id", "url", "title", "text"} <= {*fields} <= {"id", "revid", "url", "title", "text"}
 
 
 def article(label: str, block: TextLine) -> Record:
     """What stands between the tags of an article."""
     if not begins(block):
-        return dropped(label, block, BETWEEN if is_blank(block) else "no_doc_tag")
+        return drop_record(label, block, BETWEEN if is_blank(block) else "no_doc_tag")
     tag, _, rest = block.content.partition(b"\n")
     before, closed, after = rest.rpartition(b"</doc>")
     text, repaired = decode(before if closed else after)
     title = _TITLE.search(tag)
-    return Record(label, block.size, titled(decode(title[1])[0] if title else "", text), repaired, "", block.start)
+    return Record(
+        label, block.size, prepend_title(decode(title[1])[0] if title else "", text), repaired, "", block.start
+    )
 
 
 def json_article(label: str, block: TextLine) -> Record:
     """The article in a line of JSON."""
-    record = parsed(label, block)
+    record = parse_line(label, block)
     if record.fault:
         return record
-    title = parsed(label, block, field="title")
-    return record._replace(text=titled(title.text, record.text), repaired=record.repaired + title.repaired)
+    title = parse_line(label, block, field="title")
+    return record._replace(text=prepend_title(title.text, record.text), repaired=record.repaired + title.repaired)
 
 
-def titled(title: str, text: str) -> str:
+def prepend_title(title: str, text: str) -> str:
     r"""An article as a dump has it: its title, a blank line, its text; nothing where there is only a title.
 
     With tags, WikiExtractorReader writes the title into the first line of the text; in JSON it does not.
 
-    >>> titled("Q&amp;A", "Q&amp;A\n\nA form.\n"), titled("Q&A", "A form."), titled("Q&A", "Q&A\n\n")
+    >>> escaped = prepend_title("Q&amp;A", "Q&amp;A\n\nA form.\n")
+    >>> escaped, prepend_title("Q&A", "A form."), prepend_title("Q&A", "Q&A\n\n")
     ('Q&A\n\nA form.', 'Q&A\n\nA form.', '')
     """
     from pipeline.readers.wiki_leftovers import without_leftovers  # it loads the parser of markup

@@ -101,7 +101,7 @@ def prose(markup: str, hidden: frozenset[str]) -> str:
     seen = "\n".join(_LIST_MARK.sub("", line.strip()) for line in seen.split("\n"))
     while seen != (fewer := _LONE_HEADING.sub("", seen)):
         seen = fewer
-    return _BLANK_LINES.sub("\n\n", unescaped(seen.replace(_HEADING, ""))).strip()
+    return _BLANK_LINES.sub("\n\n", unescape(seen.replace(_HEADING, ""))).strip()
 
 
 def visible(markup: str, hidden: frozenset[str]) -> str:
@@ -133,10 +133,10 @@ def tidy(seen: str) -> str:
     return _EMPTY_BRACKETS.sub("", seen) if _EMPTY.search(seen) else seen
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Text with its character entities decoded, those that end in `;` alone: `?a=1&copy=2` stays.
 
-    >>> unescaped("Q&amp;A &#233; x?a=1&copy=2")
+    >>> unescape("Q&amp;A &#233; x?a=1&copy=2")
     'Q&A é x?a=1&copy=2'
     """
     return _ENTITY.sub(lambda match: html.unescape(match[0]), text)

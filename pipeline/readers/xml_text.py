@@ -20,11 +20,11 @@ from pipeline.readers.files import (
     InputFile,
     Sides,
     absolute,
-    find_single,
+    display_path,
+    find_single_files,
     head,
     open_bytes,
     plain_suffix,
-    shown,
     wide_encoding,
 )
 from pipeline.readers.lines import rest_of
@@ -104,13 +104,13 @@ class XmlReader:
 
     def describe(self) -> str:
         what = f"an element {self.element!r}" if self.element else f"a {_TEI} element, or an element 'text'"
-        return f"{shown(self.path, self.extensions)}: read as xml, a document is {what}"
+        return f"{display_path(self.path, self.extensions)}: read as xml, a document is {what}"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.extensions or self.usual)
+        return find_single_files(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], [])

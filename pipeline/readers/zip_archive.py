@@ -77,7 +77,7 @@ def members(path: Path) -> Iterator[ZipListing]:
         yield ZipListing(info.filename, f"{path}!/{info.filename}", info.compress_size, info.CRC)
 
 
-def opened(path: str) -> io.BufferedReader:
+def open_member(path: str) -> io.BufferedReader:
     """A member of an archive, for reading at any place."""
     at = path.lower().index(_INSIDE) + len(_INSIDE)
     return io.BufferedReader(ZipMember(path[: at - 2], path[at:]))

@@ -1,5 +1,5 @@
 """Beam, here or on a cluster: running.py runs a graph, workers.py owns the processes, forkserver.py starts them."""
 
-from pipeline.runners.running import Report, beam, check_here, check_options, pipeline, watched
+from pipeline.runners.running import Report, beam, check_here, check_options, pipeline, report_progress
 
-__all__ = ["Report", "beam", "check_here", "check_options", "pipeline", "watched"]
+__all__ = ["Report", "beam", "check_here", "check_options", "pipeline", "report_progress"]

@@ -52,7 +52,7 @@ with _quiet_import():
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-__all__ = ["beam", "check_here", "check_options", "pipeline", "watched"]
+__all__ = ["beam", "check_here", "check_options", "pipeline", "report_progress"]
 
 _RUNNER: Final = "FnApiRunner"
 _DATAFLOW: Final = "apache_beam.runners.dataflow.internal.apiclient"  # what the runner of Dataflow imports as it runs
@@ -248,11 +248,11 @@ def _known_error(error: Exception) -> BaseException | None:
         return ResourceError("Beam: the worker pool at --environment_config cannot be reached; start it, or mend it")
     if isinstance(error, ImportError):
         return BadInput(f"Beam: {str(error).splitlines()[0]}")
-    return workers.died() if "Channel closed" in text else None
+    return workers.worker_died_error() if "Channel closed" in text else None
 
 
 @contextlib.contextmanager
-def watched(stage: str, folder: Path, parts: Sequence[str], report: Report | None) -> Iterator[None]:
+def report_progress(stage: str, folder: Path, parts: Sequence[str], report: Report | None) -> Iterator[None]:
     """Call `report` with the seals of `parts` summed up, twice a second while the block runs, and once at its end.
 
     It gets {"stage", "done", "total" (parts), "documents", "bytes", "tokens" (kept so far)}; where the block goes on

@@ -100,10 +100,10 @@ def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
     if failures:
         raise failures[0]
     if thread.is_alive():
-        raise died()
+        raise worker_died_error()
 
 
-def died() -> ResourceError:
+def worker_died_error() -> ResourceError:
     """The error for a dead worker, in one line."""
     return ResourceError(
         "a Beam worker died, often for lack of memory; repeat the command, which goes on from here, "

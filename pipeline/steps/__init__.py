@@ -7,7 +7,7 @@ looks ahead.
 from pipeline.steps.encode import (
     ENCODER_VERSION,
     BoundarySettings,
-    chained,
+    chain_ledgers,
     check_fit,
     encode_shard,
     implausible_sentences,
@@ -15,7 +15,7 @@ from pipeline.steps.encode import (
     stripped_marks,
 )
 from pipeline.steps.ingest import read_text, seal_of
-from pipeline.steps.output_folder import owned, sealed, sweep
+from pipeline.steps.output_folder import locked_directory, read_seal, sweep
 from pipeline.steps.plan import TextDirectory
 from pipeline.steps.sample import require_room
 from pipeline.steps.static_rows import StaticExampleSpec, materialise
@@ -25,17 +25,17 @@ __all__ = [
     "BoundarySettings",
     "StaticExampleSpec",
     "TextDirectory",
-    "chained",
+    "chain_ledgers",
     "check_fit",
     "encode_shard",
     "implausible_sentences",
+    "locked_directory",
     "materialise",
-    "owned",
     "phrases_of",
+    "read_seal",
     "read_text",
     "require_room",
     "seal_of",
-    "sealed",
     "stripped_marks",
     "sweep",
 ]

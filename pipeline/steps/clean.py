@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, InputSplit, Record, piece_records
 from pipeline.spec import Clean
 from pipeline.steps.documents import Document, write_documents
-from pipeline.steps.output_folder import REJECTS, seal, sealed
+from pipeline.steps.output_folder import REJECTS, read_seal, seal
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.text import (
@@ -24,9 +24,9 @@ from preprocessing.text import (
     language,
     mask_pii,
     move_spans,
-    normalise,
+    normalize,
     relocate_spans,
-    repaired,
+    repair_text,
     shared_ngrams,
     text_key,
 )
@@ -57,11 +57,11 @@ class Cleaner:
         tidied = self.tidied(record.text)
         edits = list[Edits]()
         text, masked = mask_pii(tidied, clean.mask_pii, edits) if clean.mask_pii else (tidied, 0)
-        if reason := unfit(text, clean):
+        if reason := rejection_reason(text, clean):
             return None, reason, masked
         masked_text = text
         text, reason = apply_rules(text, clean.filters)
-        reason = reason or unfit(text, clean) or self._other_language(text) or self._contaminated(text)
+        reason = reason or rejection_reason(text, clean) or self._other_language(text) or self._contaminated(text)
         if reason:
             return None, reason, masked
         spans: Spans = ()
@@ -75,7 +75,7 @@ class Cleaner:
 
     def tidied(self, text: str) -> str:
         """A text as all steps after it read it: mended, and normalised."""
-        return normalise(repaired(text) if self.clean.fix_text else text, self.clean.whitespace)
+        return normalize(repair_text(text) if self.clean.fix_text else text, self.clean.whitespace)
 
     def _other_language(self, text: str) -> str:
         wanted = self.clean.languages
@@ -141,14 +141,14 @@ class CleaningTally:
 
 def clean_split(split: InputSplit, part: Path, cleaner: Cleaner) -> None:
     """Write the cleaned documents of a split to `part`, unless they are there and whole."""
-    if sealed(part) is not None:
+    if read_seal(part) is not None:
         return
     tally = CleaningTally()
     pieces = (
         tally.of_piece(number, piece_records(split.source, piece, cleaner.clean.max_chars))
         for number, piece in enumerate(split.pieces)
     )
-    write_documents(part, cleaned(chain.from_iterable(pieces), cleaner, tally))
+    write_documents(part, clean_records(chain.from_iterable(pieces), cleaner, tally))
     if tally.shown:
         lines = "".join(json.dumps(reject) + "\n" for reject in tally.shown)
         write_atomic(part.parent / REJECTS / f"{part.stem}.jsonl", lines.encode())
@@ -161,7 +161,7 @@ def clean_split(split: InputSplit, part: Path, cleaner: Cleaner) -> None:
     seal(part, ledger=tally.ledger.to_dict(), **facts)
 
 
-def cleaned(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTally) -> Iterator[Document]:
+def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTally) -> Iterator[Document]:
     """The documents that are kept.
 
     What cleaning takes from a document that is kept (tags, blanks, control characters) is dropped as "trimmed". Where a
@@ -211,7 +211,7 @@ def _around_lost(text: str) -> bytes:
     return text[max(0, at - 50) : at + 50].encode(errors="replace")
 
 
-def unfit(text: str, clean: Clean) -> str:
+def rejection_reason(text: str, clean: Clean) -> str:
     """Why a cleaned text is not kept for its length, or "" where it is."""
     if not text:
         return "empty"

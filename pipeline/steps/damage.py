@@ -72,9 +72,9 @@ class SplitDamage:
         if self.share > most:
             said = f"{self.share:.1%} of the stored bytes are in files that cannot be read, or not to their end"
             short = ", a short one counted as large as the others" if self.missing else ""
-            return f"{said}{short} ({listed(self.damaged)})"
+            return f"{said}{short} ({list_damage(self.damaged)})"
         if len(self.unreadable) > most * self.num_files:
-            return f"nothing can be read of {listed(self.unreadable)}, out of {self.num_files:,} files"
+            return f"nothing can be read of {list_damage(self.unreadable)}, out of {self.num_files:,} files"
         return ""
 
     def warnings(self) -> list[str]:
@@ -82,19 +82,20 @@ class SplitDamage:
         said = list[str]()
         if self.torn:
             said.append(
-                f"damaged, and read up to there: {listed(self.torn)}, {self.share:.1%} of the stored bytes; what is "
+                f"damaged, and read up to there: {list_damage(self.torn)}, {self.share:.1%} of the stored bytes; what "
+                f"is "
                 "behind is lost: get these files again, then repeat the command"
             )
         if left := {name: why for name, why in self.unreadable.items() if name not in self.torn}:
-            said.append(f"nothing can be read of {listed(left)}; mend these files, or leave them out")
+            said.append(f"nothing can be read of {list_damage(left)}; mend these files, or leave them out")
         if self.empty:
-            said.append(f"empty: {listed(dict.fromkeys(self.empty, ''))}; if they should not be, get them again")
+            said.append(f"empty: {list_damage(dict.fromkeys(self.empty, ''))}; if they should not be, get them again")
         return said
 
 
-def listed(files: dict[str, str]) -> str:
+def list_damage(files: dict[str, str]) -> str:
     """
-    >>> listed({"a.gz": "truncated", "b.gz": "truncated", "c.txt": "not_text", "d.txt": ""})
+    >>> list_damage({"a.gz": "truncated", "b.gz": "truncated", "c.txt": "not_text", "d.txt": ""})
     '4 files: a.gz (truncated), b.gz (truncated), c.txt (not_text), ...'
     """
     number = f"{len(files):,} files" if len(files) != 1 else "1 file"

@@ -18,7 +18,7 @@ import xxhash
 
 from pipeline.spec import Dedup
 from pipeline.steps.documents import batches, documents
-from pipeline.steps.output_folder import seal, sealed
+from pipeline.steps.output_folder import read_seal, seal
 from preprocessing.files import TEMPORARY, npy, write_atomic
 from preprocessing.manifest import Manifest
 from preprocessing.shards import TokenStore
@@ -166,7 +166,7 @@ def _signed(part: Path, dedup: Dedup) -> np.ndarray:
     num = dedup.num_bands * dedup.rows_per_band
     kind = np.dtype([("high", ">u8"), ("low", ">u8"), ("signature", "<u4", (num,))])
     file, identity = near_file(part), {"near": [dedup.ngram_size, num], "of": part.name}
-    if sealed(file, **identity) is None:
+    if read_seal(file, **identity) is None:
         rows = [
             (int.from_bytes(document.key[:8]), int.from_bytes(document.key[8:]), signature(shingle_N, num))
             for batch in batches(part)
@@ -198,7 +198,7 @@ def _pairs(one_E: np.ndarray, other_E: np.ndarray) -> np.ndarray:
     return edge_E[(one_E["high"] != other_E["high"]) | (one_E["low"] != other_E["low"])]
 
 
-def alike(edge_E: np.ndarray, parts: Mapping[int, Path], least: float) -> np.ndarray:
+def select_similar_edges(edge_E: np.ndarray, parts: Mapping[int, Path], least: float) -> np.ndarray:
     """The edges between documents whose signatures agree in a share of at least `least`: an estimate of their Jaccard
     similarity, of which the bands alone are a rough one."""
     edge_E = np.unique(edge_E)

@@ -85,17 +85,17 @@ def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
             here = row_K[np.searchsorted(row_K, first) : np.searchsorted(row_K, first + batch.num_rows)] - first
             batch.validate()
             if not batch.schema.equals(COLUMNS):
-                raise damaged(part)
+                raise damaged_error(part)
             if len(here):
                 if not all(_in_bounds(batch.column(name), here) for name in ("text", "source", "spans")):
-                    raise damaged(part)
+                    raise damaged_error(part)
                 taken.append(batch.take(pa.array(here)))
             first += batch.num_rows
         if sum(batch.num_rows for batch in taken) == len(row_K):
             return taken
     except (OSError, pa.ArrowException):
         pass
-    raise damaged(part)
+    raise damaged_error(part)
 
 
 def _in_bounds(column: pa.Array, row_K: np.ndarray) -> bool:
@@ -115,10 +115,10 @@ def document_at(batch: pa.RecordBatch, row: int, part: Path) -> Document:
             return document
     except (TypeError, ValueError):  # no UTF-8 any more, or a value that is missing now
         pass
-    raise damaged(part)
+    raise damaged_error(part)
 
 
-def damaged(part: Path) -> BadInput:
+def damaged_error(part: Path) -> BadInput:
     """The one line about a part that cannot be used."""
     return BadInput(
         f"{part}: is missing or damaged; delete {part.with_name('text.json')} and repeat the command: whole parts stay"

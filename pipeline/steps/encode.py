@@ -10,14 +10,14 @@ from typing import Final, Literal
 import numpy as np
 
 from pipeline.steps.documents import Document
-from pipeline.steps.output_folder import seal, sealed
+from pipeline.steps.output_folder import read_seal, seal
 from pipeline.steps.plan import PlannedShard, TextDirectory
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
 from preprocessing.shards import write_shard
 from preprocessing.stand_ins import require_itself
-from preprocessing.text import Gazetteer, implausible, lines_as_sentences, sentences, unmarked
-from preprocessing.tokenization import EncodedDocument, Vocab, stripped
+from preprocessing.text import Gazetteer, describe_implausible, describe_unmarked, lines_as_sentences, sentences
+from preprocessing.tokenization import EncodedDocument, Vocab, describe_stripped_marks
 
 ENCODER_VERSION: Final = 4  # one more whenever the same text gives other shards: finished shards are made again
 _AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
@@ -64,7 +64,7 @@ class BoundarySettings:
 def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: BoundarySettings, **identity: str) -> None:
     """Write a shard, unless it is there, whole and of this identity (hashes of text, vocabulary and how, version)."""
     part = Path(out) / shard.name
-    if sealed(part, **identity) is not None:
+    if read_seal(part, **identity) is not None:
         return
     vocab = _vocab(out, identity["vocab"])
     documents = TextDirectory.load(text_folder).documents(shard.start, shard.stop)
@@ -149,12 +149,12 @@ def check_fit(vocab: Vocab, texts: TextDirectory) -> None:
 def implausible_sentences(texts: TextDirectory, marks: BoundarySettings) -> str:
     """What is implausible about the sentences of a sample of the text, or ""."""
     found = [sentence for document in _sample(texts) for sentence in marks.cut(document.text)]
-    return (unmarked(found) if marks.sentence_boundaries == "found" else "") or implausible(found)
+    return (describe_unmarked(found) if marks.sentence_boundaries == "found" else "") or describe_implausible(found)
 
 
 def stripped_marks(texts: TextDirectory, vocab: Vocab) -> str:
     """What the vocabulary takes off the letters of a sample of the text, or ""."""
-    return stripped((document.text for document in _sample(texts)), vocab)
+    return describe_stripped_marks((document.text for document in _sample(texts)), vocab)
 
 
 def _sample(texts: TextDirectory) -> Iterator[Document]:
@@ -166,7 +166,7 @@ def _sample(texts: TextDirectory) -> Iterator[Document]:
         yield from texts.documents(start, min(stop, len(texts.plan_N)))
 
 
-def chained(text: Ledger, encoded: Ledger) -> Ledger:
+def chain_ledgers(text: Ledger, encoded: Ledger) -> Ledger:
     """The ledger of both passes: what was read is what cleaning saw, what is kept is what encoding kept."""
     assert (text.kept.documents, text.kept.bytes) == (encoded.seen.documents, encoded.seen.bytes), (
         "the text and the corpus disagree about the documents"

@@ -24,19 +24,19 @@ from pipeline.readers import (
     InputSplit,
     Snapshot,
     Source,
-    changed,
+    changed_error,
     left_out,
     plan_splits,
     recognise,
     records,
 )
-from pipeline.runners import Report, beam, pipeline, watched
+from pipeline.runners import Report, beam, pipeline, report_progress
 from pipeline.spec import Corpus, Decontaminate, Dedup
 from pipeline.steps import line_dedup
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
-from pipeline.steps.damage import SplitDamage, listed
+from pipeline.steps.damage import SplitDamage, list_damage
 from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
-from pipeline.steps.output_folder import REJECTS, owned, seal, sealed, sweep
+from pipeline.steps.output_folder import REJECTS, locked_directory, read_seal, seal, sweep
 from pipeline.steps.plan import (
     PLAN,
     TEXT,
@@ -116,7 +116,7 @@ def read_text(
     texts = [part.name for part in ours]
     finals = [_final(part, corpus, identity) for part in ours]
     work = sum(part.split.weight for part in parts)
-    with owned(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
+    with locked_directory(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
         if (finished := _finished(out, identity)) is not None:
             return finished
         (out / TEXT).unlink(missing_ok=True)  # it describes the folder as it was before
@@ -126,7 +126,7 @@ def read_text(
         remove_kept(out)
         with (
             _unchanged(snapshot, out, parts, ngrams),
-            watched("text", out, names, report),
+            report_progress("text", out, names, report),
             pipeline(out, work, beam_args) as graph,
         ):
             cleaned = graph | "Parts" >> beam.Create(parts) | "Clean" >> beam.Map(_clean, str(out), cleaner)
@@ -177,7 +177,7 @@ def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[TextPart], ngrams:
                         made.unlink(missing_ok=True)
             if ngrams:
                 (out / ngrams).unlink(missing_ok=True)
-            raise changed(changes) from None
+            raise changed_error(changes) from None
 
     try:
         yield
@@ -275,7 +275,7 @@ def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str
         parts
         | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.line_min_chars)
         | "By line" >> beam.GroupByKey()
-        | "Repeated" >> beam.FlatMap(line_dedup.repeated)
+        | "Repeated" >> beam.FlatMap(line_dedup.find_repeated_lines)
     )
     numbered = parts | "Number" >> beam.Map(lambda part: (part.number, part))
     return (
@@ -310,7 +310,7 @@ def _ngram_file(corpus: Corpus) -> str:
 
 
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
-    if cleaner.known_ngrams and sealed(path := Path(cleaner.known_ngrams)) is None:
+    if cleaner.known_ngrams and read_seal(path := Path(cleaner.known_ngrams)) is None:
         unread, num = Counter[str](), Counter[str]()
         found = _texts_of(_compared_with(decontaminate.paths), cleaner.clean.max_chars, unread)
         texts = map(cleaner.tidied, found)
@@ -513,7 +513,9 @@ def _say_what_is_not_compared(out: Path, others: Sequence[TextPart]) -> None:
     """Which files of the text that ours is not to repeat cannot be read."""
     damaged = SplitDamage.of([part.split for part in others], [seal_of(out / part.name) for part in others])
     if damaged.damaged:
-        log.warning("dedup.reference_corpora: not compared with what cannot be read in %s", listed(damaged.damaged))
+        log.warning(
+            "dedup.reference_corpora: not compared with what cannot be read in %s", list_damage(damaged.damaged)
+        )
 
 
 def _check_damage(out: Path, corpus: Corpus, damaged: SplitDamage) -> None:
@@ -535,13 +537,13 @@ def _finished(out: Path, identity: str) -> TextDirectory | None:
         texts = TextDirectory.load(out)
     except BadInput:
         return None
-    whole = texts.identity == identity and all(sealed(out / name) is not None for name in (PLAN, *texts.parts))
+    whole = texts.identity == identity and all(read_seal(out / name) is not None for name in (PLAN, *texts.parts))
     return texts if whole else None
 
 
 def seal_of(part: Path) -> dict[str, Any]:
     """The seal of a part that was just written."""
-    facts = sealed(part)
+    facts = read_seal(part)
     assert facts is not None, f"{part} was not written"
     return facts
 

@@ -16,10 +16,10 @@ import numpy as np
 import xxhash
 
 from pipeline.spec import Clean
-from pipeline.steps.clean import unfit
+from pipeline.steps.clean import rejection_reason
 from pipeline.steps.documents import Document, batches, documents, write_documents
-from pipeline.steps.output_folder import seal, sealed
-from preprocessing.text import Edits, Whitespace, move_spans, normalise, relocate_spans, text_key
+from pipeline.steps.output_folder import read_seal, seal
+from preprocessing.text import Edits, Whitespace, move_spans, normalize, relocate_spans, text_key
 
 REASON: Final = "repeated_line"
 _GROUPS: Final = 64
@@ -58,7 +58,7 @@ def _rank(document: Document, mixed: int | None) -> int:
     return digest if mixed is None else mixed << (64 - _GROUP_BITS) | digest >> _GROUP_BITS
 
 
-def repeated(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
+def find_repeated_lines(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
     """(part, rows and lines) of all but the first of equal lines."""
     line_L = np.frombuffer(b"".join(group[1]), _LINE)
     line_L = line_L[np.lexsort([line_L[name] for name in ("line", "row", "part", "rank", "hash")])]
@@ -75,7 +75,7 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
 
     A document of which too little is left is dropped; of the phrases that its source marked, those in lines that go.
     """
-    if sealed(out, identity=identity) is not None:
+    if read_seal(out, identity=identity) is not None:
         return
     lines: dict[int, set[int]] = {}
     for row, line in np.frombuffer(b"".join(struck), _STRUCK).tolist():
@@ -91,8 +91,8 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
                 continue
             all_lines = document.text.split("\n")
             kept = [line for at, line in enumerate(all_lines) if at not in lines[row]]
-            text = normalise("\n".join(kept), clean.whitespace)
-            goes = unfit(text, clean) != ""
+            text = normalize("\n".join(kept), clean.whitespace)
+            goes = rejection_reason(text, clean) != ""
             lost[0] += goes
             lost[1] += len(document.text.encode()) - (0 if goes else len(text.encode()))
             if not goes:
@@ -120,4 +120,4 @@ def _left_spans(
     before = [bisect_left(begins, stop) - 1 for _, stop in spans]  # the last struck line that begins before a span ends
     whole = [span for span, last in zip(spans, before, strict=True) if last < 0 or edits[last][1] <= span[0]]
     joined = "\n".join("" if number in struck else line for number, line in enumerate(lines))
-    return relocate_spans(joined, move_spans(whole, edits), text, partial(normalise, whitespace=whitespace))
+    return relocate_spans(joined, move_spans(whole, edits), text, partial(normalize, whitespace=whitespace))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json, remove_unfinished, write_atomic, xxh3_file
-from preprocessing.lock import held
+from preprocessing.lock import hold_lock
 
 SPARE: Final = 1.2  # room to ask for, as a multiple of the estimate
 REJECTS: Final = "rejects"  # folder of what could not be read, a file for each part of a text that has any
@@ -25,7 +25,7 @@ _PARTS: Final = re.compile(  # what `sweep` may remove; a file beside a part of 
 
 
 @contextmanager
-def owned(folder: Path, need: int) -> Iterator[None]:
+def locked_directory(folder: Path, need: int) -> Iterator[None]:
     """Hold `folder` (made where missing) as its only writer, with room for `need` more bytes.
 
     Raises ResourceError while another process holds it, BadInput where the disk is too small or runs full on the way.
@@ -33,7 +33,7 @@ def owned(folder: Path, need: int) -> Iterator[None]:
     """
     have = 0
     try:
-        with held(folder):
+        with hold_lock(folder):
             remove_unfinished(folder)
             have = shutil.disk_usage(folder).free
             if have < SPARE * need:
@@ -60,7 +60,7 @@ def seal(part: Path, **facts: Any) -> None:
     write_atomic(part.with_suffix(".json"), checked_json(sealed))
 
 
-def sealed(part: Path, **wanted: Any) -> dict[str, Any] | None:
+def read_seal(part: Path, **wanted: Any) -> dict[str, Any] | None:
     """The facts of the seal, or None where the part is missing, damaged, or not as `wanted`."""
     try:
         facts = from_checked_json(part.with_suffix(".json").read_bytes())

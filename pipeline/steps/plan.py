@@ -25,13 +25,13 @@ from pipeline.steps.dedup import (
     REPEAT,
     REPEATS,
     DedupResult,
-    alike,
     in_order,
+    select_similar_edges,
     without_near,
     write_repeats,
 )
-from pipeline.steps.documents import Document, damaged, document_at, rows_of
-from pipeline.steps.output_folder import seal, sealed
+from pipeline.steps.documents import Document, damaged_error, document_at, rows_of
+from pipeline.steps.output_folder import read_seal, seal
 from preprocessing.errors import BadInput
 from preprocessing.files import TEMPORARY, checked_json, from_checked_json, npy, write_atomic
 from preprocessing.manifest import Ledger
@@ -108,7 +108,7 @@ def _kept(
     if near and corpus.dedup.minhash:
         files = {number: Path(folder, name) for number, name in enumerate(parts)}
         files |= {ELSEWHERE + number: Path(folder, name) for number, name in enumerate(others)}
-        edge_E = alike(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.min_similarity)
+        edge_E = select_similar_edges(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.min_similarity)
         address_N, near_K = without_near(address_N, edge_E)
         repeat_K = np.concatenate([repeat_K, near_K])
     return address_N, repeat_K
@@ -135,7 +135,7 @@ def _write(
         first = 0
         for group in np.unique(mixed_N[planned_N["fold"] == fold]).tolist():
             mine_N = (planned_N["fold"] == fold) & (mixed_N == group)
-            shard_N = first + cut(planned_N["bytes"][mine_N].astype(np.int64), corpus.max_shard_mb << 20)
+            shard_N = first + assign_shards(planned_N["bytes"][mine_N].astype(np.int64), corpus.max_shard_mb << 20)
             planned_N["shard"][mine_N] = shard_N
             first = int(shard_N[-1]) + 1
     path = folder / PLAN
@@ -178,14 +178,14 @@ def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
     return fold_N
 
 
-def cut(bytes_N: np.ndarray, most: int) -> np.ndarray:
+def assign_shards(bytes_N: np.ndarray, most: int) -> np.ndarray:
     """The shard of each document, in order, so that shards have about equal bytes, and about `most` at most.
 
     No shard has a single document, which would have no partner for a pair.
 
-    >>> cut(np.array([3, 3, 3, 3]) << 20, most=6 << 20).tolist()
+    >>> assign_shards(np.array([3, 3, 3, 3]) << 20, most=6 << 20).tolist()
     [0, 0, 1, 1]
-    >>> cut(np.array([2, 2, 9, 2, 2]) << 20, most=4 << 20).tolist()
+    >>> assign_shards(np.array([2, 2, 9, 2, 2]) << 20, most=4 << 20).tolist()
     [0, 0, 1, 1, 1]
     """
     total = int(bytes_N.sum())
@@ -253,8 +253,8 @@ class TextDirectory:
     @cached_property
     def plan_N(self) -> np.ndarray:
         path = self.folder / PLAN
-        if sealed(path) is None:
-            raise damaged(path)
+        if read_seal(path) is None:
+            raise damaged_error(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
     def documents(self, start: int, stop: int) -> Iterator[Document]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from pipeline.readers import SAMPLE_BYTES, pieces_of, records, size_of, spread
 from pipeline.spec import Corpus
-from pipeline.steps.clean import Cleaner, CleaningTally, cleaned
+from pipeline.steps.clean import Cleaner, CleaningTally, clean_records
 from preprocessing.tokenization import TokenizerSpec, too_small
 
 _OPENED: Final = 1 << 14  # bytes that opening one more file counts for
@@ -34,7 +34,7 @@ def documents(corpus: Corpus) -> Iterator[str]:
     for start, stop in zip(chosen, [*chosen[1:], len(splits)], strict=True):
         left = SAMPLE_BYTES // len(chosen)
         for split in splits[start:stop]:
-            for document in cleaned(records(split, corpus.clean.max_chars), cleaner, CleaningTally()):
+            for document in clean_records(records(split, corpus.clean.max_chars), cleaner, CleaningTally()):
                 yield document.text[: max(0, left)]  # at most as many bytes as characters are left
                 left -= len(document.text.encode())
                 if left <= 0:

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.runners import Report, beam, pipeline, watched
-from pipeline.steps.output_folder import owned, seal, sealed, sweep
+from pipeline.runners import Report, beam, pipeline, report_progress
+from pipeline.steps.output_folder import locked_directory, read_seal, seal, sweep
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Count, Ledger
@@ -87,16 +87,16 @@ def materialise(
     identity = json.loads(json.dumps(made_from | asdict(static.sampling)))  # as it is read again: tuples are lists
     work = sum(num_rows) * static.length * _BYTES_A_TOKEN
     names = [part.name for part in parts]
-    with owned(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):
+    with locked_directory(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):
         sweep(out, names)
-        if any(sealed(out / name, identity=identity) is None for name in names):
+        if any(read_seal(out / name, identity=identity) is None for name in names):
             (out / ROWS).unlink(missing_ok=True)
-            with watched("rows", out, names, report), pipeline(out, work, beam_args) as graph:
+            with report_progress("rows", out, names, report), pipeline(out, work, beam_args) as graph:
                 graph | "Parts" >> beam.Create(parts) | "Rows" >> beam.Map(_write, static, str(out), identity)
         files = [
             {"name": name, "bytes": facts["bytes"], "xxh3": facts["xxh3"]}
             for name in names
-            if (facts := sealed(out / name))
+            if (facts := read_seal(out / name))
         ]
         summary = identity | {"rows": num_rows, "files": files}
         write_atomic(out / ROWS, json.dumps(summary, indent=1, sort_keys=True).encode() + b"\n")
@@ -115,7 +115,7 @@ def _parts(num_rows: Sequence[int], length: int) -> Iterator[RowRange]:
 def _write(part: RowRange, static: StaticExampleSpec, out: str, identity: dict[str, Any]) -> None:
     """Write one file, unless it is there and whole."""
     path = Path(out) / part.name
-    if sealed(path, identity=identity) is not None:
+    if read_seal(path, identity=identity) is not None:
         return
     rows = _rows(static)
     tokens = 0

@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
-from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks, spec
 from preprocessing.tokenization import Frame, Vocab
@@ -58,5 +58,5 @@ class Deshuffling:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        source_U = ended(rng.permutation(row["input_ids"]), vocab.sep)
-        return two_sides(row, source_U, ended(row["input_ids"], vocab.sep), vocab.pad)
+        source_U = add_end(rng.permutation(row["input_ids"]), vocab.sep)
+        return two_sides(row, source_U, add_end(row["input_ids"], vocab.sep), vocab.pad)

@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
-from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.tokenization import ENDED, Frame, Vocab
@@ -100,7 +100,7 @@ class GapSentenceGeneration:
         masked_S = ids_S.copy()
         masked_S[is_masked_S] = vocab.mask
         source_U = masked_S[~is_masked_S | is_first_S]
-        return two_sides(row, ended(source_U, vocab.sep), ended(ids_S[is_gap_S], vocab.sep), vocab.pad)
+        return two_sides(row, add_end(source_U, vocab.sep), add_end(ids_S[is_gap_S], vocab.sep), vocab.pad)
 
     def _selected(self, ids_S: Ints, sentence_S: Ints, num: int, rng: np.random.Generator) -> Ints:
         """Numbers of the gap sentences."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
-from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Row
 from preprocessing.spec import Shrinks, spec
 from preprocessing.tokenization import Frame, Vocab
@@ -59,4 +59,4 @@ class PrefixLM:
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         source_U, answer_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
-        return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)
+        return two_sides(row, add_end(source_U, vocab.sep), add_end(answer_S, vocab.sep), vocab.pad)

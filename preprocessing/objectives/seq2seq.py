@@ -25,10 +25,10 @@ def two_sides(row: Row, source_U: Ints, answer_S: Ints, start: int | None) -> Ro
     }
 
 
-def ended(ids: Ints, end: int | None) -> Ints:
+def add_end(ids: Ints, end: int | None) -> Ints:
     """The ids with `end` behind them, int32.
 
-    >>> ended(np.array([5, 6]), 3).tolist()
+    >>> add_end(np.array([5, 6]), 3).tolist()
     [5, 6, 3]
     """
     longer = np.full(len(ids) + 1, end, dtype=np.int32)

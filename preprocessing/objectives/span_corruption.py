@@ -14,7 +14,7 @@ from preprocessing.errors import BadInput
 from preprocessing.masking import Masking
 from preprocessing.objectives.mlm import ordinary_ids
 from preprocessing.objectives.part import Attention
-from preprocessing.objectives.seq2seq import ended, two_sides
+from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.tokenization import Frame, Vocab
@@ -144,7 +144,7 @@ class SpanCorruption:
             if self.random_replace_prob:
                 swap_at = np.flatnonzero(is_hit_S & (rng.random(len(ids_S)) < self.random_replace_prob))
                 source_U[swap_at] = ordinary_ids(len(swap_at), vocab, rng)
-        return two_sides(row, ended(source_U, vocab.sep), ended(answer_S, vocab.sep), vocab.pad)
+        return two_sides(row, add_end(source_U, vocab.sep), add_end(answer_S, vocab.sep), vocab.pad)
 
     def _sentinels(self, count: int, vocab: Vocab) -> Ints:
         if count > vocab.sentinels:

@@ -12,10 +12,10 @@ from preprocessing.text.language_id import language
 from preprocessing.text.minhash import bands_of, components, shingles, signature
 from preprocessing.text.phrases import Gazetteer, Spans, move_spans, num_without_token, phrase_starts, relocate_spans
 from preprocessing.text.pii import Edits, mask_pii
-from preprocessing.text.repair import repaired
+from preprocessing.text.repair import repair_text
 from preprocessing.text.sentence_ends import lines_as_sentences, sentences
-from preprocessing.text.sentence_lengths import implausible, unmarked
-from preprocessing.text.tidy import Whitespace, decode, from_cesu8, normalise, text_key
+from preprocessing.text.sentence_lengths import describe_implausible, describe_unmarked
+from preprocessing.text.tidy import Whitespace, decode, from_cesu8, normalize, text_key
 
 __all__ = [
     "Edits",
@@ -27,23 +27,23 @@ __all__ = [
     "chinese_word_starts",
     "components",
     "decode",
+    "describe_implausible",
+    "describe_unmarked",
     "fewest_words",
     "from_cesu8",
-    "implausible",
     "language",
     "lines_as_sentences",
     "mask_pii",
     "move_spans",
     "ngram_hashes",
-    "normalise",
+    "normalize",
     "num_without_token",
     "phrase_starts",
     "relocate_spans",
-    "repaired",
+    "repair_text",
     "sentences",
     "shared_ngrams",
     "shingles",
     "signature",
     "text_key",
-    "unmarked",
 ]

@@ -11,8 +11,8 @@ import numpy as np
 
 from preprocessing.schema import Bools, Ints
 from preprocessing.text.pii import Edits
-from preprocessing.text.repair import repaired
-from preprocessing.text.tidy import normalise, squeezed
+from preprocessing.text.repair import repair_text
+from preprocessing.text.tidy import normalize, remove_whitespace
 
 Spans = Sequence[tuple[int, int]]
 """Ranges [start, stop) of the characters of a text."""
@@ -36,8 +36,8 @@ class Gazetteer:
     def __init__(self, phrases: Iterable[str]) -> None:
         self._automaton = ahocorasick.Automaton()
         given = list(phrases)
-        also = map(repaired, given)  # as cleaning mends the text that they are looked for in
-        for phrase in sorted({normalise(phrase).replace("\n", " ") for phrase in (*given, *also)} - {""}):
+        also = map(repair_text, given)  # as cleaning mends the text that they are looked for in
+        for phrase in sorted({normalize(phrase).replace("\n", " ") for phrase in (*given, *also)} - {""}):
             self._automaton.add_word(phrase, len(phrase))
         self._automaton.make_automaton()
 
@@ -57,7 +57,7 @@ class Gazetteer:
 
 
 def relocate_spans(
-    raw: str, spans: Spans, text: str, clean: Callable[[str], str] = normalise
+    raw: str, spans: Spans, text: str, clean: Callable[[str], str] = normalize
 ) -> tuple[tuple[int, int], ...]:
     """The spans of a raw text found again in its cleaned form `text`, in order; those that are gone are left out.
 
@@ -80,8 +80,8 @@ def relocate_spans(
 def _followed(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> list[tuple[int, int]] | None:
     """Where spans are, by what becomes of the parts between their ends; None where that is not what became of all."""
     cuts = [0, *(at for span in spans for at in span), len(raw)]
-    parts = [squeezed(clean(raw[start:stop])) for start, stop in pairwise(cuts)]
-    if "".join(parts) != squeezed(text):
+    parts = [remove_whitespace(clean(raw[start:stop])) for start, stop in pairwise(cuts)]
+    if "".join(parts) != remove_whitespace(text):
         return None
     place_C = [at for run in _RUN.finditer(text) for at in range(*run.span())]  # of all that is no white space
     ends = list(accumulate(map(len, parts)))
@@ -118,7 +118,7 @@ def _searched(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) ->
         read = start
         places = [
             (place, len(phrase))
-            for phrase in dict.fromkeys((clean(raw[start:stop]), normalise(raw[start:stop]), raw[start:stop]))
+            for phrase in dict.fromkeys((clean(raw[start:stop]), normalize(raw[start:stop]), raw[start:stop]))
             for place in _places(text, phrase, behind, expected)
         ]
         if places:

@@ -43,12 +43,12 @@ _LINE_BEGINS: Final = ("\n\xc2 ", "\n\xc3 ")  # are bad at the start of a line, 
 _FEW: Final = 100  # characters for each such place, at least
 
 
-def repaired(text: str) -> str:
+def repair_text(text: str) -> str:
     """The text without mojibake, HTML entities, terminal escapes, C1 controls, Latin ligatures and surrogates.
 
     Lines are mended one by one; one without damage stays as it is. Entities stay in a line with a "<": it is markup.
 
-    >>> repaired("The caf\\u00c3\\u00a9&rsquo;s \\ufb01le"), repaired('AT&T\\u2019s')
+    >>> repair_text("The caf\\u00c3\\u00a9&rsquo;s \\ufb01le"), repair_text('AT&T\\u2019s')
     ('The caf\xe9\u2019s file', 'AT&T\u2019s')
     """
     if not is_damaged(text):

@@ -73,7 +73,7 @@ def sentences(text: str, language: str = "") -> list[str]:
     """
     if _has_layout(text):
         return _bounded(_with_layout(text, sentences(single_blanks(text), language)))
-    ends = _ends(text, _end(language or guessed(text)))
+    ends = _ends(text, _end(language or guess_language(text)))
     return _bounded([text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end])
 
 
@@ -105,10 +105,10 @@ def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
     return [piece for piece in found if piece] or [text]
 
 
-def guessed(text: str) -> str:
+def guess_language(text: str) -> str:
     """The code of the language that a text begins in, by its frequent words or its script; "" if none is sure.
 
-    >>> guessed("Das ist der erste Satz, und er ist nicht lang.")
+    >>> guess_language("Das ist der erste Satz, und er ist nicht lang.")
     'de'
     """
     words = set(text[:_HEAD].lower().split())

@@ -14,10 +14,10 @@ _SCRIPTS: Final = {name: re.compile(f"[{script}]") for name, script in WITHOUT_M
 _SHARE: Final = 0.1  # of the characters, from which a script counts
 
 
-def unmarked(sentences: Iterable[str]) -> str:
+def describe_unmarked(sentences: Iterable[str]) -> str:
     """That the text of these sentences is in a script without sentence marks, or "".
 
-    >>> unmarked(["One.", " Two."])
+    >>> describe_unmarked(["One.", " Two."])
     ''
     """
     text = "".join(sentences)
@@ -25,12 +25,12 @@ def unmarked(sentences: Iterable[str]) -> str:
     return f"{' and '.join(names)} without sentence marks: lines and blanks are taken for ends" if names else ""
 
 
-def implausible(sentences: Iterable[str]) -> str:
+def describe_implausible(sentences: Iterable[str]) -> str:
     """That the median of these sentences is implausibly long, or "".
 
-    >>> implausible(["One.", " Two.", " " + "word " * 60])
+    >>> describe_implausible(["One.", " Two.", " " + "word " * 60])
     ''
-    >>> implausible(["word " * 60])
+    >>> describe_implausible(["word " * 60])
     'the median has 299 characters, and more than 250 are implausible: ends are not marked, or not known'
     """
     found = [sentence.strip() for sentence in sentences]

@@ -53,7 +53,7 @@ def decode(data: bytes) -> tuple[str, int]:
         return text, text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
 
 
-def normalise(text: str, whitespace: Whitespace = "collapse") -> str:
+def normalize(text: str, whitespace: Whitespace = "collapse") -> str:
     """NFC, no control characters, single spaces, nothing at the ends of lines, paragraphs one blank line apart.
 
     "keep" leaves white space as it is: indentation, tabs, runs of blanks and of lines, as in source code. Line ends are
@@ -61,9 +61,9 @@ def normalise(text: str, whitespace: Whitespace = "collapse") -> str:
 
     Applying it twice changes nothing.
 
-    >>> normalise("  One\\x00\\tline.\\r\\nSame  paragraph. \\n \\n\\n\\nNext. ")
+    >>> normalize("  One\\x00\\tline.\\r\\nSame  paragraph. \\n \\n\\n\\nNext. ")
     'One line.\\nSame paragraph.\\n\\nNext.'
-    >>> normalise("\\n  if a:\\r\\n\\tb  = 1\\n\\n\\n", "keep")
+    >>> normalize("\\n  if a:\\r\\n\\tb  = 1\\n\\n\\n", "keep")
     '  if a:\\n\\tb  = 1'
     """
     if whitespace == "keep":
@@ -96,10 +96,10 @@ def _tidy(line: str) -> str:
     return line if line.isascii() else unicodedata.normalize("NFC", line)
 
 
-def squeezed(text: str) -> str:
+def remove_whitespace(text: str) -> str:
     """A text without white space.
 
-    >>> squeezed(" a\\n\\tb ")
+    >>> remove_whitespace(" a\\n\\tb ")
     'ab'
     """
     return "".join(text.split())

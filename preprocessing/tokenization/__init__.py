@@ -11,16 +11,16 @@ takes off letters.
 A new kind is a file here and one line in the union.
 """
 
-from preprocessing.tokenization.accents import keeps_whitespace, stripped, without_whitespace
+from preprocessing.tokenization.accents import describe_stripped_marks, keeps_whitespace, without_whitespace
 from preprocessing.tokenization.byte_level_bpe import ByteLevelBPE
 from preprocessing.tokenization.folder import of_folder
-from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, framed, with_open_sentinels
+from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, add_frame, with_open_sentinels
 from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
 from preprocessing.tokenization.part import TokenizerPart, too_small
 from preprocessing.tokenization.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.tokenization.specs import KINDS, TokenizerSpec, table_rows
 from preprocessing.tokenization.template import SPECIAL, Template, TemplatedRow, Text, windows
-from preprocessing.tokenization.training import given, train
+from preprocessing.tokenization.training import train, vocab_from_file
 from preprocessing.tokenization.vocab import EncodedDocument, Vocab
 from preprocessing.tokenization.word_level import SingleBytes, WordLevel
 from preprocessing.tokenization.wordpiece import WordPiece
@@ -45,14 +45,14 @@ __all__ = [
     "Vocab",
     "WordLevel",
     "WordPiece",
-    "framed",
-    "given",
+    "add_frame",
+    "describe_stripped_marks",
     "keeps_whitespace",
     "of_folder",
-    "stripped",
     "table_rows",
     "too_small",
     "train",
+    "vocab_from_file",
     "windows",
     "with_inserts",
     "with_open_sentinels",

@@ -32,7 +32,7 @@ def without_whitespace(kind: str) -> str:
     )
 
 
-def stripped(texts: Iterable[str], vocab: Vocab) -> str:
+def describe_stripped_marks(texts: Iterable[str], vocab: Vocab) -> str:
     """That `vocab` reads these texts without a good part of their marks, and a word where that is so, or ""."""
     example, lost, characters = "", 0, 0
     for text in texts:

@@ -46,10 +46,10 @@ def cuts_of_sentencepiece(model: bytes, processor: SentencePieceProcessor, piece
     return "blanks" if is_bpe(model) else "rounding"
 
 
-def together(sentences: Sequence[str], cut: Cut) -> list[list[str]]:
+def group_sentences(sentences: Sequence[str], cut: Cut) -> list[list[str]]:
     """The sentences in groups, between which the text can be cut.
 
-    >>> together(["One.", " Two.", "Three."], "blanks")
+    >>> group_sentences(["One.", " Two.", "Three."], "blanks")
     [['One.'], [' Two.', 'Three.']]
     """
     groups = list[list[str]]()

@@ -20,7 +20,7 @@ from preprocessing.tokenization.frame import with_closed_sentinels
 from preprocessing.tokenization.part import from_file
 from preprocessing.tokenization.sentencepiece import Unigram
 from preprocessing.tokenization.specs import KINDS
-from preprocessing.tokenization.training import given
+from preprocessing.tokenization.training import vocab_from_file
 from preprocessing.tokenization.vocab import ROLES, Vocab
 from preprocessing.tokenization.wordpiece import WordPiece
 
@@ -47,7 +47,9 @@ def of_folder(folder: Path | str) -> Vocab:
     if (folder / tokenizer_json.NAME).is_file():
         return _of_json(folder, settings)
     if (folder / "vocab.txt").is_file():
-        return given(WordPiece(vocab_size=_ANY, lowercase=_lowercase(folder, settings), path=str(folder / "vocab.txt")))
+        return vocab_from_file(
+            WordPiece(vocab_size=_ANY, lowercase=_lowercase(folder, settings), path=str(folder / "vocab.txt"))
+        )
     if (folder / "spiece.model").is_file():
         return _of_spiece(folder, settings)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -73,7 +75,9 @@ def _of_json(folder: Path, settings: Mapping[str, Any]) -> Vocab:
         does = "lower-cases" if lowers else "keeps case"
         raise BadInput(f"{file}: {does}, {_SETTINGS} says do_lower_case {str(said).lower()}; make the two agree")
     pieces = from_file(str(file), lambda path: Tokenizer.from_file(str(path)).get_vocab())
-    return given(_spec(kind, file, lowercase=lowers, extra_ids=sum(name.startswith(_SENTINEL) for name in pieces)))
+    return vocab_from_file(
+        _spec(kind, file, lowercase=lowers, extra_ids=sum(name.startswith(_SENTINEL) for name in pieces))
+    )
 
 
 def _spec(kind: type[Any], file: Path, **facts: object) -> Any:
@@ -102,7 +106,7 @@ def _of_spiece(folder: Path, settings: Mapping[str, Any]) -> Vocab:
     if model_type == "t5":
         if not isinstance(settings.get("extra_ids"), int):
             raise BadInput(f'{folder}: write {{"extra_ids": 100}}, or as many as it has, into {_SETTINGS} there')
-        return given(Unigram(vocab_size=_ANY, extra_ids=settings["extra_ids"], path=str(file)))
+        return vocab_from_file(Unigram(vocab_size=_ANY, extra_ids=settings["extra_ids"], path=str(file)))
     if model_type not in ("albert", "xlnet"):
         found = model_type or "nothing, in config.json and tokenizer_config.json"
         raise BadInput(
@@ -111,7 +115,7 @@ def _of_spiece(folder: Path, settings: Mapping[str, Any]) -> Vocab:
         )
     if not isinstance(settings.get("do_lower_case"), bool):
         raise BadInput(f'{folder}: write {{"do_lower_case": true}} or false into {_SETTINGS} there')
-    plain = given(Unigram(vocab_size=_ANY, path=str(file)))
+    plain = vocab_from_file(Unigram(vocab_size=_ANY, path=str(file)))
     tokenizer = Tokenizer.from_buffer(plain.files[tokenizer_json.NAME])
     keeps = model_type == "albert" and settings.get("keep_accents", False)
     tokenizer.normalizer = normalizers.Sequence(
@@ -148,4 +152,4 @@ def _of_merges(folder: Path, settings: Mapping[str, Any]) -> Vocab:
     if settings.get("add_prefix_space"):
         raise BadInput(f"{folder}: {_SETTINGS} says add_prefix_space, which these two files have not; {_SAVE}")
     layout = "roberta" if SPECIALS["roberta"]["mask"] in pieces else "gpt2"
-    return given(ByteLevelBPE(vocab_size=_ANY, special_tokens=layout, path=str(folder)))  # type: ignore[arg-type]  # one of the two
+    return vocab_from_file(ByteLevelBPE(vocab_size=_ANY, special_tokens=layout, path=str(folder)))  # type: ignore[arg-type]  # one of the two

@@ -20,7 +20,7 @@ def rule(*, lowercase: bool) -> str:
 
 
 @cache
-def normaliser(*, lowercase: bool, strip_accents: bool) -> bytes:
+def build_normalizer(*, lowercase: bool, strip_accents: bool) -> bytes:
     """The normaliser alone, as a sentencepiece model has it."""
     if not strip_accents:
         return SentencePieceNormalizer(rule_name=rule(lowercase=lowercase)).serialized_model_proto()
@@ -31,7 +31,9 @@ def normaliser(*, lowercase: bool, strip_accents: bool) -> bytes:
 @cache
 def plain(*, lowercase: bool, strip_accents: bool) -> SentencePieceNormalizer:
     """The same, which leaves spaces as they are."""
-    return SentencePieceNormalizer(model_proto=normaliser(lowercase=lowercase, strip_accents=strip_accents), **_PLAIN)
+    return SentencePieceNormalizer(
+        model_proto=build_normalizer(lowercase=lowercase, strip_accents=strip_accents), **_PLAIN
+    )
 
 
 def _without_accents(lowercase: bool) -> list[tuple[str, str]]:

@@ -45,7 +45,7 @@ PLAIN: Final = Frame("A", "A B")
 ENDED: Final = Frame("A sep", "A sep B sep")
 
 
-def framed(vocab: Vocab, frame: Frame) -> Vocab:
+def add_frame(vocab: Vocab, frame: Frame) -> Vocab:
     """The vocabulary whose rows have this frame; the same one where they have it already.
 
     A [CLS] that no row has is no role of it then: it is a special token that nothing reads.

@@ -19,7 +19,7 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import Shrinks, require, spec
 from preprocessing.text import sentences
 from preprocessing.tokenization import folding, tokenizer_json
-from preprocessing.tokenization.cuts import LONGEST, together
+from preprocessing.tokenization.cuts import LONGEST, group_sentences
 from preprocessing.tokenization.part import (
     SAMPLE_MB,
     Scheme,
@@ -220,7 +220,7 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
         )
     except RuntimeError as error:
         raise _refusal(str(error), spec.vocab_size, spec.extra_ids) from None
-    return model.getvalue() + (folding.normaliser(**wanted) if spec.strip_accents else b"")
+    return model.getvalue() + (folding.build_normalizer(**wanted) if spec.strip_accents else b"")
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _lines(text: str) -> Iterator[str]:
     So pieces are trained on the words that they will be cut from. A line has up to 10,000 characters, as the trainer
     of BPE bears 65,535 without a blank; a longer one is cut between sentences.
     """
-    for group in together(sentences(text), "blanks"):
+    for group in group_sentences(sentences(text), "blanks"):
         line, size = list[str](), 0
         for sentence in group:
             if line and size + len(sentence) > LONGEST:
@@ -283,7 +283,7 @@ def _read(path: Path, spec: Unigram | SentencePieceBPE, model_type: Model) -> To
         return made
     content = _read_model(tokenizer_json.inside(path, *_MODELS), model_type)
     if spec.lowercase or spec.strip_accents:
-        wanted = folding.normaliser(lowercase=spec.lowercase, strip_accents=spec.strip_accents)
+        wanted = folding.build_normalizer(lowercase=spec.lowercase, strip_accents=spec.strip_accents)
         content += wanted if _charsmap(content) != _charsmap(wanted) else b""  # of a field, the last one holds
     return _made(content, spec.extra_ids)
 

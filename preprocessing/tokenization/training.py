@@ -20,7 +20,7 @@ def train(spec: TokenizerSpec, texts: Iterable[str]) -> Vocab:
     end with fewer pieces than asked for. BadInput where the texts or the file cannot give such a vocabulary.
     """
     vocab = _assemble(spec, _made(spec, texts))
-    fits(vocab, spec)
+    check_vocab(vocab, spec)
     return vocab
 
 
@@ -37,12 +37,12 @@ def _made(spec: TokenizerSpec, texts: Iterable[str]) -> TokenizerBuild:
         raise BadInput(mismatch if found else str(other)) from None
 
 
-def given(spec: TokenizerSpec) -> Vocab:
+def vocab_from_file(spec: TokenizerSpec) -> Vocab:
     """The vocabulary in `spec.file`. BadInput as `train` has it, so that it can be asked before there is any text."""
     return train(spec, ())
 
 
-def fits(vocab: Vocab, spec: TokenizerSpec) -> None:
+def check_vocab(vocab: Vocab, spec: TokenizerSpec) -> None:
     """BadInput unless `vocab` is of the kind that `spec` asks for and has no more pieces than it asks for."""
     if vocab.kind != spec.kind:
         raise BadInput(

@@ -21,7 +21,7 @@ from preprocessing.files import checked_json, from_checked_json, parse_json, wri
 from preprocessing.renames import new_value
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
-from preprocessing.tokenization.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, parts, together
+from preprocessing.tokenization.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, group_sentences, parts
 from preprocessing.tokenization.part import TokenizerPart
 from preprocessing.tokenization.specs import KINDS
 
@@ -194,7 +194,7 @@ class Vocab:
 
     def _cut_up_blanks(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
         """The same, of the parts between which a text can be cut."""
-        grouped = [together(document, self._cut) for document in texts]
+        grouped = [group_sentences(document, self._cut) for document in texts]
         groups = [group for document in grouped for group in document]
         alone = iter(self._encode([group[0] for group in groups if len(group) == 1]))
         placed = iter(self._encode_with_places(["".join(group) for group in groups if len(group) > 1]))

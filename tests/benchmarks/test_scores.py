@@ -41,7 +41,7 @@ def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) 
 def test_two_scores_that_only_their_folders_tell_apart_are_one_line(tmp_path: Path) -> None:
     keep(tmp_path, "follows-1")
     keep(tmp_path, "follows-2")
-    with pytest.raises(SystemExit, match="has other scores of follows too; leave one of them there"):
+    with pytest.raises(SystemExit, match="has other scores of next_sentence too; leave one of them there"):
         of_run(tmp_path, "bert")
 
 
@@ -49,8 +49,8 @@ def test_the_table_has_the_rows_of_a_task_together_with_most_labels_first() -> N
     few = replace(SCORE, labels=200, starts={"pretrained": SCORE.starts["random"]})
     rows = [row_of("bert", few), row_of("gpt2", PERPLEXITY), row_of("bert", SCORE), row_of("gpt2", GRAMMAR)]
     assert table(rows).splitlines()[2:] == [
-        "| follows | accuracy | test | 50.0 | bert |  | 55.0 +- 7.1 | 80.0 +- 7.1 | +25.0 | not tested |",
-        "| follows | accuracy | test | 50.0 | bert | 200 |  | 55.0 +- 7.1 |  |  |",
+        "| next_sentence | accuracy | test | 50.0 | bert |  | 55.0 +- 7.1 | 80.0 +- 7.1 | +25.0 | not tested |",
+        "| next_sentence | accuracy | test | 50.0 | bert | 200 |  | 55.0 +- 7.1 |  |  |",
         "| wikitext2 | word perplexity | test |  | gpt2 |  | 900 | 35.1 | +864.9 | one seed |",
         "| blimp | macro accuracy | test | 50.0 | gpt2 |  |  | 60.3 (54.2 to 66.0) |  |  |",
     ]
@@ -75,7 +75,7 @@ def test_a_page_keeps_its_words_and_the_rows_of_other_nets() -> None:
 def test_bars_are_of_shares_with_both_starts_and_most_labels() -> None:
     few = replace(SCORE, labels=200)
     (axes,) = bars([row_of("bert", one) for one in (few, SCORE, PERPLEXITY, GRAMMAR)]).axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["follows\naccuracy"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["next sentence\naccuracy"]
     assert [bar.get_height() for bar in axes.patches] == [80.0]
 
 

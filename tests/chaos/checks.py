@@ -8,7 +8,7 @@ from typing import Final
 
 from orchestration.launch import stacks
 from orchestration.launch.group import RESTARTS
-from orchestration.tracking.store_timeout import behind
+from orchestration.tracking.store_timeout import pending_updates
 from tests.chaos.command import marked
 from tests.chaos.ground import Ended, History, ended
 from tests.chaos.scene import Scene
@@ -28,7 +28,7 @@ def after_each_end(scene: Scene, code: int) -> Iterator[str]:
         yield f"ended with {code} and {len(lines)} lines ({' / '.join(lines[:1] + lines[-1:])[:300] or 'nothing'})"
     if left := _processes(scene):
         yield f"after {code}: {left}"
-    told, kept = scene.store.status(scene.run_id), behind(scene.run).get("status")
+    told, kept = scene.store.status(scene.run_id), pending_updates(scene.run).get("status")
     came_to_it = scene.verb == "train" and scene.now.said_s("opening MLflow")  # else it says what a killed start left
     if came_to_it and scene.run_id and STATUS.get(code) not in (told, kept):
         yield f"after {code} MLflow says {told or 'nothing'}, and the run's folder {kept or 'nothing'}"
@@ -50,8 +50,8 @@ def in_the_end(scene: Scene, undisturbed: Ended, runs: Collection[int] = (1,)) -
         yield f"MLflow: {len(running)} runs say RUNNING"
     if (status := scene.store.status(scene.run_id)) != "FINISHED":
         yield f"MLflow: the run is {status or 'missing'}"
-    if behind(scene.run):
-        yield f"MLflow still lacks {behind(scene.run)}"
+    if pending_updates(scene.run):
+        yield f"MLflow still lacks {pending_updates(scene.run)}"
     if scene.verb == "export" and _sha256(scene.exported / MODEL) != undisturbed.weights[f"export/{MODEL}"]:
         yield f"{scene.exported}: not the model of the run"
     if more := [name for name in sorted(found.files - undisturbed.files) if not name.startswith(MAY_STAY)]:

@@ -82,7 +82,7 @@ class Ground:
         if made.ended(START_S):
             raise RuntimeError(f"the corpus is not made: {made.last_line}")
         (self.root / "made" / "mlflow.db").unlink()
-        runs.client_of(runs.place(self.root / "made").uri).search_experiments()
+        runs.client_of(runs.tracking_store(self.root / "made").uri).search_experiments()
 
     def copy(self, out: Path, finished: bool = False) -> None:
         """The corpus, as an output folder of its own; `finished`: with the undisturbed run."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from orchestration.tracking.store_timeout import behind
+from orchestration.tracking.store_timeout import pending_updates
 from tests.chaos.checks import after_each_end, in_the_end
 from tests.chaos.command import Command, Missed, new_mark
 from tests.chaos.faults import BAD_INPUT, DONE, INTERRUPTED, KILLED, PREEMPTED, RESOURCES, Between, Fault
@@ -175,7 +175,7 @@ def _meet(scene: Scene, fault: Fault, moment: Moment, outcome: Outcome) -> None:
 
 def _go_on(scene: Scene, outcome: Outcome) -> None:
     """The same command until it is finished, and MLflow has all of it."""
-    while outcome.codes[-1] != DONE or behind(scene.run):
+    while outcome.codes[-1] != DONE or pending_updates(scene.run):
         if outcome.codes[-1] not in (*AGAIN, DONE, BAD_INPUT):
             outcome.faults.append(f"nobody would repeat a command that ends with {outcome.codes[-1]}")
         if len(outcome.codes) == MOST_STARTS:

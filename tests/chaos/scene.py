@@ -61,7 +61,7 @@ class Scene:
     def run_id(self) -> str:
         """Of MLflow's run; "" where none is known."""
         with suppress(OSError, ValueError, TypeError):
-            if tracked := tracking.known(self.run):
+            if tracked := tracking.existing_run(self.run):
                 return tracked.run_id
         return ""
 

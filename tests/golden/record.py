@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from orchestration.config import digest, load
+from orchestration.config import compute_digest, load
 from orchestration.jobs import Job, JobFlags, open_job
 from orchestration.jobs import corpus as build
 from preprocessing.manifest import Manifest
@@ -106,7 +106,7 @@ def alike(names: list[str]) -> dict[str, str]:
     found = {}
     for name in names:
         science = family.recipe(name, "tiny").science
-        key = digest(science | {"data": [science["data"]["packing"], science["data"]["static_masks"]]})
+        key = compute_digest(science | {"data": [science["data"]["packing"], science["data"]["static_masks"]]})
         found[name] = first.setdefault(key, name)
     return found
 

@@ -162,7 +162,7 @@ def test_values_are_in_no_file_of_a_cluster_and_not_in_the_identity_of_a_job(mon
     flags = JobFlags(recipe="gpt2", overrides=("cluster.env.HF_TOKEN=${MINE}",), scale="tiny", data=("demo",))
     job = open_job(flags)
     first = submission.identity(job, flags, "run")
-    with environment.held(job.cluster.env) as values:
+    with environment.applied(job.cluster.env) as values:
         assert values == {"HF_TOKEN": CANARY}
         assert CANARY not in f"{job}{to_yaml(job.cluster)}{submission.command(flags, 'run')}"
     monkeypatch.setenv("MINE", "another")
@@ -174,9 +174,9 @@ def test_a_process_has_the_variables_inside_the_block_alone(monkeypatch: pytest.
     monkeypatch.setenv("KEPT", "before")
     monkeypatch.delenv("NEW", raising=False)
     env = {"NEW": "${FOLDER}", "KEPT": "now", "FOLDER": "${FOLDER}/b"}
-    with environment.held(env) as outer:
+    with environment.applied(env) as outer:
         assert [os.environ[name] for name in env] == ["/a", "now", "/a/b"]
-        with environment.held(env) as inner:  # looked up once: not /a/b/b
+        with environment.applied(env) as inner:  # looked up once: not /a/b/b
             assert inner == outer
         assert os.environ["KEPT"] == "now"
     assert (os.environ.get("NEW"), os.environ["KEPT"], os.environ["FOLDER"]) == (None, "before", "/a")
@@ -192,18 +192,18 @@ def test_values_for_a_job_lie_in_a_file_of_ours_alone_until_it_takes_them(
     file = tmp_path / "left" / "job"
     old = os.umask(0)
     try:
-        assert environment.leave({"HF_TOKEN": "${MINE}"}, file)
+        assert environment.save({"HF_TOKEN": "${MINE}"}, file)
     finally:
         os.umask(old)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
     monkeypatch.delenv("MINE")
     monkeypatch.setenv(environment.FILE, str(file))
-    environment.take()
+    environment.load_and_delete()
     assert os.environ["MINE"] == CANARY
     assert not file.exists()
     assert environment.FILE not in os.environ
-    environment.take()  # nothing was left
-    assert not environment.leave({"NCCL_DEBUG": "WARN"}, file)
+    environment.load_and_delete()  # nothing was left
+    assert not environment.save({"NCCL_DEBUG": "WARN"}, file)
     assert not file.exists()
 
 
@@ -212,13 +212,13 @@ def test_a_file_that_others_can_read_or_that_is_a_link_is_not_taken(
 ) -> None:
     monkeypatch.setenv("MINE", CANARY)
     file, link = tmp_path / "job", tmp_path / "link"
-    environment.leave({"HF_TOKEN": "${MINE}"}, file)
+    environment.save({"HF_TOKEN": "${MINE}"}, file)
     file.chmod(0o644)
     link.symlink_to(file)
     for given, said in ((file, "is not ours alone"), (link, "cannot be read"), (tmp_path / "none", "cannot be read")):
         monkeypatch.setenv(environment.FILE, str(given))
         with pytest.raises(ResourceError, match=said):
-            environment.take()
+            environment.load_and_delete()
 
 
 @pytest.mark.parametrize("text", ["", '{"MINE": "canary', "\0\0", "[1]", '{"MINE": 1}'])
@@ -271,9 +271,11 @@ def test_values_for_jobs_that_ended_and_never_began_are_removed(tmp_path: Path) 
     for name in names:
         (folder / name).write_text(CANARY)
     status = {"gpt2-1": "FAILED", "gpt2-1-2": "STOPPED", "gpt2-1-3": "PENDING", "bert-1": "SUCCEEDED"}
-    submission.remove_left(tmp_path, [SubmittedJob(id=name, status=said, command="") for name, said in status.items()])
+    submission.remove_leftover_environments(
+        tmp_path, [SubmittedJob(id=name, status=said, command="") for name, said in status.items()]
+    )
     assert sorted(file.name for file in folder.iterdir()) == ["gpt2-1-3.0c", "gpt2-1-4.0d"]
-    submission.remove_left(tmp_path / "none", [])
+    submission.remove_leftover_environments(tmp_path / "none", [])
 
 
 def test_what_a_cluster_calls_the_file_of_a_job_is_removed_only_where_it_can_be_that(tmp_path: Path) -> None:
@@ -281,8 +283,8 @@ def test_what_a_cluster_calls_the_file_of_a_job_is_removed_only_where_it_can_be_
     folder.mkdir()
     for path in (tmp_path / "gpt2-1.0a", folder / "gpt2-1-2.0a", folder / "gpt2-1.0a"):
         path.write_text("kept")
-        submission.remove_left_for("gpt2-1", str(path))
-    submission.remove_left_for("gpt2-1", "")
+        submission.remove_leftover_environment("gpt2-1", str(path))
+    submission.remove_leftover_environment("gpt2-1", "")
     assert sorted(path.name for path in tmp_path.rglob("gpt2*")) == ["gpt2-1-2.0a", "gpt2-1.0a"]
     assert [path.name for path in folder.iterdir()] == ["gpt2-1-2.0a"]
 

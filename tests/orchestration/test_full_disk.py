@@ -87,7 +87,7 @@ def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     to = tmp_path / "a" / "b"
     with (
         pytest.raises(BadInput, match=r"the file system at /small .*free some, and repeat the command$"),
-        full_disk.full_disk_in_words(to, lambda: "", full_disk.AGAIN),
+        full_disk.explain_full_disk(to, lambda: "", full_disk.AGAIN),
         whole_folder(to),
     ):
         raise shutil.Error([("from", str(to), "[Errno 28] No space left on device")])

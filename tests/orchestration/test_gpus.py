@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.gpus import gpus_here
+from orchestration.gpus import list_gpus
 
 TWO = "NVIDIA H100 80GB HBM3, 81559\nNVIDIA H100 80GB HBM3, 81559"
 
@@ -18,8 +18,8 @@ def test_gpus_are_those_that_the_driver_lists(
         (tmp_path / "nvidia-smi").chmod(0o755)
     path = "/usr/bin:/bin" if script else ""
     monkeypatch.setenv("PATH", f"{tmp_path}:{path}")
-    gpus_here.cache_clear()
+    list_gpus.cache_clear()
     try:
-        assert gpus_here() == (("NVIDIA H100 80GB HBM3", 81559.0 * 2**20),) * number
+        assert list_gpus() == (("NVIDIA H100 80GB HBM3", 81559.0 * 2**20),) * number
     finally:
-        gpus_here.cache_clear()
+        list_gpus.cache_clear()

@@ -98,9 +98,9 @@ def test_what_is_around_a_block_that_was_asked_to_stop_clears_away_undisturbed()
 def test_any_command_that_is_asked_to_end_says_so_in_one_line(number: int, code: int, tmp_path: Path) -> None:
     """`sesame corpus` ended with SIGTERM's own number, and its unfinished files stayed."""
     program = (
-        "import sys, time\nfrom orchestration import cli\n"
+        "import sys, time\nfrom orchestration import cli\nfrom orchestration.cli.verbs import check\n"
         "def slow(*_, **__):\n    print('here', flush=True)\n    time.sleep(60)\n"
-        "cli._open = slow\nsys.exit(cli.main(['check', 'bert_base']))"
+        "check.__globals__['open_flags'] = slow\nsys.exit(cli.main(['check', 'bert_base']))"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", program], cwd=Path(signals.__file__).parents[1], text=True,

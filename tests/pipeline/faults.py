@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader
 from pipeline.readers import splits as sources
 from pipeline.spec import Corpus, Dedup
-from pipeline.steps import read_text, sealed
+from pipeline.steps import read_seal, read_text
 from preprocessing.errors import SesameError
 from preprocessing.manifest import Manifest
 from preprocessing.tokenization import WordPiece
@@ -41,7 +41,7 @@ def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
     with patch.object(sources, "SPLIT_BYTES", int(split_kb) << 10):
         read_text(corpus, folder / "text", beam_args)
     train_vocab(folder / "text", WordPiece(vocab_size=200), folder / "vocab", HERE)
-    return encode(folder / "text", folder / "vocab", corpus, folder / "corpus", beam_args)
+    return encode_corpus(folder / "text", folder / "vocab", corpus, folder / "corpus", beam_args)
 
 
 def start(source: Path, out: Path, split_kb: int, *beam_args: str) -> "subprocess.Popen[str]":
@@ -80,7 +80,7 @@ def events(out: Path) -> int:
 def parts(out: Path) -> dict[Path, bool]:
     """The files of cleaned documents and the shards that there are, and whether each is sealed."""
     found = [*(out / "text").glob("near-*.npy"), *(out / "text").glob("*-*.arrow"), *(out / "corpus").glob("*.arrow")]
-    return {path: sealed(path) is not None for path in found}
+    return {path: read_seal(path) is not None for path in found}
 
 
 def workers(out: Path) -> list[int]:

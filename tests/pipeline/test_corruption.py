@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader
 from pipeline.spec import Corpus
-from pipeline.steps import TextDirectory, read_text, sealed
+from pipeline.steps import TextDirectory, read_seal, read_text
 from pipeline.steps.documents import Document
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
@@ -56,7 +56,7 @@ def read_documents(made: Made) -> bool:
 def read_seals(made: Made) -> None:
     """A seal is no use without its part, nor the part without its seal: both are made again."""
     for part in [*(made.folder / "text").glob("text-*.arrow"), *(made.folder / "corpus").glob("*.arrow")]:
-        if sealed(part) is None:
+        if read_seal(part) is None:
             raise BadInput(f"{part.with_suffix('.json')}: is damaged")
 
 
@@ -83,7 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     corpus = Corpus(name="stories", sources=(JsonlReader(path=str(source)),), validation_ratio=0.1, test_ratio=0.1)
     texts = read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", WordPiece(vocab_size=200), folder / "vocab")
-    encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
+    encode_corpus(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
     return Made(folder, list(texts.documents(0, len(texts.plan_N))))
 
 
@@ -156,5 +156,7 @@ def test_nothing_is_made_of_text_that_was_damaged(made: Made, tmp_path: Path) ->
     (part,) = (made.folder / "text").glob("text-*.arrow")
     for _ in damages(part, flipped, np.array([8 * part.stat().st_size // 2])):
         with pytest.raises(BadInput, match=rf"^{part}: is missing or damaged; [^\n]+$"):
-            encode(made.folder / "text", made.folder / "vocab", Corpus(name="stories"), tmp_path / "corpus", HERE)
+            encode_corpus(
+                made.folder / "text", made.folder / "vocab", Corpus(name="stories"), tmp_path / "corpus", HERE
+            )
     assert not list((tmp_path / "corpus").iterdir())

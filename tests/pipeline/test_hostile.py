@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from orchestration.cli import main
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader, Source, TableReader, TextReader, WarcReader, WikiDumpReader
 from pipeline.spec import Clean, Corpus
 from pipeline.steps import TextDirectory, read_text
@@ -172,7 +172,7 @@ def test_the_sound_documents_become_the_same_shards(read: Read) -> None:
     made = dict[str, dict[str, bytes]]()
     for name in ("clean", "hostile"):
         out = read.folder / f"{name}-corpus"
-        encode(read.folder / name, read.folder / "vocab", corpus_of(read.folder, name == "hostile"), out, HERE)
+        encode_corpus(read.folder / name, read.folder / "vocab", corpus_of(read.folder, name == "hostile"), out, HERE)
         made[name] = {file: body for file, body in content(out).items() if file.endswith(".arrow")}
     assert len(made["clean"]) == 3
     assert made["clean"] == made["hostile"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs import _sample_of_languages, encode, train_vocab
+from pipeline.jobs import _sample_of_languages, encode_corpus, train_vocab
 from pipeline.readers import JsonlReader, TextReader, WarcReader, WikiExtractorReader
 from pipeline.readers import splits as sources
 from pipeline.spec import Clean, Corpus
@@ -33,7 +33,7 @@ def build(corpus: Corpus, out: Path, *beam_args: str, vocab: Any = SMALL) -> Man
     """All three jobs."""
     read_text(corpus, out / "text", beam_args)
     train_vocab(out / "text", vocab, out / "vocab")
-    return encode(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
+    return encode_corpus(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
 
 
 def corpus_of(path: Path, **changes: Any) -> Corpus:
@@ -221,7 +221,7 @@ class TestBadInput:
         build(corpus_of(stories), tmp_path / "english")
         read_text(greek, tmp_path / "greek")
         with pytest.raises(BadInput, match=r"^[^\n]+does not fit[^\n]+% of the tokens are unknown[^\n]+$"):
-            encode(tmp_path / "greek", tmp_path / "english" / "vocab", greek, tmp_path / "corpus")
+            encode_corpus(tmp_path / "greek", tmp_path / "english" / "vocab", greek, tmp_path / "corpus")
         assert not content(tmp_path / "corpus")
 
 
@@ -267,7 +267,7 @@ def test_progress_counts_splits_then_shards_up_to_all_of_them(stories: Path, tmp
     last = [event for event in told if event["stage"] == "text"][-1]
     assert (last["done"], last["documents"]) == (len(texts.parts), 60)
     train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
-    manifest = encode(
+    manifest = encode_corpus(
         tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", report=told.append
     )
     last = [event for event in told if event["stage"] == "corpus"][-1]
@@ -369,7 +369,7 @@ def test_a_damaged_seal_does_not_stop_the_next_job(stories: Path, tmp_path: Path
 def test_a_damaged_vocabulary_in_a_corpus_is_mended_by_the_same_command(stories: Path, tmp_path: Path) -> None:
     manifest = build(corpus_of(stories), tmp_path)
     (tmp_path / "corpus" / "vocab" / "tokenizer.json").write_bytes(b"{}")
-    encode(tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", HERE)
+    encode_corpus(tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", HERE)
     assert Vocab.load(tmp_path / "corpus" / "vocab").hash == manifest.vocab["hash"]
 
 

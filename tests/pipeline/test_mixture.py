@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader
 from pipeline.readers import splits as sources
 from pipeline.spec import Corpus, Dedup, MixtureGroup
@@ -146,9 +146,9 @@ class TestTheSameBytes:
         with monkeypatch.context() as patch:
             patch.setattr("pipeline.jobs.encode_shard", stops)
             with pytest.raises((KeyboardInterrupt, RuntimeError)):
-                encode(out / "text", out / "vocab", mixture, out / "corpus", HERE)
+                encode_corpus(out / "text", out / "vocab", mixture, out / "corpus", HERE)
         assert not (out / "corpus" / "manifest.json").exists()
-        encode(out / "text", out / "vocab", mixture, out / "corpus", HERE)
+        encode_corpus(out / "text", out / "vocab", mixture, out / "corpus", HERE)
         assert content(out / "corpus") == first
 
     @pytest.mark.slow

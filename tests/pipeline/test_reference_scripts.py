@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import TextReader
 from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps import read_text
@@ -34,7 +34,7 @@ def test_the_store_holds_the_documents_that_the_reference_bert_reads(shared: Pat
     read_text(corpus, tmp_path / "text", HERE)
     vocab = WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt"))
     train_vocab(tmp_path / "text", vocab, tmp_path / "vocab", HERE)
-    encode(tmp_path / "text", tmp_path / "vocab", corpus, tmp_path / "corpus", HERE)
+    encode_corpus(tmp_path / "text", tmp_path / "vocab", corpus, tmp_path / "corpus", HERE)
     documents = reference_scripts.documents_of(TokenStore.open(tmp_path / "corpus", "train").shards)
     wanted = dict(json.loads(reference.FILE.read_text())["bert sample"]["runs"][0])
     flags = {"max_seq_length": 128, "random_seed": 12345, "dupe_factor": 10, "do_whole_word_mask": False}

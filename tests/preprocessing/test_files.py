@@ -18,7 +18,7 @@ from preprocessing.files import (
     write_atomic,
     xxh3_file,
 )
-from preprocessing.lock import held
+from preprocessing.lock import hold_lock
 
 
 def _write(to: Path) -> None:
@@ -31,7 +31,7 @@ def _whole(to: Path) -> None:
 
 
 def _held(to: Path) -> None:
-    with held(to):
+    with hold_lock(to):
         pass
 
 

@@ -124,7 +124,7 @@ def test_the_group_that_is_full_first_is_named(tmp_path: Path) -> None:
     }  # fmt: skip
     root = tree(tmp_path, "0::/a/b", SECOND, files)
     assert limits.memory(root) == limits.MemoryLimit(4 * GIB, GIB, str(root / V2 / "a"))
-    assert limits.tightest(root) == limits.MemoryLimit(8 * GIB, GIB, str(root / V2 / "a"))
+    assert limits.find_tightest_limit(root) == limits.MemoryLimit(8 * GIB, GIB, str(root / V2 / "a"))
 
 
 @pytest.mark.parametrize(

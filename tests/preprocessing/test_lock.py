@@ -14,7 +14,7 @@ import pytest
 
 from preprocessing import lock
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.lock import JOB, OWNER, end_left, has_locks, held, is_held, is_left
+from preprocessing.lock import JOB, OWNER, has_locks, hold_lock, is_abandoned, is_held, kill_abandoned
 from preprocessing.processes import began, is_stopped
 
 HOLD = (
@@ -29,14 +29,14 @@ def test_a_second_process_is_told_who_holds_the_folder_and_gets_it_when_that_is_
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         refused = rf"process {other.pid} on .* \(since .*\) is writing here.*--output-dir"
-        with pytest.raises(ResourceError, match=refused), held(tmp_path):
+        with pytest.raises(ResourceError, match=refused), hold_lock(tmp_path):
             pytest.fail("held by two")
     finally:
         other.kill()
         other.wait()
         assert other.stdout is not None
         other.stdout.close()
-    with held(tmp_path):
+    with hold_lock(tmp_path):
         assert json.loads((tmp_path / OWNER).read_bytes())["pid"] == os.getpid()
     assert not list(tmp_path.iterdir())
 
@@ -48,7 +48,7 @@ def test_a_disk_without_locks_is_a_warning(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(lock.fcntl, "flock", refuse)
-    with held(tmp_path / "run"):
+    with hold_lock(tmp_path / "run"):
         assert "has no locks (No locks available); start no second job here" in caplog.text
 
 
@@ -56,7 +56,7 @@ def test_a_lock_that_is_a_link_is_refused_and_the_file_behind_it_stays(tmp_path:
     """It was truncated: a link in a folder that others may write to names any file of ours."""
     (tmp_path / "mine").write_text("kept")
     (tmp_path / OWNER).symlink_to(tmp_path / "mine")
-    with pytest.raises(ResourceError, match="is a link"), held(tmp_path):
+    with pytest.raises(ResourceError, match="is a link"), hold_lock(tmp_path):
         pytest.fail("held through a link")
     assert (tmp_path / "mine").read_text() == "kept"
 
@@ -72,17 +72,17 @@ time.sleep(600)
 
 
 def test_a_folder_is_left_when_the_last_process_has_ended_that_takes_part(tmp_path: Path) -> None:
-    assert is_left(tmp_path)
+    assert is_abandoned(tmp_path)
     workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE) for _ in "ab"]
     try:
         for worker in workers:
             assert worker.stdout
             worker.stdout.readline()
-        left = [is_left(tmp_path)]
+        left = [is_abandoned(tmp_path)]
         for worker in workers:
             worker.kill()
             worker.communicate()
-            left.append(is_left(tmp_path))
+            left.append(is_abandoned(tmp_path))
     finally:
         for worker in workers:
             worker.kill()
@@ -104,15 +104,15 @@ def test_who_takes_part_while_the_file_is_removed_takes_part_in_the_one_that_has
 
     with monkeypatch.context() as patched:
         patched.setattr(lock.fcntl, "flock", removed_meanwhile)
-        lock.take_part(tmp_path)  # open until this process ends
+        lock.register_process(tmp_path)  # open until this process ends
     assert len(calls) == 2
-    assert not is_left(tmp_path)
+    assert not is_abandoned(tmp_path)
     calls.clear()
     (tmp_path / lock.WORKERS).rename(tmp_path / "of this process")
     with monkeypatch.context() as patched:
         patched.setattr(lock.fcntl, "flock", removed_meanwhile)
         (tmp_path / lock.WORKERS).touch()
-        assert is_left(tmp_path)
+        assert is_abandoned(tmp_path)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def test_the_lock_of_a_process_that_was_killed_and_not_waited_for_is_free(tmp_pa
         other.kill()
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
         assert (is_held(tmp_path), began(other.pid)) == (False, "")
-        with held(tmp_path):
+        with hold_lock(tmp_path):
             assert json.loads((tmp_path / OWNER).read_bytes())["pid"] == os.getpid()
 
 
@@ -142,7 +142,10 @@ def test_an_owner_that_is_stopped_is_named_as_such(tmp_path: Path) -> None:
         other.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
         assert is_stopped(other.pid)
-        with pytest.raises(ResourceError, match=rf"stopped: `kill -CONT {other.pid}` has it go on"), held(tmp_path):
+        with (
+            pytest.raises(ResourceError, match=rf"stopped: `kill -CONT {other.pid}` has it go on"),
+            hold_lock(tmp_path),
+        ):
             pytest.fail("held by two")
 
 
@@ -151,7 +154,7 @@ def test_a_name_that_belongs_to_a_later_process_is_not_told(tmp_path: Path) -> N
     with holder(tmp_path) as other:
         who = json.loads((tmp_path / OWNER).read_bytes())
         (tmp_path / OWNER).write_text(json.dumps(who | {"pid": os.getpid()}))
-        with pytest.raises(ResourceError, match="another process is writing here"), held(tmp_path):
+        with pytest.raises(ResourceError, match="another process is writing here"), hold_lock(tmp_path):
             pytest.fail("held by two")
         assert other.poll() is None
 
@@ -161,7 +164,7 @@ def test_whether_a_folder_is_held_is_asked_of_the_kernel(tmp_path: Path, name: s
     assert is_held(tmp_path) is False
     (tmp_path / name).write_text(json.dumps({"pid": os.getpid()}))  # a name alone says nothing
     assert is_held(tmp_path) is False
-    with held(tmp_path, name):
+    with hold_lock(tmp_path, name):
         assert is_held(tmp_path) is True
     assert is_held(tmp_path) is False
     assert is_held(tmp_path / "absent") is None
@@ -175,7 +178,7 @@ def test_whether_a_folder_is_held_is_not_known_on_a_disk_without_locks(
 
     monkeypatch.setattr(lock.fcntl, "flock", refuse)
     assert (has_locks(tmp_path), is_held(tmp_path)) == (False, None)
-    with held(tmp_path):
+    with hold_lock(tmp_path):
         assert is_held(tmp_path) is None
 
 
@@ -187,7 +190,7 @@ def test_a_disk_without_locks_names_who_seems_to_write_there(
 
     with holder(tmp_path) as other:
         monkeypatch.setattr(lock.fcntl, "flock", refuse)
-        with held(tmp_path):
+        with hold_lock(tmp_path):
             assert f"start no second job here: process {other.pid} on" in caplog.text
 
 
@@ -201,7 +204,7 @@ def test_looking_whether_a_folder_is_held_keeps_nobody_from_it(tmp_path: Path, m
         flock(handle, how)
 
     monkeypatch.setattr(lock.fcntl, "flock", looked_at)
-    with held(tmp_path):
+    with hold_lock(tmp_path):
         assert (tmp_path / OWNER).is_file()
 
 
@@ -211,11 +214,11 @@ def test_who_takes_part_is_ended_though_it_is_stopped(tmp_path: Path) -> None:
         holder(tmp_path / "..", "import time; print(1, flush=True); time.sleep(60)") as stranger,
     ):
         worker.send_signal(signal.SIGSTOP)
-        assert not is_left(tmp_path)
-        assert end_left(tmp_path) == [worker.pid]
+        assert not is_abandoned(tmp_path)
+        assert kill_abandoned(tmp_path) == [worker.pid]
         assert worker.wait(10) == -signal.SIGKILL
-        assert is_left(tmp_path)
-        assert end_left(tmp_path) == []
+        assert is_abandoned(tmp_path)
+        assert kill_abandoned(tmp_path) == []
         assert stranger.poll() is None
 
 
@@ -229,7 +232,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(
         raise error
 
     monkeypatch.setattr(lock.os, "open", refuse)
-    with pytest.raises(BadInput, match=rf"cannot be written to \({error.strerror}\)"), held(tmp_path):
+    with pytest.raises(BadInput, match=rf"cannot be written to \({error.strerror}\)"), hold_lock(tmp_path):
         pytest.fail("held")
 
 
@@ -238,7 +241,7 @@ def test_a_full_disk_does_not_take_the_lock_away(tmp_path: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(lock.os, "pwrite", full)
-    with held(tmp_path):
+    with hold_lock(tmp_path):
         assert is_held(tmp_path)
 
 

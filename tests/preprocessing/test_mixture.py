@@ -10,7 +10,7 @@ from preprocessing.errors import BadInput
 from preprocessing.manifest import MixtureGroupStats
 from preprocessing.masking import NoMasking, WholeWordMasking
 from preprocessing.objectives import CausalLM, MaskedLM
-from preprocessing.order import dealt, rank_slice, turns, whole_shares
+from preprocessing.order import deal, rank_slice, turns, whole_shares
 from preprocessing.packing import Contiguous, SegmentPair, SingleSentence, Stream
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
@@ -61,7 +61,7 @@ def groups_of(rows: ExampleDataset, addresses) -> list[int]:
 def test_up_to_each_position_everyone_has_had_its_share_to_within_one_turn(weights, bound):
     """Against exact fractions, at each of the first 20,000 positions."""
     total = sum(map(Fraction, map(str, weights)))
-    who, _ = dealt(np.arange(20_000), shares_of(weights))
+    who, _ = deal(np.arange(20_000), shares_of(weights))
     for number, weight in enumerate(weights):
         had = np.cumsum(who == number)
         asked = np.arange(1, 20_001) * float(Fraction(str(weight)) / total)
@@ -72,7 +72,7 @@ def test_no_weights_are_off_by_two_turns():
     rng = np.random.default_rng(0)
     for _ in range(60):
         weights = rng.random(rng.integers(2, 30)) ** 3 + 1e-3
-        who, _ = dealt(np.arange(3_000), shares_of(weights))
+        who, _ = deal(np.arange(3_000), shares_of(weights))
         had = np.cumsum(who[:, None] == np.arange(len(weights)), axis=0)
         assert np.abs(had - np.arange(1, 3_001)[:, None] * weights / weights.sum()).max() < 2
 
@@ -84,18 +84,18 @@ def test_gpt3_has_its_printed_weights_exactly_after_a_hundred_and_one_turns():
 
 def test_each_one_has_its_turns_in_order_wherever_one_looks():
     shares = shares_of(MT_NLG)
-    who, turn = dealt(np.arange(5_000), shares)
+    who, turn = deal(np.arange(5_000), shares)
     for number in range(len(shares)):
         assert turn[who == number].tolist() == list(range((who == number).sum()))
     for start in (0, 1, 999, 4_321):
-        there = dealt(np.arange(start, 5_000), shares)
+        there = deal(np.arange(start, 5_000), shares)
         np.testing.assert_array_equal(there, (who[start:], turn[start:]))
         assert turns(start, shares).tolist() == np.bincount(who[:start], minlength=len(shares)).tolist()
 
 
 def test_turns_far_on_are_as_exact():
     at = (1 << 32) + 12_345
-    who, turn = dealt(np.arange(at, at + 101), shares_of(GPT3))
+    who, turn = deal(np.arange(at, at + 101), shares_of(GPT3))
     had = turns(at, shares_of(GPT3))
     for number, weight in enumerate(GPT3):
         assert abs(had[number] - at * weight / 101) < 6  # 2**-31 of the positions, and a turn

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.errors import BadInput
-from preprocessing.order import rank_slice, shuffled
+from preprocessing.order import rank_slice, shuffle
 from preprocessing.rng import key
 
 ORDER = key(0, "order")
@@ -15,7 +15,7 @@ ORDER = key(0, "order")
 @settings(deadline=None, max_examples=60)
 @given(size=st.integers(1, 5000), seed=st.integers(0, 2**40), epoch=st.integers(0, 1000))
 def test_every_sample_comes_once_in_an_epoch(size, seed, epoch):
-    sample_N = shuffled(np.arange(size), size, key(seed, "order"), epoch)
+    sample_N = shuffle(np.arange(size), size, key(seed, "order"), epoch)
     assert sorted(sample_N.tolist()) == list(range(size))
 
 
@@ -23,19 +23,19 @@ def test_every_sample_comes_once_in_an_epoch(size, seed, epoch):
 @given(size=st.integers(1, 10**12), data=st.data())
 def test_a_position_has_its_sample_whatever_else_is_asked(size, data):
     positions = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=50))
-    together = shuffled(np.array(positions), size, ORDER, epoch=2)
-    assert together.tolist() == [int(shuffled(np.array([at]), size, ORDER, epoch=2)[0]) for at in positions]
+    together = shuffle(np.array(positions), size, ORDER, epoch=2)
+    assert together.tolist() == [int(shuffle(np.array([at]), size, ORDER, epoch=2)[0]) for at in positions]
 
 
 def test_a_batch_out_of_three_billion_is_distinct_and_spread_evenly():
-    sample_N = shuffled(np.arange(100_000), 3 * 10**9, ORDER, epoch=0)
+    sample_N = shuffle(np.arange(100_000), 3 * 10**9, ORDER, epoch=0)
     assert len(np.unique(sample_N)) == 100_000
     count_16 = np.bincount(sample_N * 16 // (3 * 10**9), minlength=16)
     assert ((count_16 - 6250) ** 2 / 6250).sum() < 37.7  # chi-square, 15 degrees of freedom, p = .001
 
 
 def test_an_epoch_does_not_leave_neighbours_together():
-    sample_N = shuffled(np.arange(100_000), 100_000, ORDER, epoch=0)
+    sample_N = shuffle(np.arange(100_000), 100_000, ORDER, epoch=0)
     assert abs(np.corrcoef(sample_N[:-1], sample_N[1:])[0, 1]) < 0.01
     assert (np.abs(np.diff(sample_N)) == 1).sum() < 15  # 2 are expected
 
@@ -43,7 +43,7 @@ def test_an_epoch_does_not_leave_neighbours_together():
 @pytest.mark.parametrize("size", [3, 6])
 def test_small_epochs_come_in_all_orders_equally_often(size):
     firsts = min(size, 3)
-    orders = [tuple(shuffled(np.arange(firsts), size, ORDER, epoch).tolist()) for epoch in range(5000)]
+    orders = [tuple(shuffle(np.arange(firsts), size, ORDER, epoch).tolist()) for epoch in range(5000)]
     counts = np.unique(orders, axis=0, return_counts=True)[1]
     kinds = np.prod(np.arange(size, size - firsts, -1))
     assert len(counts) == kinds
@@ -52,26 +52,26 @@ def test_small_epochs_come_in_all_orders_equally_often(size):
 
 
 def test_two_epochs_and_two_seeds_have_different_orders():
-    orders = [shuffled(np.arange(1000), 1000, key(seed, "order"), epoch) for seed in (0, 1) for epoch in (0, 1)]
+    orders = [shuffle(np.arange(1000), 1000, key(seed, "order"), epoch) for seed in (0, 1) for epoch in (0, 1)]
     same = [(one == other).mean() for i, one in enumerate(orders) for other in orders[:i]]
     assert max(same) < 0.01
 
 
 def test_a_position_past_the_end_is_an_error():
     with pytest.raises(ValueError, match="position 10 is outside an epoch of 10 samples"):
-        shuffled(np.array([10]), 10, ORDER, epoch=0)
+        shuffle(np.array([10]), 10, ORDER, epoch=0)
 
 
 def test_no_position_has_no_sample():
-    assert shuffled(np.array([], dtype=np.int64), 10, ORDER, epoch=0).tolist() == []
+    assert shuffle(np.array([], dtype=np.int64), 10, ORDER, epoch=0).tolist() == []
 
 
 def test_an_epoch_without_samples_has_an_empty_order():
-    assert shuffled(np.array([], dtype=np.int64), 0, ORDER, epoch=0).tolist() == []
+    assert shuffle(np.array([], dtype=np.int64), 0, ORDER, epoch=0).tolist() == []
 
 
 def test_a_single_position_may_be_a_number():
-    assert shuffled(np.int64(3), 8, ORDER, epoch=0).tolist() == [2]
+    assert shuffle(np.int64(3), 8, ORDER, epoch=0).tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_single_position_may_be_a_number():
 )
 def test_the_order_of_an_epoch_stays_the_same_from_version_to_version(size, order):
     """Sizes on both sides of a square, where the grid of cells changes."""
-    assert shuffled(np.arange(size), size, ORDER, epoch=0).tolist() == order
+    assert shuffle(np.arange(size), size, ORDER, epoch=0).tolist() == order
 
 
 @given(batch=st.integers(1, 600), data=st.data())

@@ -329,7 +329,7 @@ def test_a_save_in_the_background_is_of_the_moment_of_the_call(tmp_path: Path, m
     weights.zero_()
     assert begun.votes() == [0, 0, 0, 0]
     begun.hear([0, 0, 0, 0])
-    assert checkpoint.newest(tmp_path) is None
+    assert checkpoint.find_newest(tmp_path) is None
     go_on.set()
     wait([begun._work])
     assert begun.votes() == [1, 0, 0, 0]

@@ -13,7 +13,7 @@ from preprocessing.objectives import Denoising
 from preprocessing.packing import Contiguous, Stream
 from preprocessing.schema import Batch
 from tests.training.corpora import gpt, mini_run, resampled
-from training.data import ahead, num_micro, open_loader, open_validation
+from training.data import num_micro, open_loader, open_validation, prefetch
 from training.run import Run
 from training.specs import EngineSettings, Phase
 
@@ -54,7 +54,7 @@ def test_the_workers_together_have_the_rows_of_one(run: Run, world: int) -> None
 def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> None:
     alone = open_loader(run, 0, 1)
     helped = replace(alone, machine=EngineSettings(dataloader_num_workers=workers))
-    made = list(ahead(helped, 3, 9))
+    made = list(prefetch(helped, 3, 9))
     assert [step for step, _ in made] == [3, 4, 5, 6, 7, 8]
     assert all(same(batches, alone.at(step)) for step, batches in made)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.corpora import mini_corpus, mini_run
-from training.run import Run, stored, stored_run, write_run
+from training.run import Run, load_run, stored_run, write_run
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def test_a_run_that_was_moved_alone_reads_the_corpus_where_that_stays(out: Path,
 
 def test_a_relative_path_is_the_same_folder(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(out)
-    assert stored(Path("runs/bert"))["corpus"] == str(out / "corpora" / "mini")
+    assert load_run(Path("runs/bert"))["corpus"] == str(out / "corpora" / "mini")
 
 
 def test_a_run_of_before_that_says_no_folder_is_left_as_it_is(tmp_path: Path) -> None:
     run: Run = mini_run(tmp_path / "corpus", tmp_path)
     write_run(replace(run, folder=str(tmp_path)))
     (tmp_path / "pretrain.json").write_text('{"corpus": "somewhere"}')
-    assert stored(tmp_path) == {"corpus": "somewhere"}
+    assert load_run(tmp_path) == {"corpus": "somewhere"}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from preprocessing.errors import BadInput, Diverged, MiscountedLoss
-from preprocessing.files import discard
+from preprocessing.files import remove_tree
 from tests.outliving import outliving
 from tests.training.corpora import mini_run
 from tests.training.test_checkpoint import TOPOLOGY, Disk, content, names, restore, saver
@@ -181,12 +181,12 @@ def test_what_is_published_while_it_is_removed_stays_whole(tmp_path: Path, monke
         remove(path, **how)
 
     monkeypatch.setattr(shutil, "rmtree", meanwhile)
-    discard(unfinished)
+    remove_tree(unfinished)
     assert names(tmp_path) == []
     unfinished.mkdir()
     (unfinished / "manifest.json").write_text("{}")
     os.replace(unfinished, final)
-    discard(unfinished)  # it was seen a moment ago
+    remove_tree(unfinished)  # it was seen a moment ago
     assert names(final) == ["manifest.json"]
 
 

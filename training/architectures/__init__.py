@@ -13,7 +13,7 @@ from training.architectures.cache import KVCache
 from training.architectures.encoder_decoder import EncoderDecoderModel
 from training.architectures.fused import FusedModule
 from training.architectures.generator_discriminator import GeneratorDiscriminatorModel
-from training.architectures.layers import activate
+from training.architectures.layers import apply_activation
 from training.architectures.linears import Embedding, SplitTable, Table, whole
 from training.architectures.parameter_slices import ParameterSlice, cut_net
 from training.architectures.pipeline_stages import ONLY, PipelineStage, StageInputs, cut_stages
@@ -39,7 +39,7 @@ __all__ = [
     "SplitTable",
     "StageInputs",
     "Table",
-    "activate",
+    "apply_activation",
     "bounds",
     "build",
     "cut_net",

@@ -120,7 +120,7 @@ class KVCache:
         return replace(self, lengths_B=now_B, longest=self.longest + batch["input_ids"].shape[1])
 
 
-def empty(rows: int, layers: int, heads: tuple[int, int], like: Tensor) -> KVCache:
+def empty_cache(rows: int, layers: int, heads: tuple[int, int], like: Tensor) -> KVCache:
     """A cache of rows without a token, for heads (H, K), on the device and in the precision of a tensor."""
     held = like.new_zeros(rows, 0, 2, *heads)
     return KVCache((held,) * layers, torch.zeros(rows, dtype=torch.int64, device=like.device))

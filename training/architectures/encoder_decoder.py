@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures.backbone import Backbone, MaskHead, last_at
-from training.architectures.cache import KVCache, KVCacheView, empty
+from training.architectures.cache import KVCache, KVCacheView, empty_cache
 from training.architectures.fused import FusedLinear
-from training.architectures.layers import BatchLayout, FeedForward, going_on, layout, spread
+from training.architectures.layers import BatchLayout, FeedForward, incremental_layout, layout, spread
 from training.architectures.linears import ColumnLinear, Embedding, RowLinear, Table, TokenTable
-from training.architectures.recompute import RecomputedBlocks, recomputed
+from training.architectures.recompute import RecomputedBlocks, call_recomputed
 from training.architectures.relative import sinusoids
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.specs import Architecture, EncoderDecoder, Init
@@ -82,7 +82,7 @@ class EncoderDecoderModel(Backbone):
             rows = hiding(rows, source["seen"])
         crosses = (block.cross for block in self.decoder.blocks if isinstance(block, Seq2SeqBlock))
         held = tuple(cross.keys_values(read) for cross in crosses if cross is not None)
-        cache = empty(
+        cache = empty_cache(
             len(source["input_ids"]), trunk.num_hidden_layers, (trunk.num_attention_heads, trunk.width_of_head), read
         )
         return replace(cache, source=held, source_seen=rows.seen)
@@ -158,7 +158,7 @@ class Seq2SeqStack(nn.Module):
             bias = self.bias_of(holding[0])
             holding = [replace(held, seen=bias) for held in holding]
         for block, held, source in zip(self.blocks, holding, cache.holding_source(), strict=True):
-            rows = going_on(held)
+            rows = incremental_layout(held)
             x = block(x, rows, (x, replace(rows, held=source)))
         return self.finish(x)
 
@@ -284,7 +284,7 @@ class Seq2SeqAttention(nn.Module):
             return varlen_attn(  # type: ignore[return-value]  # a tuple only where more is asked for
                 query, key, value, ends, source_ends, *longest, scale=self.scale, window_size=window
             )
-        return recomputed(self.recompute_core, self._mix_padded, query, rows, key_value, source, dropout)
+        return call_recomputed(self.recompute_core, self._mix_padded, query, rows, key_value, source, dropout)
 
     def _mix_padded(
         self, query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout, dropout: float

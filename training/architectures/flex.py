@@ -29,7 +29,7 @@ def row_of(ends_B1: Tensor, num_tokens: int) -> Tensor:
     return torch.searchsorted(ends_B1[1:], torch.arange(num_tokens, device=ends_B1.device), right=True)
 
 
-def ranked(row_T: Tensor, rank_T: Tensor, reach_T: Tensor) -> BlockMask:
+def rank_mask(row_T: Tensor, rank_T: Tensor, reach_T: Tensor) -> BlockMask:
     """Inside of a row, a token sees those whose rank is within its reach, and itself (preprocessing/schema.py)."""
 
     def sees(query: Tensor, key: Tensor) -> Tensor:

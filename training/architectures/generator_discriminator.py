@@ -103,14 +103,14 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
     @torch.no_grad()
     def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Table) -> Tensor:
         barred_M = None if self.trunk.allow_correct else batch["targets"]
-        uniform_M = None if self.training else uniform_of(batch)
+        uniform_M = None if self.training else draw_uniform(batch)
         return head.sample(hidden, batch, table_VD, barred_M, uniform_M)  # type: ignore[operator]  # a method
 
     def _uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Any token of the vocabulary, or any but the right one."""
         target_M, size = batch["targets"], self.tokens.num_embeddings
         if not self.training:
-            uniform_M = uniform_of(batch)
+            uniform_M = draw_uniform(batch)
             if self.trunk.allow_correct:
                 return (uniform_M * size).long()
             return (target_M + 1 + (uniform_M * (size - 1)).long()) % size
@@ -149,7 +149,7 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
             self.generator.compile(*args, **kwargs)
 
 
-def uniform_of(batch: Mapping[str, Tensor]) -> Tensor:
+def draw_uniform(batch: Mapping[str, Tensor]) -> Tensor:
     """A number in [0, 1) for each of `targets_at`, float32 [M], that only its row and its place in it decide.
 
     An evaluation draws by it, so that what it draws depends neither on the worker that has the row nor on the rows

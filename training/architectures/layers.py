@@ -18,7 +18,7 @@ from training.architectures import flex
 from training.architectures.cache import KVCacheView
 from training.architectures.fused import FusedLinear
 from training.architectures.linears import ColumnLinear, RowLinear
-from training.architectures.recompute import recomputed
+from training.architectures.recompute import call_recomputed
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.architectures.ulysses import to_heads, to_tokens
 from training.specs import Activation, Stack, Visibility
@@ -45,7 +45,7 @@ class BatchLayout:
         return math.prod(self.lying)
 
 
-def going_on(held: KVCacheView) -> BatchLayout:
+def incremental_layout(held: KVCacheView) -> BatchLayout:
     """Layout of new tokens, as a rectangle, of rows whose keys and values so far are held."""
     assert held.slot_BS is not None
     rows, new = held.slot_BS.shape
@@ -71,7 +71,7 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
     seen = None if causal or full else inside_BS[:, None, None, :]
     ends_B1, block_mask = F.pad(lengths_B.cumsum(0), (1, 0)).int(), None
     if visibility == "per_sequence" and "rank" in batch and not padded and flex.fits(ids, dropout):
-        block_mask = flex.ranked(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
+        block_mask = flex.rank_mask(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
     elif visibility == "per_sequence" and "rank" in batch:  # a downstream row has none: there each token sees each
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
         seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
@@ -112,7 +112,7 @@ def attend(qkv: Tensor, rows: BatchLayout, dropout: float, *, recompute: bool = 
         ends, longest, window = rows.ends_B1, rows.shape[1], (-1, 0 if rows.causal else -1)
         mixed_THK = varlen_attn(query, key, value, ends, ends, longest, longest, window_size=window)
         return mixed_THK  # type: ignore[return-value]  # a tuple only where more is asked for
-    return recomputed(recompute, _attend_padded, qkv, rows, dropout)
+    return call_recomputed(recompute, _attend_padded, qkv, rows, dropout)
 
 
 def _attend_padded(qkv: Tensor, rows: BatchLayout, dropout: float) -> Tensor:
@@ -169,7 +169,7 @@ class FeedForward(nn.Module):
         return {}
 
     def forward(self, x: Tensor) -> Tensor:
-        x = activate(self.up(x), self.activation)
+        x = apply_activation(self.up(x), self.activation)
         with self.share.noise(self.dropout.p if self.training else 0.0):
             x = self.dropout(x)
         return self.down(x)
@@ -200,7 +200,7 @@ def norm(trunk: Stack, width: int) -> nn.Module:
     return nn.LayerNorm(width, eps=trunk.norm_eps)
 
 
-def activate(x: Tensor, activation: Activation) -> Tensor:
+def apply_activation(x: Tensor, activation: Activation) -> Tensor:
     """gelu is x * Phi(x) by the error function; gelu_tanh its tanh form (arXiv:1606.08415), which GPT-2 uses."""
     match activation:
         case "gelu":

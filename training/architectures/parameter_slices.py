@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from training.architectures.fused import FusedModule
-from training.architectures.tensor_parallel import Share, gathered
+from training.architectures.tensor_parallel import Share, gather
 
 
 @runtime_checkable
@@ -70,7 +70,7 @@ class ParameterSlice:
     def joined(self, mine: Tensor) -> Tensor:
         """The whole parameter, from what all workers have of it: each of them calls this; without gradient."""
         tensors = zip(mine.split(self.lengths, self.axis), self.tensors, strict=True)
-        found = [gathered(part.transpose(0, self.axis), self.share, length) for part, length in tensors]
+        found = [gather(part.transpose(0, self.axis), self.share, length) for part, length in tensors]
         return torch.cat([tensor.transpose(0, self.axis) for tensor in found], self.axis)
 
 

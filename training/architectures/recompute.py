@@ -26,7 +26,7 @@ class RecomputedBlocks(nn.ModuleList):
 
     def run(self, part: Callable[..., T], *given: object) -> T:
         """What `part`, a block or what calls one, makes of what it is given; all else that it reads must stay."""
-        return recomputed(self.recompute, part, *given)
+        return call_recomputed(self.recompute, part, *given)
 
 
 @runtime_checkable
@@ -36,7 +36,7 @@ class AttentionCore(Protocol):
     recompute_core: bool
 
 
-def recomputed(recompute: bool, part: Callable[..., T], *given: object) -> T:
+def call_recomputed(recompute: bool, part: Callable[..., T], *given: object) -> T:
     """part(*given), which with `recompute` is called a second time when the gradient goes through it."""
     if not (recompute and torch.is_grad_enabled()):
         return part(*given)

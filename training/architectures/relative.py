@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 from training.architectures.adaptive import AdaptiveTable, bounds
 from training.architectures.backbone import Backbone, MaskHead, last_at
-from training.architectures.cache import SLOTS_AT_ONCE, KVCache, KVCacheView, empty
+from training.architectures.cache import SLOTS_AT_ONCE, KVCache, KVCacheView, empty_cache
 from training.architectures.fused import FusedLinear
 from training.architectures.layers import BatchLayout, FeedForward, layout, norm, spread
 from training.architectures.linears import ColumnLinear, Embedding, RowLinear, Table, TokenTable
 from training.architectures.memory import RecalledMemory, SegmentMemory
-from training.architectures.recompute import RecomputedBlocks, recomputed
+from training.architectures.recompute import RecomputedBlocks, call_recomputed
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.specs import Architecture, Decoder, RelativePositions, Stack
 
@@ -105,7 +105,7 @@ class RelativeAttention(nn.Module):
         if self.segments is not None and view.differs is not None:
             by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", self.head_width**-0.5 * for_segment[0], self.segments)
         with self.share.noise(self.dropout if self.training else 0.0):
-            mixed_BHQK = recomputed(
+            mixed_BHQK = call_recomputed(
                 self.recompute_core, self._mix, for_content, for_distance, by_segment_BHQ2, context, view
             )
         return self.out(mixed_BHQK.transpose(1, 2).flatten(-2))
@@ -232,7 +232,7 @@ class RelativeDecoder(Backbone):
 
     def begin(self, batch: Mapping[str, Tensor]) -> KVCache:
         like = next(self.tokens.parameters())
-        return empty(
+        return empty_cache(
             len(batch["lengths"]),
             self.trunk.num_hidden_layers,
             (self.trunk.num_attention_heads, self.trunk.width_of_head),

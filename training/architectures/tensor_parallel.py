@@ -101,7 +101,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, share: Share, length: int) -> Tensor:
         ctx.within = share.within(length)
-        return gathered(x, share, length)
+        return gather(x, share, length)
 
     @staticmethod
     @once_differentiable
@@ -109,7 +109,7 @@ class _Gather(torch.autograd.Function):
         return d_x[ctx.within], None, None
 
 
-def gathered(x: Tensor, share: Share, length: int) -> Tensor:
+def gather(x: Tensor, share: Share, length: int) -> Tensor:
     """The workers' shares [., ...] of a tensor, one below the other, [length, ...]; without gradient."""
     slices = [Share(number, share.of).within(length) for number in range(share.of)]
     counts = [each.stop - each.start for each in slices]

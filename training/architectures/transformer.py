@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from training.architectures.backbone import Backbone, MaskHead, last_at, no_writer
-from training.architectures.cache import KVCache, KVCacheView, empty
-from training.architectures.layers import BatchLayout, TransformerBlock, going_on, layout, norm
+from training.architectures.cache import KVCache, KVCacheView, empty_cache
+from training.architectures.layers import BatchLayout, TransformerBlock, incremental_layout, layout, norm
 from training.architectures.linears import Embedding, Table, TokenTable
 from training.architectures.pipeline_stages import ONLY, PipelineStage, RemoteLayer, StageInputs, stage_of_layer
 from training.architectures.recompute import RecomputedBlocks
 from training.architectures.tensor_parallel import WHOLE, Share
-from training.architectures.ulysses import apart, together
+from training.architectures.ulysses import gather_sequence, split_sequence
 from training.architectures.window_attention import WindowAttention
 from training.specs import Architecture, Decoder, Encoder
 
@@ -130,7 +130,7 @@ class Transformer(InputEmbeddings):
         trunk = self.trunk
         if self.visibility != "causal":
             raise no_writer(trunk)
-        return empty(
+        return empty_cache(
             len(batch["lengths"]),
             trunk.num_hidden_layers,
             (trunk.num_attention_heads, trunk.width_of_head),
@@ -146,7 +146,7 @@ class Transformer(InputEmbeddings):
         trunk = self.trunk
         if not self.takes_mask:
             return None
-        return empty(
+        return empty_cache(
             len(batch["lengths"]),
             trunk.num_hidden_layers,
             (trunk.num_attention_heads, trunk.width_of_head),
@@ -162,7 +162,7 @@ class Transformer(InputEmbeddings):
         """The states of new tokens behind those that are held."""
         x = self.widen(self.embed(batch))
         for block, held in zip(self.blocks, holding, strict=True):
-            x = block(x, going_on(held))
+            x = block(x, incremental_layout(held))
         return self.final_norm(x)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -189,14 +189,14 @@ def through(
 
     Between stages each worker goes on with its chunk.
     """
-    x = apart(x, chunk) if stage.is_first else x
+    x = split_sequence(x, chunk) if stage.is_first else x
     drops_out = [block.dropout.p for block in blocks if isinstance(block, TransformerBlock) and block.training]
     with chunk.noise(max(drops_out, default=0.0)):
         x = widen(x)
         for block in blocks:
             x = x if isinstance(block, RemoteLayer) else blocks.run(block, x, rows)
         x = final_norm(x)
-    return together(x, chunk, rows.lying) if stage.is_last else x
+    return gather_sequence(x, chunk, rows.lying) if stage.is_last else x
 
 
 def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures.backbone import Backbone, MaskHead, last_at
-from training.architectures.cache import KVCache, empty
+from training.architectures.cache import KVCache, empty_cache
 from training.architectures.layers import BatchLayout, layout
 from training.architectures.linears import Table, TokenTable
 from training.architectures.memory import RecalledMemory, SegmentMemory
@@ -109,7 +109,7 @@ class TwoStreamModel(Backbone):
 
     def begin(self, batch: Mapping[str, Tensor]) -> KVCache:
         heads = self.trunk.num_attention_heads, self.trunk.width_of_head
-        return empty(len(batch["lengths"]), self.trunk.num_hidden_layers, heads, self.tokens.weight)
+        return empty_cache(len(batch["lengths"]), self.trunk.num_hidden_layers, heads, self.tokens.weight)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         """As `next_states`, whole rows: a query sees the content of all before it, whose keys and values are held."""

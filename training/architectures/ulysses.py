@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 
-from training.architectures.tensor_parallel import Share, gathered
+from training.architectures.tensor_parallel import Share, gather
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ def set_chunks(model: nn.Module, chunk: Share) -> None:
             module.chunk = chunk
 
 
-def apart(x: Tensor, chunk: Share) -> Tensor:
+def split_sequence(x: Tensor, chunk: Share) -> Tensor:
     """This worker's of all tokens: [B, S, D] or [T, D] -> [T', D]; with one chunk as it is."""
     if chunk.of == 1:
         return x
@@ -39,7 +39,7 @@ def apart(x: Tensor, chunk: Share) -> Tensor:
     return x_TD[chunk.within(len(x_TD))]
 
 
-def together(x: Tensor, chunk: Share, lying: Sequence[int]) -> Tensor:
+def gather_sequence(x: Tensor, chunk: Share, lying: Sequence[int]) -> Tensor:
     """All workers' tokens as they lie in their batch, [B, S] or [T]: [T', D] -> [B, S, D] or [T, D]."""
     if chunk.of == 1:
         return x
@@ -60,7 +60,7 @@ class _Together(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, chunk: Share, tokens: int) -> Tensor:
         ctx.chunk, ctx.tokens = chunk, tokens
-        return gathered(x, chunk, tokens)
+        return gather(x, chunk, tokens)
 
     @staticmethod
     @once_differentiable

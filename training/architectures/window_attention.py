@@ -13,7 +13,7 @@ from training.architectures import flex
 from training.architectures.fused import FusedLinear
 from training.architectures.layers import BatchLayout, spread
 from training.architectures.linears import ColumnLinear, RowLinear
-from training.architectures.recompute import recomputed
+from training.architectures.recompute import call_recomputed
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.specs import Stack
 
@@ -57,8 +57,8 @@ class WindowAttention(nn.Module):
             return flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2)
         qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         lengths_B, first = rows.ends_B1.diff(), self.global_query is not None
-        band = partial(banded, first=first, dropout=dropout)
-        mixed_BSHK = recomputed(self.recompute_core, band, qkv_BS3HK, lengths_B, self.before, self.after)
+        band = partial(banded_attention, first=first, dropout=dropout)
+        mixed_BSHK = call_recomputed(self.recompute_core, band, qkv_BS3HK, lengths_B, self.before, self.after)
         if self.global_query is not None and self.global_key_value is not None:
             key_value_BS2HK = self._spread(self.global_key_value(x), rows, 2)
             first_B1HK = self.global_query(self._spread(x, rows, 0)[:, :1]).unflatten(-1, (-1, self.head_width))
@@ -75,7 +75,7 @@ class WindowAttention(nn.Module):
         return whole.unflatten(-1, (parts, -1, self.head_width)) if parts else whole
 
 
-def banded(
+def banded_attention(
     qkv_BS3HK: Tensor, lengths_B: Tensor, before: int, after: int, *, first: bool = False, dropout: float = 0.0
 ) -> Tensor:
     """Scaled dot-product attention [B, S, H, K] to a band of keys around each query, and to the row's first key.

@@ -10,7 +10,7 @@ from training.engines.deepspeed import DeepSpeedEngine, connect
 from training.engines.engine import Engine, StepResult, to_tensors
 from training.engines.fragments import CheckpointFragment, Fragments, Seal, TensorSlice, memory_in, write
 from training.engines.local import LocalEngine
-from training.engines.local_shards import Copy, shares_of
+from training.engines.local_shards import Copy, tensor_shares_of
 from training.engines.mesh import mesh_of
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "connect",
     "memory_in",
     "mesh_of",
-    "shares_of",
+    "tensor_shares_of",
     "to_tensors",
     "write",
 ]

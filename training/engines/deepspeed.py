@@ -20,12 +20,12 @@ from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.architectures import StageInputs, set_chunks, set_recompute
 from training.engines import deepspeed_import, local_shards, loopback, ops
-from training.engines.engine import M, StepResult, memory_of, scored_by, set_rate, to_tensors
+from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
 from training.engines.fragments import CheckpointFragment, Fragments
 from training.engines.local_shards import Copy
 from training.engines.mesh import Mesh, mesh_of
 from training.engines.pipeline import PipelineRunner
-from training.model import ALONE, Model, ReplicaGroup, materialise, net_of, parameter_groups
+from training.model import ALONE, Model, ReplicaGroup, materialize, net_of, parameter_groups
 from training.optimizers import Optimizer
 from training.score import Score
 from training.specs import BUCKET, LIVE, PREFETCH, EngineSettings, Offload
@@ -53,7 +53,7 @@ def connect(machine: EngineSettings) -> None:
     ops.switch()
     backend = "nccl" if machine.device == "cuda" else "gloo"
     timeout = timedelta(seconds=machine.init_timeout_seconds)
-    if loopback.meets_here():
+    if loopback.is_local_rendezvous():
         loopback.join(backend, timeout)
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=timeout)
 
@@ -115,7 +115,7 @@ def _offload(machine: EngineSettings, to: Offload) -> dict[str, Any] | None:
     return {"device": to, "pin_memory": machine.device == "cuda", **place}
 
 
-def settling(machine: EngineSettings, config: dict[str, Any], mesh: Mesh) -> Callable[[Tensor], nn.Parameter]:
+def placement(machine: EngineSettings, config: dict[str, Any], mesh: Mesh) -> Callable[[Tensor], nn.Parameter]:
     """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the shares of the
     workers that have the same of the net.
 
@@ -169,7 +169,7 @@ class DeepSpeedEngine(Generic[M]):
         set_recompute(model, machine.activation_checkpointing)
         set_chunks(model, self.mesh.chunk)
         self.cuts = net_of(model).cuts
-        self.shares = local_shards.shares_of(model, is_first=self.mesh.share.number == 0)
+        self.shares = local_shards.tensor_shares_of(model, is_first=self.mesh.share.number == 0)
         if machine.tensor_parallel_size > 1 and not self.cuts:
             raise BadInput(
                 f"tensor_parallel is {machine.tensor_parallel_size}, allowed is 1 for a net that is not split"
@@ -187,7 +187,7 @@ class DeepSpeedEngine(Generic[M]):
             config["zero_optimization"]["offload_param"]["buffer_size"] = most
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
-            materialise(model, settling(machine, config, self.mesh), peers_of(self.mesh))
+            materialize(model, placement(machine, config, self.mesh), peers_of(self.mesh))
         for name, weight in model.named_parameters():
             # the others count once in the norm of the gradient
             weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own
@@ -265,7 +265,7 @@ class DeepSpeedEngine(Generic[M]):
         self.engine.backward(loss)
 
     def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        return self.pipeline.scored(batches) if self.pipeline else scored_by(self.forward, batches)
+        return self.pipeline.scored(batches) if self.pipeline else score_micro_batches(self.forward, batches)
 
     def backward(self, loss: Tensor) -> None:
         if self._scaler():

@@ -11,7 +11,7 @@ from preprocessing.schema import Batch
 from training.engines.fragments import MEMORY, CheckpointFragment, Fragments, whole
 from training.engines.local_shards import Copy
 from training.model import net_of
-from training.profiler import within
+from training.profiler import record_phase
 from training.score import Score
 
 M = TypeVar("M", bound=nn.Module)
@@ -69,12 +69,12 @@ class Engine(Protocol[M]):
         """The same all at once, for a net that one worker can hold."""
 
 
-def scored_by(
+def score_micro_batches(
     forward: Callable[[Batch], dict[str, Score]], batches: Sequence[Batch]
 ) -> Iterator[tuple[Batch, dict[str, Score]]]:
     """What `scored` is where a worker has a whole net."""
     for batch in batches:
-        with within("forward"):
+        with record_phase("forward"):
             scores = forward(batch)
         yield batch, scores
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from preprocessing.schema import Batch
 from training.architectures import set_recompute
 from training.engines import local_shards
-from training.engines.engine import M, StepResult, memory_of, scored_by, set_rate, to_tensors
+from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
 from training.engines.fragments import CheckpointFragment, Fragments
 from training.engines.local_shards import Copy
-from training.model import Model, materialise, net_of, parameter_groups
+from training.model import Model, materialize, net_of, parameter_groups
 from training.optimizers import Optimizer
 from training.score import Score
 from training.specs import EngineSettings
@@ -32,7 +32,7 @@ class LocalEngine(Generic[M]):
         self.device = torch.device(machine.device)
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
-            materialise(model, lambda value: nn.Parameter(value.to(self.device)))
+            materialize(model, lambda value: nn.Parameter(value.to(self.device)))
         self.model, self.clip = model.to(self.device), spec.max_grad_norm
         set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = self.data_rank, self.data_world = 0, 1
@@ -44,7 +44,7 @@ class LocalEngine(Generic[M]):
         return self.model(to_tensors(batch, self.device))
 
     def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        return scored_by(self.forward, batches)
+        return score_micro_batches(self.forward, batches)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()

@@ -68,7 +68,7 @@ class Shares:
 WHOLE = Shares()
 
 
-def shares_of(model: nn.Module, *, is_first: bool) -> Shares:
+def tensor_shares_of(model: nn.Module, *, is_first: bool) -> Shares:
     """What this worker has of the parameters of a net that several may share."""
     cuts = {
         name: (cut.shape, TensorSlice(cut.axis, tuple((each.start, each.stop) for each in cut.within)))

@@ -15,7 +15,7 @@ from torch import distributed
 INTERFACE: Final = "lo"
 
 
-def meets_here() -> bool:
+def is_local_rendezvous() -> bool:
     """Whether MASTER_ADDR is an address of this machine that no other reaches."""
     address = os.environ.get("MASTER_ADDR", "")
     try:

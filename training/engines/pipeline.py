@@ -19,7 +19,7 @@ from training.architectures import SplitTable, StageInputs, Table
 from training.engines.mesh import Mesh
 from training.losses import Loss
 from training.model import Model
-from training.profiler import within
+from training.profiler import record_phase
 from training.score import Score
 
 LONGEST: Final = 2**30  # elements of a product of vectors: cuBLAS counts in 32 bits
@@ -59,7 +59,7 @@ class PipelineRunner:
         self._lend()
         kept: deque[_Kept] = deque()
         for batch in batches:
-            with within("forward"):
+            with record_phase("forward"):
                 scores = self._forward(batch, learns=learns)
             yield batch, scores
             if learns and not self._stage.is_last:
@@ -120,10 +120,10 @@ class PipelineRunner:
     def _learn(self, kept: _Kept) -> None:
         """The backward pass of a stage before the last one."""
         assert kept.made is not None
-        with within("backward"):
+        with record_phase("backward"):
             d_made = torch.empty_like(kept.made)
             distributed.recv(d_made, self._down.to, self._mesh.line.up)
-            self._backward(having_gradient(kept.made, d_made))
+            self._backward(with_gradient(kept.made, d_made))
         self._send_up(kept.received)
 
     def _send_up(self, received: Tensor | None) -> None:
@@ -192,10 +192,10 @@ class PipelineRunner:
             rows = self._own_rows
             d_rows = torch.empty_like(rows, dtype=torch.float32)
             distributed.recv(d_rows, line.ranks[-1], line.up)
-            self._backward(having_gradient(rows, d_rows.to(self._dtype)))
+            self._backward(with_gradient(rows, d_rows.to(self._dtype)))
 
 
-def having_gradient(x: Tensor, d_x: Tensor) -> Tensor:
+def with_gradient(x: Tensor, d_x: Tensor) -> Tensor:
     """A number whose gradient by x is d_x, of the same shape."""
     pieces = zip(x.flatten().split(LONGEST), d_x.flatten().split(LONGEST), strict=True)
     return torch.stack([piece.dot(d_piece) for piece, d_piece in pieces]).sum()

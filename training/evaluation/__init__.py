@@ -9,10 +9,10 @@ it writes; forms.py); and on held-out documents: finetuning.py, cloze.py. probe.
 from training.evaluation.by_unit import is_log, of_constant
 from training.evaluation.cloze import fill_in
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
-from training.evaluation.finetune_trial import finetuned
+from training.evaluation.finetune_trial import finetune_task
 from training.evaluation.finetuning import Budget, FinetuneResult, finetune
-from training.evaluation.generation_tasks import written
-from training.evaluation.likelihoods import model_of, scored
+from training.evaluation.generation_tasks import evaluate_generation
+from training.evaluation.likelihoods import evaluate_likelihoods, model_of
 from training.evaluation.net import net_of, reads
 from training.evaluation.probe import held_out, load, masked, pairs
 
@@ -21,9 +21,11 @@ __all__ = [
     "EvalResult",
     "EvaluatedModel",
     "FinetuneResult",
+    "evaluate_generation",
+    "evaluate_likelihoods",
     "fill_in",
     "finetune",
-    "finetuned",
+    "finetune_task",
     "held_out",
     "is_log",
     "load",
@@ -33,6 +35,4 @@ __all__ = [
     "of_constant",
     "pairs",
     "reads",
-    "scored",
-    "written",
 ]

@@ -13,7 +13,7 @@ from preprocessing.tokenization import INSERTS, Vocab, with_inserts
 from training.engines import DeepSpeedEngine, Engine, LocalEngine
 from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
-from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, outputs, tune
+from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, outputs, train_head
 from training.likelihood import unknown_of
 from training.optimizers import Optimizer
 from training.specs import EngineSettings
@@ -23,16 +23,16 @@ from training.tasks import (
     GenerationTask,
     LabeledTask,
     TaskItem,
-    better,
     never_in_train,
     never_learned,
+    sign_of_metric,
 )
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Takes the fine-tuned weights by their names."""
 
 
-def finetuned(
+def finetune_task(
     net: EvaluatedModel,
     task: LabeledTask,
     items: Mapping[str, Sequence[TaskItem]],
@@ -40,7 +40,7 @@ def finetuned(
     *,
     length: int,
     machine: EngineSettings | None = None,
-    on_step: OnStep = nobody,
+    on_step: OnStep = ignore_activity,
     begins: str = "",
     keep: Keep | None = None,
 ) -> EvalResult:
@@ -72,7 +72,7 @@ def finetuned(
         said = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_batch_tokens)
         answers = task.predictions(items[dev], others[dev], said)
         fitted = task.fitted(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
-        return better(task.metrics[0]) * fitted.scores(items[dev], answers)[task.metrics[0]]
+        return sign_of_metric(task.metrics[0]) * fitted.scores(items[dev], answers)[task.metrics[0]]
 
     best = BestCheckpoint.at(tuning, steps, dev, machine, score)
 
@@ -88,7 +88,7 @@ def finetuned(
         model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         random = [] if net.weights is None else model.take_over(net.weights)
         engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
-        tune(engine, train.examples, tuning, machine.micro_batch_tokens, step)
+        train_head(engine, train.examples, tuning, machine.micro_batch_tokens, step)
     taken = best.take(model) if best else None
     if keep is not None:
         keep(taken or whole_state(engine))

@@ -11,7 +11,7 @@ from preprocessing.schema import Row
 from preprocessing.spec import require, spec
 from training.evaluation.by_unit import constant
 from training.evaluation.finetune_trial import engine_of, of_random
-from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, tune
+from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, train_head
 from training.model import ModelSpec
 from training.specs import EngineSettings
 from training.tasks import LABELS, LabeledExamples, Start, Task
@@ -50,7 +50,7 @@ class FinetuneResult:
     constant: str = ""  # the class that all rows get, in words
 
 
-def nobody(done: int) -> None:
+def ignore_activity(done: int) -> None:
     """The `on_step` of a fine-tuning that nobody looks at."""
 
 
@@ -61,7 +61,7 @@ def finetune(
     budget: Budget,
     *,
     seed: int,
-    on_step: Callable[[int], None] = nobody,
+    on_step: Callable[[int], None] = ignore_activity,
     machine: EngineSettings | None = None,
 ) -> FinetuneResult:
     """Train a classifier from `weights` (as save_weights names them; None: random) and score it on the test rows.
@@ -80,7 +80,7 @@ def finetune(
         model = TaskModel(spec.model, targets, spec.vocab_size, seed)
         random = [] if weights is None else model.take_over(weights)
         engine = engine_of(model, tuning.optim(tuning.max_steps), machine, groups(model, tuning))
-        tune(engine, train, tuning, machine.micro_batch_tokens, lambda done, _: on_step(done))
+        train_head(engine, train, tuning, machine.micro_batch_tokens, lambda done, _: on_step(done))
     log_p = np.empty((len(task.test), len(task.classes)), np.float32)
     for numbers, heads in outputs(model, examples_of(task.test), torch.device(machine.device)):
         log_p[list(numbers)] = heads["row_label"].log_softmax(-1).numpy()

@@ -29,9 +29,9 @@ from training.evaluation.prompt_formats import (
     PromptDataset,
     PromptFormat,
     copies_of,
-    form_of,
+    prompt_format_of,
 )
-from training.finetuning import OnStep, TaskModel, Tuning, groups, nobody, tune, under_decoder
+from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, train_head, under_decoder
 from training.generation import generate
 from training.likelihood import unknown_of
 from training.model import Model
@@ -41,26 +41,26 @@ from training.tasks import (
     GenerationTask,
     TaskItem,
     TaskPrompt,
-    answered,
-    askable,
-    asked,
-    better,
+    build_prompts,
+    describe_unlabeled,
     ids_of,
     never_in_train,
     never_learned,
     one_answer,
-    unlabelled,
+    select_answered,
+    select_askable,
+    sign_of_metric,
 )
 
 
-def written(
+def evaluate_generation(
     net: EvaluatedModel,
     task: GenerationTask,
     items: Mapping[str, Sequence[TaskItem]],
     tuning: Tuning | None = None,
     *,
     machine: EngineSettings | None = None,
-    on_step: OnStep = nobody,
+    on_step: OnStep = ignore_activity,
 ) -> EvalResult:
     """What the net writes for the items of all splits but `train`, and how it scores.
 
@@ -72,7 +72,7 @@ def written(
     be evaluated on a dev split that has no answers; Diverged where a loss is not finite.
     """
     task = _cut(net, task, tuning)
-    machine, form = machine or EngineSettings(), form_of(net, task.generation)
+    machine, form = machine or EngineSettings(), prompt_format_of(net, task.generation)
     losses, notes = list[float](), list[str]()
 
     def step(done: int, loss: float) -> None:
@@ -90,8 +90,8 @@ def written(
     units, alike = dict[str, Sequence[float]](), dict[str, str]()
     example = ""
     for split in (name for name in items if name != "train"):
-        mine, left_out = askable(task, items[split], items.get("train", ()))
-        questions = asked(task, mine, items.get("train", ()))
+        mine, left_out = select_askable(task, items[split], items.get("train", ()))
+        questions = build_prompts(task, mine, items.get("train", ()))
         texts, said = _texts(model, form, questions, net.vocab, task.generation)
         answers = task.predictions(mine, texts)
         by_place = dict(zip(map(id, mine), answers, strict=True))
@@ -103,7 +103,7 @@ def written(
             notes += of_constant(split, alike[split], len(mine), task.metrics[0], scores[split])
         is_learned = tuning is not None and split in scores
         repeated = of_repeated(items["train"], mine) + never_in_train(task, items["train"], mine) if is_learned else []
-        of_task = [*unlabelled(mine, training=False), *task.notes(mine, answers)]
+        of_task = [*describe_unlabeled(mine, training=False), *task.notes(mine, answers)]
         notes += [f"{split}: {note}" for note in dict.fromkeys((*left_out, *said, *of_task, *repeated))]
         example = example or (questions[0].text if questions else "")
     return EvalResult(scores, predictions, losses, tuple(notes), example, units, alike)
@@ -181,8 +181,8 @@ def _tuned(
 
     def score(model: TaskModel) -> float:
         _with_weights(made.to(machine.device).eval(), dict(model.named_parameters()))
-        texts, _ = _texts(made, form, asked(task, known, ()), net.vocab, task.generation)
-        return better(task.metrics[0]) * task.scores(known, task.predictions(known, texts))[task.metrics[0]]
+        texts, _ = _texts(made, form, build_prompts(task, known, ()), net.vocab, task.generation)
+        return sign_of_metric(task.metrics[0]) * task.scores(known, task.predictions(known, texts))[task.metrics[0]]
 
     best = BestCheckpoint.at(tuning, steps, dev, machine, score)
 
@@ -194,7 +194,7 @@ def _tuned(
     model = TaskModel(tuning.trunk(form.trunk), (form.target,), net.spec.vocab_size, tuning.seed)
     random = [] if net.weights is None else model.take_over(_fitting(net, form, model))
     engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
-    tune(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
+    train_head(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     weights = best.take(model) if best else whole_state(engine)
     return _with_weights(made, weights), [
         *of_random(random),
@@ -208,9 +208,9 @@ def _pairs(
     vocab: Vocab, task: GenerationTask, form: PromptFormat, train: Sequence[TaskItem]
 ) -> tuple[list[list[int]], list[list[int]], list[str]]:
     """Questions and answers to learn from, as ids, and notes of what had to be left out of them."""
-    used, unlabelled = answered(train, training=True)
+    used, unlabelled = select_answered(train, training=True)
     train = [train[number] for number in used]
-    questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in asked(task, train, ())])
+    questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in build_prompts(task, train, ())])
     texts = [task.target(item) for item in train]
     answers, short = _apart([form.answer_ids(text) for text in texts])
     unknown = [unknown_of(vocab, [*read, *wrote]) for read, wrote in zip(questions, answers, strict=True)]

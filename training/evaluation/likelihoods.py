@@ -8,7 +8,7 @@ import torch
 from preprocessing.errors import BadInput
 from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
-from training.finetuning import OnStep, nobody
+from training.finetuning import OnStep, ignore_activity
 from training.formats import half
 from training.likelihood.models import CausalLikelihood
 from training.losses import MaskedTokens
@@ -17,14 +17,14 @@ from training.specs import EngineSettings
 from training.tasks import ScoredTask, TaskItem
 
 
-def scored(
+def evaluate_likelihoods(
     net: EvaluatedModel,
     task: ScoredTask,
     items: Mapping[str, Sequence[TaskItem]],
     *,
     seed: int = 0,
     machine: EngineSettings | None = None,
-    on_step: OnStep = nobody,
+    on_step: OnStep = ignore_activity,
 ) -> EvalResult:
     """Answers and scores on all splits but `train`, whose items are the pool of examples in prompts.
 

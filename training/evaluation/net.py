@@ -12,7 +12,7 @@ from preprocessing.tokenization import Vocab, of_folder
 from training.evaluation.eval_result import EvaluatedModel
 from training.formats import from_transformers, load_weights, weight_files
 from training.model import ModelSpec
-from training.run import RUN, stored
+from training.run import RUN, load_run
 
 _WEIGHTS: Final = "weights"
 _CONVERT: Final = "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(DIR)"
@@ -37,7 +37,7 @@ def net_of(folder: Path) -> EvaluatedModel:
 def net_of_run(folder: Path) -> EvaluatedModel:
     """The net of a finished run, with the vocabulary of its corpus. BadInput where it is not finished."""
     try:
-        corpus = Path(stored(folder)["corpus"])
+        corpus = Path(load_run(folder)["corpus"])
     except (KeyError, TypeError):
         raise BadInput(f"{folder / RUN}: says no corpus; give the folder of a run of this version") from None
     if not (folder / _WEIGHTS / "spec.json").is_file():
@@ -48,7 +48,7 @@ def net_of_run(folder: Path) -> EvaluatedModel:
 
 def reads(folder: Path, vocab: Vocab) -> Vocab:
     """The vocabulary of a run's corpus as the net of this run reads texts; of another folder, as it is."""
-    rows = stored(folder).get("sampling") if (folder / RUN).is_file() else None
+    rows = load_run(folder).get("sampling") if (folder / RUN).is_file() else None
     return ExampleSpec.of(rows).reading(vocab) if rows else vocab
 
 

@@ -96,7 +96,7 @@ def pairs(model: Model, rows: ExampleDataset) -> ProbeResult:
     found = [rows.row(0, int(i)) for i in order_N]
     label_N = np.array([row["next_sentence_label"] for row in found], np.int64)
     fitted = min(seam, MOST_TRAIN)
-    return ProbeResult(linear(summaries(model, found), label_N, fitted), fitted, len(found) - fitted)
+    return ProbeResult(fit_linear(summaries(model, found), label_N, fitted), fitted, len(found) - fitted)
 
 
 @torch.no_grad()
@@ -106,10 +106,10 @@ def summaries(model: Model, rows: Sequence[Row]) -> Floats:
     return torch.cat(parts).float().numpy()
 
 
-def linear(feature_ND: Floats, label_N: Ints, fitted: int) -> float:
+def fit_linear(feature_ND: Floats, label_N: Ints, fitted: int) -> float:
     """Accuracy on the rows after the first `fitted` of a logistic regression on those; the same bits every time.
 
-    >>> linear(np.tile([[-1.0], [1.0]], (20, 1)), np.tile([0, 1], 20), fitted=20)
+    >>> fit_linear(np.tile([[-1.0], [1.0]], (20, 1)), np.tile([0, 1], 20), fitted=20)
     1.0
     """
     from sklearn.linear_model import LogisticRegression  # two seconds, most of them for scipy.stats

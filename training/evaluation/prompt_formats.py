@@ -187,7 +187,7 @@ class EncoderPrompt:
         return Prompt(np.array(_around(self.vocab, question), np.int64))
 
 
-def form_of(net: EvaluatedModel, how: GenerationSettings) -> PromptFormat:
+def prompt_format_of(net: EvaluatedModel, how: GenerationSettings) -> PromptFormat:
     """How a net writes; BadInput where it does not, as those of two nets."""
     trunk, vocab = net.spec.model, net.vocab
     if how.decoder == "random":

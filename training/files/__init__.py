@@ -13,15 +13,15 @@ from typing import Final, get_args
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.files.archives import contents, is_there, plain_ending
+from training.files.archives import contents, exists, plain_ending
 from training.files.cbt import CbtFormat
 from training.files.conll import ConllFormat
 from training.files.coqa import CoqaFormat
 from training.files.json_files import JsonFormat, JsonlFormat
 from training.files.lines import LineBlockFormat, LinesFormat
-from training.files.record import Record, RecordFault, RecordFormat, Records, named
+from training.files.record import Record, RecordFault, RecordFormat, Records, describe_faults
 from training.files.squad import SquadFormat
-from training.files.tables import CsvFormat, TableFormat, TsvFormat, guessed_encoding
+from training.files.tables import CsvFormat, TableFormat, TsvFormat, guess_encoding
 from training.files.whole_file import WholeFileFormat
 
 __all__ = [
@@ -44,10 +44,10 @@ __all__ = [
     "TsvFormat",
     "WholeFileFormat",
     "contents",
+    "describe_faults",
+    "exists",
     "first",
-    "guessed_encoding",
-    "is_there",
-    "named",
+    "guess_encoding",
     "plain_ending",
     "read",
 ]

@@ -74,7 +74,7 @@ def plain_ending(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() in _OPEN else path).suffix.lower()
 
 
-def is_there(folder: Path, pattern: str) -> bool:
+def exists(folder: Path, pattern: str) -> bool:
     """Whether a pattern below a folder leads to a file."""
     return bool(_paths(folder, pattern))
 

@@ -37,7 +37,7 @@ class Records:
         """What of the files is not used, and what else there is to say of them, a line each."""
         found, read = [*self.remarks], len(self.rows) + self.left_out + self.others + len(self.malformed)
         if self.malformed:
-            found.append(f"malformed rows are left out: {named(self.malformed)}")
+            found.append(f"malformed rows are left out: {describe_faults(self.malformed)}")
         if self.left_out:
             found.append(f"{self.left_out:,} of {read:,} rows are left out, as the task file asks for their values")
         if self.others:
@@ -53,11 +53,11 @@ class Records:
             self.places.append(place)
 
 
-def named(faults: Sequence[str]) -> str:
+def describe_faults(faults: Sequence[str]) -> str:
     """Rows and what is wrong with each ("a.tsv:3: 2 columns") in a line: the first one, and where the others are, as
     far as there is room.
 
-    >>> named(["a.tsv:3: 2 columns"]), named(["a.tsv:3: 2 columns", "a.tsv:9: 4 columns"])
+    >>> describe_faults(["a.tsv:3: 2 columns"]), describe_faults(["a.tsv:3: 2 columns", "a.tsv:9: 4 columns"])
     ('a.tsv:3: 2 columns', 'a.tsv:3: 2 columns (and 1 more), also a.tsv:9')
     """
     first, *others = faults

@@ -126,11 +126,11 @@ class TableFormat:
             begins += row.lines
 
 
-def guessed_encoding(content: bytes) -> tuple[str, str]:
+def guess_encoding(content: bytes) -> tuple[str, str]:
     r"""The encoding in which a table is to be read where none can be told for sure, "" elsewhere; and what there is to
     say of its encoding, "" of UTF-8.
 
-    >>> guessed_encoding("t,y\nschön,1\n".encode("latin-1"))
+    >>> guess_encoding("t,y\nschön,1\n".encode("latin-1"))
     ('cp1252', 'read as cp1252, which is likely but not sure')
     """
     found = of_content(content)

@@ -6,7 +6,7 @@ Read targets.py (what is predicted, and which head that makes), heads.py, tuning
 encoder.
 """
 
-from training.finetuning.loop import Example, OnStep, micro_batches, nobody, orders, outputs, tune
+from training.finetuning.loop import Example, OnStep, ignore_activity, micro_batches, orders, outputs, train_head
 from training.finetuning.model import TaskModel
 from training.finetuning.rates import groups
 from training.finetuning.stacked import under_decoder, with_decoder
@@ -42,11 +42,11 @@ __all__ = [
     "TokenTag",
     "Tuning",
     "groups",
+    "ignore_activity",
     "micro_batches",
-    "nobody",
     "orders",
     "outputs",
-    "tune",
+    "train_head",
     "under_decoder",
     "with_decoder",
 ]

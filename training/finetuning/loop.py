@@ -24,16 +24,16 @@ OnStep = Callable[[int, float], None]
 """Takes the number of updates done and the loss of the last one."""
 
 
-def nobody(done: int, loss: float) -> None:
+def ignore_activity(done: int, loss: float) -> None:
     """The `on_step` of a fine-tuning that nobody looks at."""
 
 
-def tune(
+def train_head(
     engine: Engine[TaskModel],
     examples: Sequence[Example],
     tuning: Tuning,
     micro_tokens: int = 16_384,
-    on_step: OnStep = nobody,
+    on_step: OnStep = ignore_activity,
 ) -> None:
     """Train the TaskModel of `engine` on these examples, in an order that the seed decides.
 

@@ -5,11 +5,11 @@ Read named.py (what a format is), then bert.py (one of them); weights.py, export
 
 from training.formats.all import FORMATS
 from training.formats.electra import half
-from training.formats.export import auto_class, described, model_type, pipeline, to_transformers, without_heads
+from training.formats.export import auto_class, describe_export, model_type, pipeline, to_transformers, without_heads
 from training.formats.format import TransformersPipeline
 from training.formats.load import from_transformers
-from training.formats.sharded import beating
 from training.formats.sharded import files as weight_files
+from training.formats.sharded import with_heartbeat
 from training.formats.start import build_model, describe_model
 from training.formats.weights import load_spec, load_weights, save_weights
 
@@ -17,10 +17,9 @@ __all__ = [
     "FORMATS",
     "TransformersPipeline",
     "auto_class",
-    "beating",
     "build_model",
+    "describe_export",
     "describe_model",
-    "described",
     "from_transformers",
     "half",
     "load_spec",
@@ -30,5 +29,6 @@ __all__ = [
     "save_weights",
     "to_transformers",
     "weight_files",
+    "with_heartbeat",
     "without_heads",
 ]

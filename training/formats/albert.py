@@ -17,12 +17,12 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    fills_masks,
-    gathered,
+    gather,
     kinds_of,
     losses_in,
+    masked_lm_pipeline,
     our_keys,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import MaskedTokens, SentencePair
@@ -32,7 +32,7 @@ from training.specs import Architecture, Encoder
 pooler = "albert.pooler"
 model_type = "albert"
 by_layer = False
-pipeline = fills_masks
+pipeline = masked_lm_pipeline
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 NAMES: Names = {
@@ -109,12 +109,12 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
             "trunk.widen.weight": torch.eye(trunk.hidden_size),
             "trunk.widen.bias": torch.zeros(trunk.hidden_size),
         }
-    return renamed(copies, NAMES)
+    return rename(copies, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
     first = {name: _copies(name, spec.model)[0] for name in wanted}
-    found = gathered(tensors, NAMES, first.values())
+    found = gather(tensors, NAMES, first.values())
     return {name: found[copy] for name, copy in first.items()}
 
 

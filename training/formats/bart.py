@@ -11,11 +11,11 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    fills_masks,
-    gathered,
+    gather,
     kinds_of,
+    masked_lm_pipeline,
     our_keys,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import NextToken
@@ -25,7 +25,7 @@ from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
 pooler = ""
 model_type = "bart"
 by_layer = True
-pipeline = fills_masks
+pipeline = masked_lm_pipeline
 
 OFFSET = 2  # of the rows that positions read: theirs has it built in, as its epsilon
 EPSILON = 1e-5
@@ -125,11 +125,11 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES)
+    return rename(state, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+    return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
 
 
 def modern(name: str) -> str:

@@ -10,12 +10,12 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    fills_masks,
-    gathered,
+    gather,
     kinds_of,
     losses_in,
+    masked_lm_pipeline,
     our_keys,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import MaskedTokens, SentencePair
@@ -25,7 +25,7 @@ from training.specs import Encoder, FullAttention, LearnedPositions
 pooler = "bert.pooler.dense"
 model_type = "bert"
 by_layer = True
-pipeline = fills_masks
+pipeline = masked_lm_pipeline
 
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],
@@ -120,11 +120,11 @@ def encoder(keys: Mapping[str, Any], offset: int = 0, **more: Any) -> Encoder:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(from_zero(state, spec), NAMES)
+    return rename(from_zero(state, spec), NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+    return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
 
 
 def from_zero(state: Weights, spec: ModelSpec) -> Weights:

@@ -17,11 +17,11 @@ from training.formats.format import (
     Names,
     TransformersPipeline,
     Weights,
-    gathered,
+    add_prefix,
+    gather,
     losses_in,
     our_keys,
-    prefixed,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import MaskedTokens, ReplacedTokenDetection
@@ -33,7 +33,7 @@ model_type = "electra"
 by_layer = False
 
 NAMES: Names = {
-    **prefixed({ours: names for ours, names in bert.NAMES.items() if ours.startswith("trunk.")}, "bert.", "electra."),
+    **add_prefix({ours: names for ours, names in bert.NAMES.items() if ours.startswith("trunk.")}, "bert.", "electra."),
     "trunk.widen": ["electra.embeddings_project"],
     "heads.replaced.transform": ["discriminator_predictions.dense"],
     "heads.replaced.classify": ["discriminator_predictions.dense_prediction"],
@@ -92,8 +92,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     if isinstance(spec.model, GeneratorDiscriminator):
         state, spec = half(state, spec, "discriminator")
-    return renamed(state, NAMES)
+    return rename(state, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+    return gather({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)

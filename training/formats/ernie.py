@@ -12,12 +12,12 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    fills_masks,
-    gathered,
+    add_prefix,
+    gather,
     losses_in,
+    masked_lm_pipeline,
     our_keys,
-    prefixed,
-    renamed,
+    rename,
 )
 from training.losses import MaskedTokens, SentencePair
 from training.model import ModelSpec
@@ -25,9 +25,9 @@ from training.model import ModelSpec
 pooler = "ernie.pooler.dense"
 model_type = "ernie"
 by_layer = True
-pipeline = fills_masks
+pipeline = masked_lm_pipeline
 
-NAMES: Names = prefixed(bert.NAMES, "bert.", "ernie.")
+NAMES: Names = add_prefix(bert.NAMES, "bert.", "ernie.")
 BUILT_IN = bert.BUILT_IN | {"use_task_id": False}
 
 
@@ -46,8 +46,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES)
+    return rename(state, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered(tensors, NAMES, wanted)
+    return gather(tensors, NAMES, wanted)

@@ -25,7 +25,7 @@ from training.model import ModelSpec
 from training.specs import Architecture
 
 
-def described(spec: ModelSpec, pad: int | None) -> str:
+def describe_export(spec: ModelSpec, pad: int | None) -> str:
     """What `to_transformers` makes of a net whose padding is `pad`, in one line; BadInput where it makes nothing."""
     known = _known(spec)
     _, architecture = _format(known, pad)
@@ -89,7 +89,7 @@ def to_transformers(
     pooler = "" if heads else format.pooler
     (out / "config.json").unlink(missing_ok=True)
     tensors = _by_layer(format, state, names, known, pooler)
-    sharded.write(sharded.beating(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
+    sharded.write(sharded.with_heartbeat(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
     save_tokenizer(vocab, spec.model, out)
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
     write_json(out / "config.json", config | format.config(known, vocab))

@@ -63,7 +63,7 @@ class ModelFormat(Protocol):
         """Theirs as we have them, those in `wanted`. KeyError with the name of a tensor that is missing."""
 
 
-def renamed(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> dict[str, Tensor]:
+def rename(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> dict[str, Tensor]:
     """Each of our tensors as one of theirs, or as the several that it is made of."""
     tensors: dict[str, Tensor] = {}
     for name, tensor in state.items():
@@ -73,7 +73,7 @@ def renamed(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> 
     return tensors
 
 
-def gathered(
+def gather(
     tensors: Weights, names: Names, wanted: Iterable[str], input_first: tuple[str, ...] = ()
 ) -> dict[str, Tensor]:
     """Our tensors `wanted`, each from the one or the several of theirs that it is made of."""
@@ -94,26 +94,26 @@ def their_names(ours: str, names: Names) -> list[str]:
     return [f"{name.replace('*', number)}.{leaf}" for name in names[re.sub(r"\d+", "*", module)]]
 
 
-def prefixed(names: Names, old: str, new: str) -> dict[str, list[str]]:
+def add_prefix(names: Names, old: str, new: str) -> dict[str, list[str]]:
     """The same table with another prefix of theirs.
 
-    >>> prefixed({"trunk.tokens": ["bert.embeddings.word_embeddings"]}, "bert.", "ernie.")
+    >>> add_prefix({"trunk.tokens": ["bert.embeddings.word_embeddings"]}, "bert.", "ernie.")
     {'trunk.tokens': ['ernie.embeddings.word_embeddings']}
     """
     return {ours: [re.sub(f"^{re.escape(old)}", new, name) for name in theirs] for ours, theirs in names.items()}
 
 
-def fills_masks(config: Config) -> TransformersPipeline:
+def masked_lm_pipeline(config: Config) -> TransformersPipeline:
     """
-    >>> fills_masks({"architectures": ["BertForPreTraining"]})
+    >>> masked_lm_pipeline({"architectures": ["BertForPreTraining"]})
     Pipeline(task='fill-mask', model_class='BertForMaskedLM', lacks='')
     """
     return TransformersPipeline("fill-mask", config["architectures"][0].replace("ForPreTraining", "ForMaskedLM"))
 
 
-def goes_on(config: Config) -> TransformersPipeline:
+def causal_pipeline(config: Config) -> TransformersPipeline:
     """
-    >>> goes_on({"architectures": ["GPT2LMHeadModel"]}).task
+    >>> causal_pipeline({"architectures": ["GPT2LMHeadModel"]}).task
     'text-generation'
     """
     return TransformersPipeline("text-generation", config["architectures"][0])

@@ -7,14 +7,14 @@ from torch import Tensor
 
 from preprocessing.tokenization import Vocab
 from training.formats import gpt2
-from training.formats.format import Config, Names, Weights, gathered, goes_on, our_keys, renamed, their_keys
+from training.formats.format import Config, Names, Weights, causal_pipeline, gather, our_keys, rename, their_keys
 from training.losses import NextToken
 from training.model import ModelSpec
 
 pooler = ""
 model_type = "openai-gpt"
 by_layer = True
-pipeline = goes_on
+pipeline = causal_pipeline
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in gpt2.NAMES.items() if ours.startswith("trunk.blocks.")},
@@ -48,11 +48,11 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES, gpt2.INPUT_FIRST)
+    return rename(state, NAMES, gpt2.INPUT_FIRST)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, gpt2.INPUT_FIRST)
+    return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, gpt2.INPUT_FIRST)
 
 
 def modern(name: str) -> str:

@@ -6,7 +6,17 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.tokenization import Vocab
-from training.formats.format import Config, Names, Weights, gathered, goes_on, kinds_of, our_keys, renamed, their_keys
+from training.formats.format import (
+    Config,
+    Names,
+    Weights,
+    causal_pipeline,
+    gather,
+    kinds_of,
+    our_keys,
+    rename,
+    their_keys,
+)
 from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Decoder, FullAttention, LearnedPositions
@@ -14,7 +24,7 @@ from training.specs import Decoder, FullAttention, LearnedPositions
 pooler = ""
 model_type = "gpt2"
 by_layer = True
-pipeline = goes_on
+pipeline = causal_pipeline
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.wte"],
@@ -83,11 +93,11 @@ def decoder(keys: Mapping[str, Any], **more: Any) -> Decoder:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES, INPUT_FIRST)
+    return rename(state, NAMES, INPUT_FIRST)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, INPUT_FIRST)
+    return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, INPUT_FIRST)
 
 
 def modern(name: str) -> str:

@@ -33,7 +33,7 @@ Lazy = Mapping[str, LazyTensor]
 """What gives the tensors of a net, by our names."""
 
 
-def lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy]:
+def load_lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy]:
     """Spec and weights of a folder, ours or of transformers; BadInput as of load_weights and from_transformers.
 
     All `workers` call it.

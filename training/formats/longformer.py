@@ -15,11 +15,11 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    fills_masks,
-    gathered,
+    add_prefix,
+    gather,
+    masked_lm_pipeline,
     our_keys,
-    prefixed,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import MaskedTokens
@@ -29,11 +29,11 @@ from training.specs import Encoder, FullAttention, SlidingWindow
 pooler = "longformer.pooler.dense"
 model_type = "longformer"
 by_layer = True
-pipeline = fills_masks
+pipeline = masked_lm_pipeline
 
 SELF = "longformer.encoder.layer.*.attention.self"
 NAMES: Names = {
-    **prefixed(roberta.NAMES, "roberta.", "longformer."),
+    **add_prefix(roberta.NAMES, "roberta.", "longformer."),
     "trunk.blocks.*.attention.global_query": [f"{SELF}.query_global"],
     "trunk.blocks.*.attention.global_key_value": [f"{SELF}.key_global", f"{SELF}.value_global"],
 }
@@ -66,8 +66,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES)
+    return rename(state, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered(tensors, NAMES, wanted)
+    return gather(tensors, NAMES, wanted)

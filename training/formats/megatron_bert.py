@@ -11,12 +11,12 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    fills_masks,
-    gathered,
+    gather,
     kinds_of,
     losses_in,
+    masked_lm_pipeline,
     our_keys,
-    renamed,
+    rename,
 )
 from training.losses import MaskedTokens, SentencePair
 from training.model import ModelSpec
@@ -24,7 +24,7 @@ from training.model import ModelSpec
 pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
 by_layer = True
-pipeline = fills_masks
+pipeline = masked_lm_pipeline
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},
@@ -53,8 +53,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(bert.from_zero(state, spec), NAMES)
+    return rename(bert.from_zero(state, spec), NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered(tensors, NAMES, wanted)
+    return gather(tensors, NAMES, wanted)

@@ -14,10 +14,10 @@ from training.formats.format import (
     Names,
     TransformersPipeline,
     Weights,
-    gathered,
+    gather,
     kinds_of,
     our_keys,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import NextToken
@@ -112,11 +112,11 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     positions = spec.model.position_embedding
     assert isinstance(positions, Seq2SeqSinusoidalPositions)
     tables = {name: _positions(positions.max_position_embeddings, spec.model.hidden_size) for name in TABLES}
-    return renamed(state, NAMES) | tables
+    return rename(state, NAMES) | tables
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered({bart.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+    return gather({bart.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
 
 
 def _positions(rows: int, width: int) -> Tensor:

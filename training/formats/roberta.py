@@ -11,12 +11,12 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    fills_masks,
-    gathered,
+    add_prefix,
+    gather,
     kinds_of,
+    masked_lm_pipeline,
     our_keys,
-    prefixed,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import MaskedTokens
@@ -25,10 +25,14 @@ from training.model import ModelSpec
 pooler = "roberta.pooler.dense"
 model_type = "roberta"
 by_layer = True
-pipeline = fills_masks
+pipeline = masked_lm_pipeline
 
 NAMES: Names = {
-    **{ours: theirs for ours, theirs in prefixed(bert.NAMES, "bert.", "roberta.").items() if ours.startswith("trunk.")},
+    **{
+        ours: theirs
+        for ours, theirs in add_prefix(bert.NAMES, "bert.", "roberta.").items()
+        if ours.startswith("trunk.")
+    },
     "heads.masked_tokens": ["lm_head"],
     "heads.masked_tokens.transform": ["lm_head.dense"],
     "heads.masked_tokens.norm": ["lm_head.layer_norm"],
@@ -55,8 +59,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES)
+    return rename(state, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+    return gather({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)

@@ -29,7 +29,7 @@ DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF
 DTYPES_OF_IDS: Final = {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
-def beating(items: Iterable[T], beat: Callable[[], None] | None) -> Iterator[T]:
+def with_heartbeat(items: Iterable[T], beat: Callable[[], None] | None) -> Iterator[T]:
     """The same items; `beat` is called before each of them, for whoever watches whether this gets on."""
     for item in items:
         if beat:

@@ -12,7 +12,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from training import checkpoint
 from training.architectures import ONLY, WHOLE, PipelineStage, Share
-from training.formats.load import Lazy, LazyTensor, lazily
+from training.formats.load import Lazy, LazyTensor, load_lazily
 from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.specs import Architecture
@@ -32,7 +32,7 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
     """
     model = Model(run.model, run.losses, run.vocab_size, run.seed, share)
     if run.init_checkpoint:
-        take_over(model, Path(run.init_checkpoint))
+        load_init_checkpoint(model, Path(run.init_checkpoint))
     return _compiled(run, model)
 
 
@@ -46,7 +46,7 @@ def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) 
     workers = all_workers()
     with torch.device("meta"):
         model = Model(run.model, run.losses, run.vocab_size, run.seed, share, stage)
-    goes_on = workers.rank == 0 and checkpoint.goes_on(Path(run.folder) / CHECKPOINTS, run.resume)
+    goes_on = workers.rank == 0 and checkpoint.will_resume(Path(run.folder) / CHECKPOINTS, run.resume)
     model.replaced = any(workers.reduce_sums([goes_on]))
     if run.init_checkpoint and not model.replaced:
         model.given = dict(_taken(model, Path(run.init_checkpoint), workers))
@@ -60,7 +60,7 @@ def _compiled(run: Run, model: Model) -> Model:
 
 
 @torch.no_grad()
-def take_over(model: Model, folder: Path) -> None:
+def load_init_checkpoint(model: Model, folder: Path) -> None:
     """Give `model` the weights in `folder`, ours or transformers'; heads that it does not have stay random.
 
     BadInput where the trunk is another one, but for what `fitted` makes up for.
@@ -72,8 +72,8 @@ def take_over(model: Model, folder: Path) -> None:
 
 def _taken(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
     """What `model` takes over, by name."""
-    spec, given = lazily(folder, workers)
-    given = fitted(model.trunk.taken_over(given, spec.model), spec.model, model.spec.model)
+    spec, given = load_lazily(folder, workers)
+    given = fit_tensor(model.trunk.taken_over(given, spec.model), spec.model, model.spec.model)
     wanted = model.whole_shapes
     for name, shape in wanted.items():
         if name in given and (found := given[name].shape) != shape:
@@ -89,7 +89,7 @@ def _taken(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
     return {name: get for name, get in given.items() if name in wanted}
 
 
-def fitted(given: Lazy, theirs: Architecture, ours: Architecture) -> Lazy:
+def fit_tensor(given: Lazy, theirs: Architecture, ours: Architecture) -> Lazy:
     """The weights as a trunk with more positions, more segments or a window begins with them.
 
     The positions are repeated as often as it takes, the linears of a token with global attention begin as those of the

@@ -11,10 +11,10 @@ from training.formats.format import (
     Names,
     TransformersPipeline,
     Weights,
-    gathered,
+    gather,
     kinds_of,
     our_keys,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import NextToken
@@ -114,8 +114,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
-    return renamed(state, NAMES)
+    return rename(state, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered(tensors, NAMES, wanted)
+    return gather(tensors, NAMES, wanted)

@@ -21,7 +21,7 @@ from preprocessing.spec import part
 from preprocessing.stand_ins import require_itself
 from training.checkpoint import is_checkpoint, weights_of
 from training.formats import sharded
-from training.formats.sharded import beating
+from training.formats.sharded import with_heartbeat
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Architecture
@@ -48,7 +48,7 @@ def save_weights(
     The weights are taken one by one, and hashed while they are written. `beat` is called before each of them.
     """
     tensors = state.items() if isinstance(state, Mapping) else state
-    written = sharded.write(beating(tensors, beat), folder, STEM, shard_bytes=shard_bytes)
+    written = sharded.write(with_heartbeat(tensors, beat), folder, STEM, shard_bytes=shard_bytes)
     write_json(folder / "spec.json", {"spec": asdict(spec), "sha256": _digest(list(written.values()))})
 
 
@@ -61,7 +61,7 @@ def _digests(files: Sequence[Path], workers: Workers, beat: Callable[[], None] |
     """The sha256 of each file, of which each worker hashes its share; all workers call it, and get all."""
     found = [0.0] * SHA256_BYTES * len(files)
     lacks = [0.0] * len(files)
-    for number in beating(range(workers.rank, len(files), workers.world), beat):
+    for number in with_heartbeat(range(workers.rank, len(files), workers.world), beat):
         try:
             with files[number].open("rb") as opened:
                 digest = hashlib.file_digest(opened, "sha256").digest()

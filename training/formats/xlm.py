@@ -13,11 +13,11 @@ from training.formats.format import (
     Names,
     TransformersPipeline,
     Weights,
-    fills_masks,
-    gathered,
-    goes_on,
+    causal_pipeline,
+    gather,
+    masked_lm_pipeline,
     our_keys,
-    renamed,
+    rename,
     their_keys,
 )
 from training.losses import Loss, MaskedTokens, NextToken
@@ -87,7 +87,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def pipeline(config: Config) -> TransformersPipeline:
-    return goes_on(config) if config["causal"] else fills_masks(config)
+    return causal_pipeline(config) if config["causal"] else masked_lm_pipeline(config)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
@@ -119,11 +119,11 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     positions = (
         state[table][rows] if table in state else sinusoids_at(torch.arange(_positions(trunk)), trunk.hidden_size)
     )
-    return renamed({**state, table: positions}, NAMES)
+    return rename({**state, table: positions}, NAMES)
 
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
-    return gathered(tensors, NAMES, wanted)
+    return gather(tensors, NAMES, wanted)
 
 
 def _losses(trunk: Encoder) -> tuple[Loss, ...]:

@@ -12,11 +12,11 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
-    gathered,
-    goes_on,
+    causal_pipeline,
+    gather,
     kinds_of,
     our_keys,
-    renamed,
+    rename,
     their_keys,
     their_names,
 )
@@ -27,7 +27,7 @@ from training.specs import TwoStream, TwoStreamRelativePositions
 pooler = ""
 model_type = "xlnet"
 by_layer = True
-pipeline = goes_on
+pipeline = causal_pipeline
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.word_embedding"],
@@ -84,7 +84,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     shaped = {name: tensor for name, tensor in state.items() if is_shaped(name)}
-    tensors = renamed({name: tensor for name, tensor in state.items() if name not in shaped}, NAMES)
+    tensors = rename({name: tensor for name, tensor in state.items() if name not in shaped}, NAMES)
     for name, tensor in shaped.items():
         names = their_shaped_names(name)
         for piece_name, piece in zip(names, tensor.chunk(len(names)), strict=True):
@@ -94,7 +94,7 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
     wanted = list(wanted)
-    state = gathered(tensors, NAMES, [name for name in wanted if not is_shaped(name)])
+    state = gather(tensors, NAMES, [name for name in wanted if not is_shaped(name)])
     for name in filter(is_shaped, wanted):
         pieces = [_our_shape(name, tensors[piece_name]) for piece_name in their_shaped_names(name)]
         state[name] = torch.cat(pieces).contiguous()

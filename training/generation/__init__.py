@@ -8,8 +8,8 @@ has, and where.
 """
 
 from training.generation.decoding import generate
-from training.generation.filters import filtered
-from training.generation.in_training import samples
+from training.generation.filters import filter_scores
+from training.generation.in_training import generate_samples
 from training.generation.masked import GibbsDecoding, MaskedPrompt, MaskPredict, fill
 from training.generation.novelty import Novelty, Passage, find, novelties
 from training.generation.rows import MaskSlot, Prompt
@@ -31,9 +31,9 @@ __all__ = [
     "Prompt",
     "SampledDecoding",
     "fill",
-    "filtered",
+    "filter_scores",
     "find",
     "generate",
+    "generate_samples",
     "novelties",
-    "samples",
 ]

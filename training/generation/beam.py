@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from training.generation.filters import limited
+from training.generation.filters import apply_limits
 from training.generation.rows import GenerationBatch, step
 from training.generation.sample import GeneratedText
 from training.generation.spec import BeamSearch, GenerationLimits
@@ -37,7 +37,7 @@ class BeamSearchState:
 
 
 @torch.no_grad()
-def searched(
+def search(
     model: Model, rows: GenerationBatch, room: Sequence[int], method: BeamSearch, limits: GenerationLimits
 ) -> list[GeneratedText]:
     """The best row of at most `room` new tokens for each prompt."""
@@ -45,7 +45,7 @@ def searched(
     for new in range(max(room)):
         score_BV, rows = step(model, rows)
         log_p_BV = score_BV.log_softmax(-1)
-        log_p_BV = limited(log_p_BV, rows.ids_BC, rows.lengths_B.to(log_p_BV.device), new, limits)
+        log_p_BV = apply_limits(log_p_BV, rows.ids_BC, rows.lengths_B.to(log_p_BV.device), new, limits)
         if new == 0:  # each prompt is one row until there is a choice
             alone = torch.arange(len(room), device=log_p_BV.device).repeat_interleave(method.num_beams)
             log_p_BV, rows = log_p_BV[alone], rows.select(alone)

@@ -5,9 +5,9 @@ from typing import Final
 
 from preprocessing.errors import BadInput
 from preprocessing.rng import RandomKey
-from training.generation.beam import searched
+from training.generation.beam import search
 from training.generation.rows import MaskSlot, Prompt, begin
-from training.generation.sample import GeneratedText, chooser, sampled
+from training.generation.sample import GeneratedText, make_chooser, sample_tokens
 from training.generation.spec import BeamSearch, GenerationLimits, GreedyDecoding, Method
 from training.model import Model
 
@@ -41,10 +41,10 @@ def generate(
         rows = begin(model, chosen, cached=cached, blank=blank)
         room = [min(limits.max_new_tokens, model.spec.model.longest - len(prompt.ids)) for prompt in chosen]
         if isinstance(method, BeamSearch):
-            yield from searched(model, rows, room, method, limits)
+            yield from search(model, rows, room, method, limits)
         else:
-            choose = chooser(method, numbers, key, limits.max_new_tokens)
-            yield from sampled(model, rows, room, choose, limits)
+            choose = make_chooser(method, numbers, key, limits.max_new_tokens)
+            yield from sample_tokens(model, rows, room, choose, limits)
 
 
 def _check(model: Model, prompt: Prompt, number: int) -> None:

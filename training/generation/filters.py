@@ -8,13 +8,15 @@ from torch import Tensor
 from training.generation.spec import GenerationLimits, SampledDecoding
 
 
-def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, limits: GenerationLimits) -> Tensor:
+def apply_limits(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, limits: GenerationLimits) -> Tensor:
     """Scores under the limits, for rows of `ids_BC` (padded on the right) of which `written` tokens are new."""
     if limits.repetition_penalty != 1:
-        score_BV = repeated(score_BV, ids_BC, lengths_B, limits.repetition_penalty)
+        score_BV = penalize_repetition(score_BV, ids_BC, lengths_B, limits.repetition_penalty)
     if limits.no_repeat_ngram_size:
         seen = (ids_BC, lengths_B) if limits.no_repeat_in == "row" else newest(ids_BC, lengths_B, written)
-        score_BV = score_BV.masked_fill(completing(*seen, limits.no_repeat_ngram_size, score_BV.shape[1]), -torch.inf)
+        score_BV = score_BV.masked_fill(
+            find_completing_tokens(*seen, limits.no_repeat_ngram_size, score_BV.shape[1]), -torch.inf
+        )
     if limits.barred:
         score_BV = score_BV.index_fill(1, torch.tensor(limits.barred, device=score_BV.device), -torch.inf)
     ends = torch.tensor(limits.ends, dtype=torch.int64, device=score_BV.device)
@@ -25,11 +27,11 @@ def limited(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, l
     return score_BV
 
 
-def filtered(score_BV: Tensor, method: SampledDecoding) -> Tensor:
+def filter_scores(score_BV: Tensor, method: SampledDecoding) -> Tensor:
     """Scores by temperature, of those that top-k and then top-p leave.
 
     >>> score_BV = torch.tensor([[0.5, 0.25, 0.15, 0.06, 0.04]]).log()
-    >>> [int(filtered(score_BV, SampledDecoding(top_p=p)).isfinite().sum()) for p in (0.5, 0.51, 0.75, 0.9)]
+    >>> [int(filter_scores(score_BV, SampledDecoding(top_p=p)).isfinite().sum()) for p in (0.5, 0.51, 0.75, 0.9)]
     [1, 2, 2, 3]
     """
     score_BV = score_BV / method.temperature
@@ -44,21 +46,22 @@ def filtered(score_BV: Tensor, method: SampledDecoding) -> Tensor:
     return score_BV
 
 
-def repeated(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, penalty: float) -> Tensor:
+def penalize_repetition(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, penalty: float) -> Tensor:
     """Scores of the tokens that a row has made worse by a penalty (CTRL, arXiv:1909.05858, 4.1).
 
-    >>> repeated(torch.tensor([[2.0, -2.0, 3.0]]), torch.tensor([[0, 1, 2]]), torch.tensor([2]), 2.0).tolist()
+    >>> score_BV, ids_BC = torch.tensor([[2.0, -2.0, 3.0]]), torch.tensor([[0, 1, 2]])
+    >>> penalize_repetition(score_BV, ids_BC, torch.tensor([2]), 2.0).tolist()
     [[1.0, -4.0, 3.0]]
     """
     inside_BC = torch.arange(ids_BC.shape[1], device=ids_BC.device) < lengths_B[:, None]
-    has_BV = marked(ids_BC, inside_BC, score_BV.shape[1])
+    has_BV = mark_tokens(ids_BC, inside_BC, score_BV.shape[1])
     return torch.where(has_BV, torch.where(score_BV < 0, score_BV * penalty, score_BV / penalty), score_BV)
 
 
-def completing(ids_BC: Tensor, lengths_B: Tensor, size: int, vocab_size: int) -> Tensor:
+def find_completing_tokens(ids_BC: Tensor, lengths_B: Tensor, size: int, vocab_size: int) -> Tensor:
     """Which tokens [B, V] would complete an n-gram of a size that the row has already.
 
-    >>> completing(torch.tensor([[1, 2, 0, 1, 2]]), torch.tensor([5]), 3, 4).tolist()
+    >>> find_completing_tokens(torch.tensor([[1, 2, 0, 1, 2]]), torch.tensor([5]), 3, 4).tolist()
     [[True, False, False, False]]
     """
     rows, width = ids_BC.shape
@@ -69,7 +72,7 @@ def completing(ids_BC: Tensor, lengths_B: Tensor, size: int, vocab_size: int) ->
     ngram_BWN = ids_BC.unfold(1, size, 1)
     ended_BW = torch.arange(size, width + 1, device=ids_BC.device) <= lengths_B[:, None]
     same_BW = (ngram_BWN[..., :-1] == last_BN[:, None]).all(-1)
-    return marked(ngram_BWN[..., -1], same_BW & ended_BW, vocab_size)
+    return mark_tokens(ngram_BWN[..., -1], same_BW & ended_BW, vocab_size)
 
 
 def newest(ids_BC: Tensor, lengths_B: Tensor, written: int) -> tuple[Tensor, Tensor]:
@@ -82,7 +85,7 @@ def newest(ids_BC: Tensor, lengths_B: Tensor, written: int) -> tuple[Tensor, Ten
     return ids_BC.gather(1, at_BW), torch.full_like(lengths_B, written)
 
 
-def marked(ids_BC: Tensor, which_BC: Tensor, vocab_size: int) -> Tensor:
+def mark_tokens(ids_BC: Tensor, which_BC: Tensor, vocab_size: int) -> Tensor:
     """Bool [B, V]: the tokens of each row at places where `which` is True."""
     mark_BV = torch.zeros(len(ids_BC), vocab_size + 1, dtype=torch.bool, device=ids_BC.device)
     return mark_BV.scatter_(1, ids_BC.where(which_BC, vocab_size), True)[:, :vocab_size]

@@ -16,7 +16,7 @@ METHOD: Final = SampledDecoding(top_k=40)  # as GPT-2's samples were made
 MAX_NEW: Final = 64
 
 
-def samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) -> list[str]:
+def generate_samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed: int) -> list[str]:
     """Each prompt with what the net writes behind it: the same for the same weights and seed.
 
     A prompt begins a document, and loses its beginning where it leaves no room: its text says so. The model is in

@@ -17,7 +17,7 @@ from preprocessing.errors import BadInput
 from preprocessing.rng import RandomKey
 from preprocessing.schema import Ints
 from preprocessing.spec import require, spec
-from training.generation.filters import filtered
+from training.generation.filters import filter_scores
 from training.generation.sample import GeneratedText, draw
 from training.generation.spec import SampledDecoding
 from training.losses.heads import MaskedTokensHead
@@ -134,7 +134,7 @@ class _Net:
                 log_p_1V = self.log_p(np.array([at]), mask)
                 uniform_1 = torch.tensor([rng.random()])
                 warm = done < method.warm
-                token_1 = draw(filtered(log_p_1V, drawn), uniform_1) if warm else log_p_1V.argmax(-1)
+                token_1 = draw(filter_scores(log_p_1V, drawn), uniform_1) if warm else log_p_1V.argmax(-1)
                 self.ids_1S[0, at] = token_1[0]
 
     def log_p(self, place_M: Ints, mask: int) -> Tensor:

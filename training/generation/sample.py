@@ -9,7 +9,7 @@ from torch import Tensor
 
 from preprocessing.rng import RandomKey
 from preprocessing.schema import Ints
-from training.generation.filters import filtered, limited
+from training.generation.filters import apply_limits, filter_scores
 from training.generation.rows import GenerationBatch, step
 from training.generation.spec import GenerationLimits, GreedyDecoding, SampledDecoding
 from training.model import Model
@@ -27,7 +27,7 @@ class GeneratedText:
     ended: bool  # by a token of `ends`, and not for lack of room
 
 
-def chooser(
+def make_chooser(
     method: GreedyDecoding | SampledDecoding, numbers: Sequence[int], key: RandomKey | None, max_new: int
 ) -> Choose:
     """How a method chooses tokens; what a row draws follows from the key and the row's number alone."""
@@ -35,7 +35,9 @@ def chooser(
         return lambda score_AV, written, rows: score_AV.argmax(-1)
     assert key is not None, "sampling needs a key"
     uniform = np.stack([key.at(0, number).random(max_new) for number in numbers])
-    return lambda score_AV, written, rows: draw(filtered(score_AV, method), torch.from_numpy(uniform[rows, written]))
+    return lambda score_AV, written, rows: draw(
+        filter_scores(score_AV, method), torch.from_numpy(uniform[rows, written])
+    )
 
 
 def draw(score_BV: Tensor, uniform_B: Tensor) -> Tensor:
@@ -52,7 +54,7 @@ def draw(score_BV: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def sampled(
+def sample_tokens(
     model: Model, rows: GenerationBatch, room: Sequence[int], choose: Choose, limits: GenerationLimits
 ) -> list[GeneratedText]:
     """Rows of at most `room` new tokens each, by a way to choose them."""
@@ -60,7 +62,9 @@ def sampled(
     total, ended, active = [0.0] * len(room), [False] * len(room), list(range(len(room)))
     for new in range(max(room)):
         score_AV, rows = step(model, rows)
-        token_A = choose(limited(score_AV, rows.ids_BC, rows.lengths_B.to(score_AV.device), new, limits), new, active)
+        token_A = choose(
+            apply_limits(score_AV, rows.ids_BC, rows.lengths_B.to(score_AV.device), new, limits), new, active
+        )
         log_p_A = score_AV.log_softmax(-1).gather(1, token_A[:, None]).squeeze(1)
         for row, token, log_p in zip(active, token_A.tolist(), log_p_A.tolist(), strict=True):
             written[row].append(token)

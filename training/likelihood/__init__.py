@@ -7,14 +7,14 @@ answer: causal.py, masked.py (pseudo-log-likelihood) and rolling.py (perplexity 
 """
 
 from training.likelihood.ngram import NGramLikelihood, NGrams, fit
-from training.likelihood.normalize import NORMALISATIONS, Normalise, normalised
+from training.likelihood.normalization import NORMALISATIONS, Normalise, normalize
 from training.likelihood.perplexities import (
     MOST_WINDOW,
     Perplexity,
     PerplexityText,
     Targets,
     Windowing,
-    detokenised,
+    detokenize,
     exp_of,
     targets_of,
     total,
@@ -39,13 +39,13 @@ from training.likelihood.requests import (
     each_of,
     encoder,
     first_of,
-    joined,
+    join_request,
     no_token,
     pair_of,
     pairs_of,
     split_at_word,
 )
-from training.likelihood.trees import Tree, alone, as_array, trees
+from training.likelihood.trees import Tree, as_array, separate_trees, trees
 
 __all__ = [
     "MOST_WINDOW",
@@ -71,21 +71,21 @@ __all__ = [
     "Tree",
     "UnscoredRequests",
     "Windowing",
-    "alone",
     "as_array",
     "cut_to",
-    "detokenised",
+    "detokenize",
     "each_of",
     "encoder",
     "exp_of",
     "first_of",
     "fit",
-    "joined",
+    "join_request",
     "no_token",
-    "normalised",
+    "normalize",
     "pair_of",
     "pairs_of",
     "prompt",
+    "separate_trees",
     "shots",
     "split_at_word",
     "targets_of",

@@ -20,7 +20,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Bools, Floats, Ints
 from preprocessing.tokenization import Vocab
 from training.likelihood.perplexities import Perplexity, PerplexityText, Windowing, unknown_of
-from training.likelihood.requests import LogP, PseudoKind, Request, each_of, encoder, joined
+from training.likelihood.requests import LogP, PseudoKind, Request, each_of, encoder, join_request
 
 Discounts = tuple[float, float, float]
 """What is taken of counts of 1, of 2, and of 3 or more."""
@@ -109,7 +109,7 @@ def fit(ids_T: Ints, starts_T: Bools, vocab_size: int, order: int = 5, discounts
             counts_N = np.where(begins_N, counts_N, behind_N)
         if length == 1:
             counts_N[vocab_size] = 0  # the beginning is never predicted
-        given = discounts[length - 1] if discounts else estimated(counts_N)
+        given = discounts[length - 1] if discounts else estimate(counts_N)
         contexts = 1 if length == 1 else len(found[-1].key_N)
         found.append(_discounted(key_N, counts_N, given, width if length > 1 else 0, contexts))
         if longer is not None:
@@ -118,10 +118,10 @@ def fit(ids_T: Ints, starts_T: Bools, vocab_size: int, order: int = 5, discounts
     return NGrams(tuple(found), vocab_size)
 
 
-def estimated(counts_N: Ints) -> Discounts:
+def estimate(counts_N: Ints) -> Discounts:
     """The discounts that how many n-grams have counts of 1, 2, 3 and 4 suggests (Chen and Goodman, 17).
 
-    >>> [round(each, 3) for each in estimated(np.repeat([1, 2, 3, 4], [100, 40, 20, 12]))]
+    >>> [round(each, 3) for each in estimate(np.repeat([1, 2, 3, 4], [100, 40, 20, 12]))]
     [0.556, 1.167, 1.667]
     """
     n = np.bincount(np.minimum(counts_N, 5), minlength=5)[:5].astype(float).tolist()
@@ -190,7 +190,7 @@ class NGramLikelihood:
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
         encode = encoder(self.vocab)
-        asked = each_of(requests, lambda request: joined(encode, request))
+        asked = each_of(requests, lambda request: join_request(encode, request))
         nats = [
             nats_S[one.begin :] for nats_S, one in zip(self.ngrams.log_p([a.ids for a in asked]), asked, strict=True)
         ]

@@ -166,10 +166,10 @@ _WIKITEXT: Final = (  # how WikiText sets words and marks apart, rule by rule, u
 )
 
 
-def detokenised(text: str) -> str:
+def detokenize(text: str) -> str:
     """A text of WikiText as it was before its words and marks were set apart; <unk> stays.
 
-    >>> detokenised("It cost 1 @,@ 000 ( about ) , in the town 's well @-@ known shop .")
+    >>> detokenize("It cost 1 @,@ 000 ( about ) , in the town 's well @-@ known shop .")
     "It cost 1,000 (about), in the town's well-known shop."
     """
     for pattern, written in _WIKITEXT:

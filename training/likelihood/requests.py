@@ -130,7 +130,7 @@ def _start_of(encode: Encode, context: str, continuations: tuple[str, ...]) -> t
     return True, _last_end(len(context), [before, *wholes])
 
 
-def joined(encoder: TextEncoder, request: Request) -> JoinedTokens:
+def join_request(encoder: TextEncoder, request: Request) -> JoinedTokens:
     """The ids of the text of a request, and from where on they are scored.
 
     Where the ids of the context begin those of the whole text, all behind them is the continuation, as lm-eval has it.
@@ -179,7 +179,7 @@ def pair_of(vocab: Vocab, request: Request) -> Pair:
     Where nothing stands before the continuation, a text begins behind [CLS] or <s>, or where there is none, behind the
     end of a text. NoToken where the continuation is none.
     """
-    return _pair(vocab, joined(encoder(vocab), request))
+    return _pair(vocab, join_request(encoder(vocab), request))
 
 
 def _pair(vocab: Vocab, found: JoinedTokens) -> Pair:
@@ -192,7 +192,7 @@ def pairs_of(vocab: Vocab, requests: Sequence[Request], longest: int) -> list[tu
     encode = encoder(vocab)
 
     def made(request: Request) -> tuple[Pair, int, bool]:
-        found = joined(encode, request)
+        found = join_request(encode, request)
         return *cut_to(_pair(vocab, found), longest), found.shares_token
 
     return each_of(requests, made)

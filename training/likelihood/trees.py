@@ -63,7 +63,7 @@ def trees(sequences: Sequence[Sequence[int]]) -> list[Tree]:
     return found
 
 
-def alone(sequences: Sequence[Sequence[int]]) -> list[Tree]:
+def separate_trees(sequences: Sequence[Sequence[int]]) -> list[Tree]:
     """Each sequence as a tree of its own."""
     found = [Tree() for _ in sequences]
     for number, (tree, sequence) in enumerate(zip(found, sequences, strict=True)):

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Adversarial:
     phases: ClassVar[ScaledPhases] = {}
 
     def describe(self, context: LossContext) -> str:
-        return weighted(self.weight, "tokens that fool the discriminator")
+        return add_weight(self.weight, "tokens that fool the discriminator")
 
     def count(self, batch: Arrays) -> int:
         """Number of samples."""

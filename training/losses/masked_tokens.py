@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, mask_head_weights
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class MaskedTokens:
     }
 
     def describe(self, context: LossContext) -> str:
-        return weighted(self.weight, "tokens in permuted order" if context.permuted else "masked tokens")
+        return add_weight(self.weight, "tokens in permuted order" if context.permuted else "masked tokens")
 
     def count(self, batch: Arrays) -> int:
         """Number of targets.

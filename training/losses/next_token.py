@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class NextToken:
     phases: ClassVar[ScaledPhases] = {"small": ({"seq_length": 128, "global_batch_size": 16, "steps": 3_600},)}
 
     def describe(self, context: LossContext) -> str:
-        return weighted(self.weight, context.target or "next token")
+        return add_weight(self.weight, context.target or "next token")
 
     def count(self, batch: Arrays) -> int:
         """Number of targets."""

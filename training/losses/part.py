@@ -103,10 +103,10 @@ class LossPart(Protocol):
         """Why it cannot be combined with this trunk, in one line that begins with "losses"; "" where it can."""
 
 
-def weighted(weight: float, words: str) -> str:
+def add_weight(weight: float, words: str) -> str:
     """The words with a weight before them, where it is not 1.
 
-    >>> weighted(50.0, "replaced tokens"), weighted(1.0, "masked tokens")
+    >>> add_weight(50.0, "replaced tokens"), add_weight(1.0, "masked tokens")
     ('50 x replaced tokens', 'masked tokens')
     """
     return words if weight == 1 else f"{weight:g} x {words}"

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ReplacedTokenDetection:
 
     def describe(self, context: LossContext) -> str:
         where = "" if self.predict_at == "all" else ", of the chosen ones"
-        return weighted(self.weight, f"{self.predict} tokens{where}")
+        return add_weight(self.weight, f"{self.predict} tokens{where}")
 
     def count(self, batch: Arrays) -> int:
         """Number of tokens without padding, or of the chosen ones."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.schema import IGNORE
 from preprocessing.spec import Shrinks, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SentencePair:
     phases: ClassVar[ScaledPhases] = {}
 
     def describe(self, context: LossContext) -> str:
-        return weighted(self.weight, context.label_says or "labels of pairs")
+        return add_weight(self.weight, context.label_says or "labels of pairs")
 
     def count(self, batch: Arrays) -> int:
         """Number of rows with a label: a row of UniLM that is read in one direction has none."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import Shrinks, require, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, weighted
+from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, norm_weights
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SpanBoundary:
             require(getattr(self, name) >= 1, f"losses.{name}", getattr(self, name), "a whole number from 1 up")
 
     def describe(self, context: LossContext) -> str:
-        return weighted(self.weight, "span boundaries")
+        return add_weight(self.weight, "span boundaries")
 
     def count(self, batch: Arrays) -> int:
         """Number of targets: the first `max_pair_targets` tokens of each span that has ordinary tokens on both sides.

@@ -11,7 +11,15 @@ from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_t
 from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
 from training.metrics.mlqa import LANGUAGES, mlqa
-from training.metrics.significance import LEVEL, PairedDifference, interval, over_seeds, paired, pooled, unit_values
+from training.metrics.significance import (
+    LEVEL,
+    PairedDifference,
+    interval,
+    over_seeds,
+    paired_difference,
+    pool_values,
+    unit_values,
+)
 from training.metrics.squad import best_threshold, squad1, squad2
 from training.metrics.texts import ROUGES, SignedScore, bleu, chrf, coqa_f1, kept_by_rouge, rouge
 
@@ -42,9 +50,9 @@ __all__ = [
     "no_tags_of",
     "outside_of",
     "over_seeds",
-    "paired",
+    "paired_difference",
     "pearson",
-    "pooled",
+    "pool_values",
     "rouge",
     "spearman",
     "squad1",

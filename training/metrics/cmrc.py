@@ -48,10 +48,10 @@ _RULES: Final = (
 )
 
 
-def stripped(answer: str) -> str:
+def strip_punctuation(answer: str) -> str:
     """The answer as exact match compares it: lower case, without the script's marks.
 
-    >>> stripped("《红楼梦》 A")
+    >>> strip_punctuation("《红楼梦》 A")
     '红楼梦 a'
     """
     return answer.lower().strip().translate(_DROPPED)
@@ -65,7 +65,7 @@ def units(answer: str) -> list[str]:
     (['约', '1,000', '名', 'gpt2', '用', '户'], ['约', '翰', '‧', '史', '密', '斯', '5°'],
      ['it', "'s", '5', '%', '(', 'a.b', '.', ')'])
     """
-    return [unit for part in _parts(stripped(answer)) for unit in _words(part)]
+    return [unit for part in _parts(strip_punctuation(answer)) for unit in _words(part)]
 
 
 def _words(part: str) -> list[str]:
@@ -110,6 +110,8 @@ def cmrc(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
     if not golds:
         raise ValueError("there is no question to score")
     found = [(golds[id], predictions[id]) for id in golds if id in predictions]
-    exacts = [max(float(stripped(gold) == stripped(given)) for gold in answers) for answers, given in found]
+    exacts = [
+        max(float(strip_punctuation(gold) == strip_punctuation(given)) for gold in answers) for answers, given in found
+    ]
     f1s = [max(f1(gold, given) for gold in answers) for answers, given in found]
     return {"exact": 100 * sum(exacts) / len(golds), "f1": 100 * sum(f1s) / len(golds)}

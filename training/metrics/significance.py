@@ -79,10 +79,10 @@ def _is_mean(score: Score, numbers: Sequence[int]) -> bool:
         return False
 
 
-def pooled(parts: Sequence[Sequence[float]]) -> list[float]:
+def pool_values(parts: Sequence[Sequence[float]]) -> list[float]:
     """The values of units of several splits whose scores are averaged, each split with the same weight.
 
-    >>> pooled([[1.0, 0.0], [1.0]])
+    >>> pool_values([[1.0, 0.0], [1.0]])
     [1.125, 0.375, 0.75]
     """
     if not all(parts):
@@ -157,7 +157,7 @@ def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[
     return score - half, score + half
 
 
-def paired(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> PairedDifference | None:
+def paired_difference(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> PairedDifference | None:
     """The test of no difference between two starts, on the same questions (columns) and with the same seeds (rows):
     a row of one belongs to the row of the other. With one seed it is over questions alone. None of one question, and
     where a value is not finite: every comparison with a NaN is false, which would make p 0.0005.

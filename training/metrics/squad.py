@@ -18,10 +18,10 @@ Golds = Mapping[str, Sequence[str]]
 """For each question, by its id, the answers that count as right; none where it has no answer (2.0)."""
 
 
-def normalised(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """The answer as it is compared: lower case, no ASCII punctuation, no articles, single blanks.
 
-    >>> normalised("The  U.S., a “non-profit”")
+    >>> normalize_answer("The  U.S., a “non-profit”")
     'us “nonprofit”'
     """
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
@@ -29,7 +29,7 @@ def normalised(answer: str) -> str:
 
 def exact(gold: str, predicted: str) -> float:
     """1.0 where both are the same once normalised, else 0.0."""
-    return float(normalised(gold) == normalised(predicted))
+    return float(normalize_answer(gold) == normalize_answer(predicted))
 
 
 def f1(gold: str, predicted: str) -> float:
@@ -38,7 +38,7 @@ def f1(gold: str, predicted: str) -> float:
     >>> round(f1("The Norman conquest", "norman conquest of England"), 6), f1("the", "a")
     (0.666667, 0.0)
     """
-    return overlap(normalised(gold).split(), normalised(predicted).split())
+    return overlap(normalize_answer(gold).split(), normalize_answer(predicted).split())
 
 
 def overlap(gold: Sequence[str], predicted: Sequence[str]) -> float:
@@ -49,8 +49,8 @@ def overlap(gold: Sequence[str], predicted: Sequence[str]) -> float:
 
 def f1_or_empty(gold: str, predicted: str) -> float:
     """`f1`, but 1.0 where neither has a word: no answer is the right answer there (version 2.0)."""
-    if not normalised(gold) or not normalised(predicted):
-        return float(normalised(gold) == normalised(predicted))
+    if not normalize_answer(gold) or not normalize_answer(predicted):
+        return float(normalize_answer(gold) == normalize_answer(predicted))
     return f1(gold, predicted)
 
 
@@ -135,7 +135,7 @@ def _above(
 
 def _real(answers: Sequence[str]) -> list[str]:
     """The answers that have a word once normalised; the empty one where none has."""
-    return [answer for answer in answers if normalised(answer)] or [""]
+    return [answer for answer in answers if normalize_answer(answer)] or [""]
 
 
 def _best(metric: Callable[[str, str], float], golds: Sequence[str], predicted: str) -> float:

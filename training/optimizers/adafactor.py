@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, require, shrunk, spec
+from preprocessing.spec import Shrinks, merge_scales, require, spec
 from training.optimizers.updates import Updates
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Adafactor(Updates):
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
     # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
-    shrinks: ClassVar[Shrinks] = shrunk(
+    shrinks: ClassVar[Shrinks] = merge_scales(
         Updates.shrinks,
         {
             "tiny": {"learning_rate": 3e-2, "scale_parameter": True},
@@ -47,8 +47,8 @@ class Adafactor(Updates):
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
-        from training.optimizers.steps import FactoredUpdates, one_by_one
+        from training.optimizers.steps import FactoredUpdates, split_groups
 
         return FactoredUpdates(
-            one_by_one(groups), self.learning_rate, self.scale_parameter, self.beta2, self.factored_from
+            split_groups(groups), self.learning_rate, self.scale_parameter, self.beta2, self.factored_from
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, shrunk, spec
+from preprocessing.spec import Shrinks, merge_scales, spec
 from training.optimizers.updates import Moments
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Lamb(Moments):
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
     # relative to the weights; a third and three times as much learn more slowly
-    shrinks: ClassVar[Shrinks] = shrunk(
+    shrinks: ClassVar[Shrinks] = merge_scales(
         Moments.shrinks, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 1e-2}}
     )
 
@@ -31,6 +31,6 @@ class Lamb(Moments):
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
-        from training.optimizers.steps import ScaledAdamW, one_by_one
+        from training.optimizers.steps import ScaledAdamW, split_groups
 
-        return ScaledAdamW(one_by_one(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)
+        return ScaledAdamW(split_groups(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)

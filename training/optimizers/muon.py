@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, require, shrunk, spec
+from preprocessing.spec import Shrinks, merge_scales, require, spec
 from training.optimizers.updates import Moments
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Muon(Moments):
     other_states: ClassVar[float] = 2.0
 
     # three times AdamW's: on made-up text, 400 steps, both a third and three times as much learn more slowly (BERT)
-    shrinks: ClassVar[Shrinks] = shrunk(
+    shrinks: ClassVar[Shrinks] = merge_scales(
         Moments.shrinks, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 3e-3}}
     )
 
@@ -50,9 +50,9 @@ class Muon(Moments):
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """The optimiser over parameter `groups`; the learning rate is set before each step."""
-        from training.optimizers.steps import OrthogonalUpdates, one_by_one
+        from training.optimizers.steps import OrthogonalUpdates, split_groups
 
-        single = one_by_one(groups)
+        single = split_groups(groups)
         for group in single:
             if not group["is_hidden"]:
                 group["scale"] = self.adamw_lr_ratio * group.get("scale", 1.0)

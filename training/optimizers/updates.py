@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import Shrinks, require, shrunk, spec
+from preprocessing.spec import Shrinks, merge_scales, require, spec
 from training.optimizers.schedule import SCHEDULES, describe
 
 Decays = Literal["matrices", "all"]
@@ -61,7 +61,7 @@ class Moments(Updates):
     beta2: float = 0.999
     eps: float = 1e-6
 
-    shrinks: ClassVar[Shrinks] = shrunk(Updates.shrinks, {"tiny": {"beta2": 0.98}, "small": {"beta2": 0.98}})
+    shrinks: ClassVar[Shrinks] = merge_scales(Updates.shrinks, {"tiny": {"beta2": 0.98}, "small": {"beta2": 0.98}})
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)

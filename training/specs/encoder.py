@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
 
-from preprocessing.spec import BY_KIND, AtMost, Shrinks, require, shrunk, spec
+from preprocessing.spec import BY_KIND, AtMost, Shrinks, merge_scales, require, spec
 from training.specs.attention_window import FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -44,7 +44,7 @@ class Encoder(Stack):
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     scale_residual_init: ClassVar[bool] = True
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    shrinks: ClassVar[Shrinks] = shrunk(
+    shrinks: ClassVar[Shrinks] = merge_scales(
         Stack.shrinks,
         {
             "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "num_hidden_groups": AtMost(2)},

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from preprocessing.spec import BY_KIND, Shrinks, shrunk, spec
+from preprocessing.spec import BY_KIND, Shrinks, merge_scales, spec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -45,7 +45,7 @@ class EncoderDecoder(Stack):
     type_vocab_size: ClassVar[int] = 0
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    shrinks: ClassVar[Shrinks] = shrunk(
+    shrinks: ClassVar[Shrinks] = merge_scales(
         Stack.shrinks, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import ClassVar, Literal
 
-from preprocessing.spec import AtMost, Shrinks, require, shrunk, spec
+from preprocessing.spec import AtMost, Shrinks, merge_scales, require, spec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.encoder import Encoder
@@ -49,7 +49,7 @@ class GeneratorDiscriminator(Stack):
     cutoffs: ClassVar[tuple[int, ...]] = ()
     # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart; in an hour a
     # discriminator with weights of its own learns the share of replaced tokens and little more
-    shrinks: ClassVar[Shrinks] = shrunk(
+    shrinks: ClassVar[Shrinks] = merge_scales(
         Stack.shrinks,
         {
             "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "generator_size_ratio": 1.0},

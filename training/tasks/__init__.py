@@ -21,7 +21,14 @@ from training.tasks.cloze import Cloze, ClozeItem, ClozeItems
 from training.tasks.context_length import ContextLength
 from training.tasks.extractive_qa import ExtractiveQA
 from training.tasks.generation import Generation
-from training.tasks.generation_settings import GenerationSettings, GenerationTask, TaskPrompt, askable, asked, ids_of
+from training.tasks.generation_settings import (
+    GenerationSettings,
+    GenerationTask,
+    TaskPrompt,
+    build_prompts,
+    ids_of,
+    select_askable,
+)
 from training.tasks.grid import Grid
 from training.tasks.held_out import FEWEST_ROWS
 from training.tasks.labeled_task import (
@@ -32,11 +39,11 @@ from training.tasks.labeled_task import (
     TaskItem,
     TaskKind,
     Way,
-    answered,
+    describe_unlabeled,
     never_in_train,
     never_learned,
     one_answer,
-    unlabelled,
+    select_answered,
 )
 from training.tasks.loglikelihood_choice import COUNTS, LoglikelihoodChoice
 from training.tasks.multiple_choice import MultipleChoice
@@ -47,9 +54,27 @@ from training.tasks.ranking import Ranking
 from training.tasks.regression import Regression
 from training.tasks.source_classification import SourceClassification
 from training.tasks.split import SplitRecords
-from training.tasks.task_file import EACH, Kinds, Scored, SplitAvailability, TaskFile, Tuned, Written, at_hand
-from training.tasks.task_score import STARTS, SelectedTrials, Start, TaskScore, TrialScore, better, chosen, spread_of
-from training.tasks.text_tasks import T5, TEXT, text_form
+from training.tasks.task_file import (
+    EACH,
+    Kinds,
+    Scored,
+    SplitAvailability,
+    TaskFile,
+    Tuned,
+    Written,
+    split_availability,
+)
+from training.tasks.task_score import (
+    STARTS,
+    SelectedTrials,
+    Start,
+    TaskScore,
+    TrialScore,
+    select_trials,
+    sign_of_metric,
+    spread_of,
+)
+from training.tasks.text_tasks import T5, TEXT, to_text_task
 from training.tasks.text_to_text import TextToText, as_text
 from training.tasks.token_classification import TokenClassification
 
@@ -107,20 +132,20 @@ __all__ = [
     "Tuned",
     "Way",
     "Written",
-    "answered",
     "as_text",
-    "askable",
-    "asked",
-    "at_hand",
-    "better",
-    "chosen",
+    "build_prompts",
+    "describe_unlabeled",
     "ids_of",
     "never_in_train",
     "never_learned",
     "one_answer",
+    "select_answered",
+    "select_askable",
+    "select_trials",
+    "sign_of_metric",
+    "split_availability",
     "spread_of",
-    "text_form",
-    "unlabelled",
+    "to_text_task",
 ]
 
 Tasks = SourceClassification | NextSentence | Cloze

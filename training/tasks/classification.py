@@ -21,7 +21,7 @@ from training.tasks.labeled_task import (
     known_of,
     most_frequent,
     one_answer,
-    refuse,
+    refuse_tuning,
     zero,
 )
 from training.tasks.texts import encoded_of, items_of, num_rows, number_of_label, orders_of
@@ -84,7 +84,7 @@ class Classification:
         return found
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "no_answer_loss_weight")
+        refuse_tuning(self, tuning, "no_answer_loss_weight")
         both, added = orders_of(self, tuning)
         return replace(self, both_orders=both, sum_orders=added)
 

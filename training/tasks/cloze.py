@@ -12,7 +12,7 @@ from preprocessing.schema import Ints
 from preprocessing.shards import TokenStore
 from preprocessing.spec import Shrinks, spec
 from preprocessing.tokenization import Vocab
-from training.tasks.held_out import FEWEST_ROWS, held_out, not_read
+from training.tasks.held_out import FEWEST_ROWS, held_out, note_unread
 from training.tasks.part import LENGTH, MORE, Way
 
 MOST_BLANKS: Final = 1_000
@@ -81,9 +81,9 @@ class Cloze:
             )
         step = max(1, len(found) // MOST_BLANKS)
         some = found[::step][:MOST_BLANKS]
-        notes = not_read(long, sentences, f"sentences are longer than {length - 2} tokens and left out")
+        notes = note_unread(long, sentences, f"sentences are longer than {length - 2} tokens and left out")
         others = f"sentences with a word of one token are left out: {MOST_BLANKS:,} are asked about"
-        return ClozeItems(some, notes + not_read(len(found) - len(some), len(found), others))
+        return ClozeItems(some, notes + note_unread(len(found) - len(some), len(found), others))
 
 
 def _whole_words(ids_S: Ints, vocab: Vocab) -> Ints:

@@ -10,16 +10,16 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.tokenization import Template, TemplatedRow, Vocab, windows
 from training import metrics as measures
-from training.files import Record, Records, named
+from training.files import Record, Records, describe_faults
 from training.tasks.labeled_task import (
     EncodedItems,
     Outputs,
     TaskItem,
     Way,
+    describe_unlabeled,
     most_frequent,
-    refuse,
+    refuse_tuning,
     texts_of,
-    unlabelled,
 )
 from training.tasks.split import each_row, value_of
 from training.tasks.verbalizer import same
@@ -128,7 +128,7 @@ class ExtractiveQA:
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "both_orders")
+        refuse_tuning(self, tuning, "both_orders")
         if tuning.no_answer_loss_weight and self.squad_version == 1:
             raise BadInput(
                 "tuning.no_answer_loss_weight is for squad_version 2, all questions of this task have one: use another "
@@ -277,8 +277,8 @@ def _unused(items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], 
     found = list[str]()
     if lost:
         said = f"{len(lost):,} questions are left out: their answer is not where it is said to stand, or no text"
-        found.append(f"{said} ({named(lost)})")
-    found += unlabelled(items, training=training)
+        found.append(f"{said} ({describe_faults(lost)})")
+    found += describe_unlabeled(items, training=training)
     if cut:
         found.append(f"{len(cut)} of {len(items)} questions are cut to their first {max(cut)} tokens")
     return found

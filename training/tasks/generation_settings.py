@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from preprocessing.text import sentences
-from training.files import named
+from training.files import describe_faults
 from training.likelihood import FewShotExample, shots, too_few
 from training.tasks.labeled_task import TaskItem, TaskKind
 
@@ -156,7 +156,7 @@ class GenerationTask(TaskKind, Protocol):
         """How scores were counted, and what could not be: a line each."""
 
 
-def asked(task: GenerationTask, items: Sequence[TaskItem], train: Sequence[TaskItem]) -> list[TaskPrompt]:
+def build_prompts(task: GenerationTask, items: Sequence[TaskItem], train: Sequence[TaskItem]) -> list[TaskPrompt]:
     """The question of each item, with the instruction and examples from `train` before it.
 
     Which examples follows from the seed, `train` and the question alone. BadInput where `train` has too few.
@@ -183,7 +183,7 @@ def _pool(task: GenerationTask, train: Sequence[TaskItem]) -> list[FewShotExampl
     ]
 
 
-def askable(
+def select_askable(
     task: GenerationTask, items: Sequence[TaskItem], train: Sequence[TaskItem]
 ) -> tuple[list[TaskItem], list[str]]:
     """The items for which `train` has enough examples, and a note of the others, which are among its examples.
@@ -198,7 +198,9 @@ def askable(
     if len(why) == len(items):
         raise BadInput(lacking[0])
     kept = [item for number, item in enumerate(items) if number not in why]
-    return kept, [f"{len(why):,} of {len(items):,} items are left out, and count in no score: {named(lacking)}"]
+    return kept, [
+        f"{len(why):,} of {len(items):,} items are left out, and count in no score: {describe_faults(lacking)}"
+    ]
 
 
 def ids_of(question: TaskPrompt, encode: Encode, room: int) -> tuple[list[int], str]:

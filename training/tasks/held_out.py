@@ -13,7 +13,7 @@ import numpy as np
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.shards import Shard, TokenStore
 from preprocessing.tokenization import Vocab
-from training.tasks.part import LabeledExamples, interleaved
+from training.tasks.part import LabeledExamples, interleave
 
 MOST_TESTS: Final = 1000
 FEWEST_ROWS: Final = 40  # with less there is nothing to learn from and nothing to score
@@ -60,20 +60,20 @@ def _document(shard: Shard, i: int) -> HeldOutDocument:
     return HeldOutDocument(shard.source(i), shard.key(i), shard.ids_T[start:stop].astype(np.int32), sentence_at_M)
 
 
-def balanced(examples: list[tuple[Row, int]], num_classes: int) -> LabeledExamples:
+def balance_classes(examples: list[tuple[Row, int]], num_classes: int) -> LabeledExamples:
     """The same number of each class, in an order in which they take turns; at most MOST_TESTS."""
     label_N = np.array([label for _, label in examples], np.int64)
     least = int(np.bincount(label_N, minlength=num_classes).min())
-    index_N = interleaved(label_N, np.arange(len(label_N)))[
+    index_N = interleave(label_N, np.arange(len(label_N)))[
         : min(least * num_classes, MOST_TESTS // num_classes * num_classes)
     ]
     return LabeledExamples([examples[i][0] for i in index_N], label_N[index_N])
 
 
-def not_read(few: int, of: int, why: str) -> tuple[str, ...]:
+def note_unread(few: int, of: int, why: str) -> tuple[str, ...]:
     """A note, where there is something to note.
 
-    >>> not_read(3, 1_000, "documents are cut"), not_read(0, 1_000, "documents are cut")
+    >>> note_unread(3, 1_000, "documents are cut"), note_unread(0, 1_000, "documents are cut")
     (('3 of 1,000 documents are cut',), ())
     """
     return (f"{few:,} of {of:,} {why}",) if few else ()

@@ -137,7 +137,7 @@ def never_in_train(task: object, train: Sequence[TaskItem], items: Sequence[Task
     return [f"{said}, and cannot be learned: {named}"] if lacking else []
 
 
-def refuse(task: LabeledTask, tuning: "Tuning", *names: str) -> None:
+def refuse_tuning(task: LabeledTask, tuning: "Tuning", *names: str) -> None:
     """BadInput, in one line, where a tuning says something by these keys, which a task of this kind cannot obey.
 
     What does not read a pair in both orders as two examples does not add them either.
@@ -173,16 +173,16 @@ class ScoredTask(TaskKind, Protocol):
         """What is asked about the first item, as the reader gets it."""
 
 
-def answered(items: Sequence[TaskItem], *, training: bool) -> tuple[list[int], list[str]]:
+def select_answered(items: Sequence[TaskItem], *, training: bool) -> tuple[list[int], list[str]]:
     """Numbers of the items that rows are made of, in training those that have an answer, and what there is to say of
     the others. BadInput where there is none to learn from."""
     used = [number for number, item in enumerate(items) if not training or item.gold is not None]
     if training and not used:
         raise BadInput("no question has an answer to learn from")
-    return used, unlabelled(items, training=training)
+    return used, describe_unlabeled(items, training=training)
 
 
-def unlabelled(items: Sequence[TaskItem], *, training: bool) -> list[str]:
+def describe_unlabeled(items: Sequence[TaskItem], *, training: bool) -> list[str]:
     """What there is to say of items without an answer: nothing of a split to score that has none at all."""
     lacking = sum(item.gold is None for item in items)
     said = f"{lacking} of {len(items)} questions have no answer in the file, and do not count"

@@ -10,7 +10,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.spec import require, spec
-from training.files import Record, Records, named
+from training.files import Record, Records, describe_faults
 from training.likelihood import (
     NORMALISATIONS,
     FewShotExample,
@@ -23,14 +23,22 @@ from training.likelihood import (
     Scorer,
     UnscoredRequests,
     exp_of,
-    normalised,
+    normalize,
     prompt,
     shots,
     too_few,
 )
-from training.tasks.labeled_task import TaskItem, Way, known_of, mean_of, never_first, refuse_from_one, unlabelled
-from training.tasks.split import NO_LABEL_GIVEN, bad_rows, each_row, is_missing, spellings, value_of
-from training.tasks.templates import answers_of, filled, is_template, listed, text_of
+from training.tasks.labeled_task import (
+    TaskItem,
+    Way,
+    describe_unlabeled,
+    known_of,
+    mean_of,
+    never_first,
+    refuse_from_one,
+)
+from training.tasks.split import NO_LABEL_GIVEN, bad_rows_error, each_row, is_missing, spellings, value_of
+from training.tasks.templates import answers_of, fill, is_template, listed, text_of
 
 _ACCURACIES: Final[Mapping[str, Normalise]] = {
     "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
@@ -176,7 +184,7 @@ class LoglikelihoodChoice:
         given = [text for option in self.choices for text in listed(option, record, place)]
         if self.choice_delimiter:
             given = [part.strip() for text in given for part in text.split(self.choice_delimiter)]
-        parts = [filled(part, record, place) for part in (self.subset, self.category)]
+        parts = [fill(part, record, place) for part in (self.subset, self.category)]
         if self.blank:
             before, behind = self._around(contexts[0], record, place)
             return self._in_blank(before, behind, given, parts)
@@ -193,7 +201,7 @@ class LoglikelihoodChoice:
 
     def _around(self, text: str, record: Record, place: str) -> tuple[str, str]:
         """What stands before the blank and behind it."""
-        mark = filled(self.blank, record, place)
+        mark = fill(self.blank, record, place)
         start = int(text_of(value_of(record, self.blank_at, place), self.blank_at, place)) if self.blank_at else -1
         at = start if self.blank_at and text.startswith(mark, start) else text.find(mark) if not self.blank_at else -1
         if at < 0:
@@ -234,7 +242,7 @@ class LoglikelihoodChoice:
                 said = "numbers in all rows, or texts in all"
                 raise BadInput(f"{self._strange(items[first], labels[first])} ({said})")
         if strange:
-            raise bad_rows({n: self._strange(items[n], labels[n]) for n in strange}, len(items))
+            raise bad_rows_error({n: self._strange(items[n], labels[n]) for n in strange}, len(items))
         for n in known:
             if len({found[n] for found in fitting}) > 1:
                 raise BadInput(
@@ -290,13 +298,14 @@ class LoglikelihoodChoice:
         found = [reader.describe(self.pll_variant)]
         if left_out := [f"{i.place}: {a.left_out}" for i, a in zip(items, answers, strict=True) if a.left_out]:
             found.append(
-                f"{len(left_out):,} of {len(items):,} items are left out, and count in no score: {named(left_out)}"
+                f"{len(left_out):,} of {len(items):,} items are left out, and count in no score: "
+                f"{describe_faults(left_out)}"
             )
         by = [_DENOMINATORS[how] for name, how in _ACCURACIES.items() if name in self.metrics]
         if by:
             found.append(f"the likeliest option by {', '.join(by)}; of k that are equal, each counts 1/k")
         found += [said for name, said in _OF_GOLDS.items() if name in self.metrics]
-        found += [*self._of_labels(items), *unlabelled(items, training=False)]
+        found += [*self._of_labels(items), *describe_unlabeled(items, training=False)]
         if self.num_fewshot:
             found.append(
                 f"{self.num_fewshot} examples before each question, drawn from train by seed {self.fewshot_seed}"
@@ -415,7 +424,7 @@ class LoglikelihoodChoice:
         """The normalised log-probability of each option."""
         texts = item.texts[0].continuations
         alone = chosen.alone or (None,) * len(texts)
-        return [normalised(*each) for each in zip(chosen.options, (how,) * len(texts), texts, alone, strict=True)]
+        return [normalize(*each) for each in zip(chosen.options, (how,) * len(texts), texts, alone, strict=True)]
 
     def _baselines(self, items: Sequence[TaskItem]) -> dict[str, float]:
         """What chance and, where labels say which option is right, the most frequent of them would be right at, by the

@@ -17,13 +17,13 @@ from training.tasks.labeled_task import (
     Outputs,
     TaskItem,
     Way,
-    answered,
     cut_rows,
     mean_of,
     most_frequent,
     never_first,
-    refuse,
     refuse_from_one,
+    refuse_tuning,
+    select_answered,
     texts_of,
 )
 from training.tasks.split import BadRows, each_row, spellings, value_of
@@ -98,7 +98,7 @@ class MultipleChoice:
         return options
 
     def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
-        template, (used, notes) = Template(vocab, length), answered(items, training=training)
+        template, (used, notes) = Template(vocab, length), select_answered(items, training=training)
         rows = [self._rows(items[number], template) for number in used]
         examples = [_example(row, items[number].gold or 0) for row, number in zip(rows, used, strict=True)]
         return EncodedItems(examples, used, notes=[*notes, *cut_rows(chain.from_iterable(rows), length)])
@@ -108,7 +108,7 @@ class MultipleChoice:
         return [template.row(context, f"{question} {option}".strip()) for option in options]
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
+        refuse_tuning(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
     def targets(self) -> "tuple[Target, ...]":

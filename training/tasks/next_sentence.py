@@ -8,7 +8,7 @@ from preprocessing.schema import Ints, Row
 from preprocessing.shards import TokenStore
 from preprocessing.spec import Shrinks, spec
 from preprocessing.tokenization import Vocab
-from training.tasks.held_out import FEWEST_ROWS, balanced, held_out, not_read, pair_row, room_of_pairs
+from training.tasks.held_out import FEWEST_ROWS, balance_classes, held_out, note_unread, pair_row, room_of_pairs
 from training.tasks.part import LENGTH, MORE, Task, Way
 
 
@@ -38,8 +38,10 @@ class NextSentence:
             )
         classes, room = ("next", "other"), room_of_pairs(length)
         long = sum(max(len(first), len(second)) > room for half in halves for _, first, second in half)
-        notes = not_read(long, num_pairs, f"pairs have a sentence of more than {room} tokens, cut to those at the seam")
-        pool, test = (balanced(_with_negatives(half, vocab, length), 2) for half in halves)
+        notes = note_unread(
+            long, num_pairs, f"pairs have a sentence of more than {room} tokens, cut to those at the seam"
+        )
+        pool, test = (balance_classes(_with_negatives(half, vocab, length), 2) for half in halves)
         return Task("next_sentence", classes, pool, test, notes)
 
 

@@ -60,7 +60,7 @@ class Task:
                 f"ask for fewer (--max-train-samples {len(self.pool)}), or {MORE}"
             )
         order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(self.pool))
-        return self.pool.take(interleaved(self.pool.label_N, order_N)[:num])
+        return self.pool.take(interleave(self.pool.label_N, order_N)[:num])
 
 
 Way = Literal["tuned", "scored", "written"]
@@ -98,10 +98,10 @@ class TaskPart(Protocol):
         """The task on these documents, in rows of at most `length` tokens; DataError where they are too few."""
 
 
-def interleaved(label_N: Ints, order_N: Ints) -> Ints:
+def interleave(label_N: Ints, order_N: Ints) -> Ints:
     """`order_N` rearranged so that the classes take turns, for as long as each has some.
 
-    >>> interleaved(np.array([0, 0, 0, 1, 1]), np.array([4, 3, 2, 1, 0])).tolist()
+    >>> interleave(np.array([0, 0, 0, 1, 1]), np.array([4, 3, 2, 1, 0])).tolist()
     [2, 4, 1, 3, 0]
     """
     label_N = label_N[order_N]

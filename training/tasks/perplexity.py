@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from preprocessing.errors import BadInput
 from preprocessing.spec import require, spec
 from training.files import Records
-from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Request, Windowing, detokenised, total
+from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Request, Windowing, detokenize, total
 from training.tasks.labeled_task import TaskItem, Way, texts_of
 from training.tasks.split import each_row
 
@@ -115,7 +115,7 @@ class PerplexityTask:
     def text_of(self, item: TaskItem) -> PerplexityText:
         """What the net reads of an item, and what words and bytes are counted in."""
         (given,) = item.texts
-        return PerplexityText(detokenised(given) if self.detokenize == "wikitext" else given, given, self.line_ends)
+        return PerplexityText(detokenize(given) if self.detokenize == "wikitext" else given, given, self.line_ends)
 
 
 def blank(items: Sequence[TaskItem]) -> list[str]:

@@ -11,7 +11,7 @@ from preprocessing.spec import require, spec
 from preprocessing.tokenization import Template, TemplatedRow, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labeled_task import EncodedItems, Outputs, TaskItem, Way, cut_rows, most_frequent, refuse
+from training.tasks.labeled_task import EncodedItems, Outputs, TaskItem, Way, cut_rows, most_frequent, refuse_tuning
 from training.tasks.texts import items_of, number_of_label
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Ranking:
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
+        refuse_tuning(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
     def targets(self) -> "tuple[Target, ...]":

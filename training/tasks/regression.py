@@ -20,7 +20,7 @@ from training.tasks.labeled_task import (
     known_of,
     mean_of,
     one_answer,
-    refuse,
+    refuse_tuning,
     zero,
 )
 from training.tasks.split import is_missing
@@ -89,7 +89,7 @@ class Regression:
         return found
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "no_answer_loss_weight")
+        refuse_tuning(self, tuning, "no_answer_loss_weight")
         both, added = orders_of(self, tuning)
         return replace(self, both_orders=both, sum_orders=added)
 

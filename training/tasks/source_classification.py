@@ -8,7 +8,7 @@ from preprocessing.schema import Row
 from preprocessing.shards import TokenStore
 from preprocessing.spec import Shrinks, spec
 from preprocessing.tokenization import Vocab
-from training.tasks.held_out import FEWEST_ROWS, balanced, held_out, not_read, row
+from training.tasks.held_out import FEWEST_ROWS, balance_classes, held_out, note_unread, row
 from training.tasks.part import LENGTH, MORE, Task, Way
 
 MOST_CLASSES: Final = 8
@@ -47,6 +47,6 @@ class SourceClassification:
         for document in documents:
             halves[document.is_test].append((row(vocab, document.ids[:room]), classes.index(document.source)))
         long = sum(len(document.ids) > room for document in documents)
-        notes = not_read(long, len(documents), f"documents are longer than {room} tokens and cut behind these")
-        pool, test = (balanced(half, len(classes)) for half in halves)
+        notes = note_unread(long, len(documents), f"documents are longer than {room} tokens and cut behind these")
+        pool, test = (balance_classes(half, len(classes)) for half in halves)
         return Task("source_classification", classes, pool, test, notes)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import Formats, Record, RecordFault, Records, is_there, read
+from training.files import Formats, Record, RecordFault, Records, exists, read
 
 Values = Mapping[str, tuple[str, ...]]  # some values of each column
 Made = TypeVar("Made")
@@ -81,7 +81,7 @@ class SplitRecords:
         return any(one._path(data) for one in (self, *self.fallbacks))
 
     def _path(self, data: Path) -> str:
-        return next((path for path in self.paths if is_there(data, path)), "")
+        return next((path for path in self.paths if exists(data, path)), "")
 
     def _kept(self, found: Records) -> Records:
         """The records that belong to the split, with the values that the task knows."""
@@ -191,11 +191,11 @@ def each_row(records: Records, make: Callable[[Record, str], Made]) -> list[Made
         except BadInput as error:
             why[number] = str(error)
     if why:
-        raise bad_rows(why, len(records))
+        raise bad_rows_error(why, len(records))
     return found
 
 
-def bad_rows(why: dict[int, str], of: int) -> BadRows:
+def bad_rows_error(why: dict[int, str], of: int) -> BadRows:
     """The error of records that are no questions, in one line."""
     others = f"; {len(why) - 1:,} more of {of:,} rows cannot be used" if len(why) > 1 else ""
     error = BadRows(f"{next(iter(why.values()))}{others}")

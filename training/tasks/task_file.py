@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, require, spec
-from training.files import CsvFormat, JsonFormat, JsonlFormat, Records, TableFormat, TsvFormat, first, is_there
+from training.files import CsvFormat, JsonFormat, JsonlFormat, Records, TableFormat, TsvFormat, exists, first
 from training.tasks.classification import Classification
 from training.tasks.context_length import ContextLength
 from training.tasks.extractive_qa import ExtractiveQA
@@ -142,7 +142,7 @@ def files_of(split: SplitRecords, data: Path) -> list[Path]:
     """The files that a split could be read from, or patterns of some; the first one is."""
     found = dict[Path, Path]()
     for path in split.paths:
-        if is_there(data, path):
+        if exists(data, path):
             found.setdefault((data / path).resolve(), (data / path).absolute())
     return list(found.values())
 
@@ -160,7 +160,7 @@ def _label_of_header(task: Kinds, split: SplitRecords, data: Path) -> str | None
     column = split.columns.get("label", of.label)
     if not column.lstrip("-").isdigit():
         return None
-    path = next(path for path in split.paths if is_there(data, path))
+    path = next(path for path in split.paths if exists(data, path))
     try:
         cell = (first(data, path, replace(format, header=False), split.archive_member) or {}).get(column)
     except UnicodeDecodeError:
@@ -210,7 +210,7 @@ class SplitAvailability:
     file: str = ""  # that is read, or a pattern of some
 
 
-def at_hand(task: TaskFile, data: Path) -> dict[str, SplitAvailability]:
+def split_availability(task: TaskFile, data: Path) -> dict[str, SplitAvailability]:
     """Each split of a task below a data folder."""
     return {name: _at_hand(task, name, data) for name in task.files}
 

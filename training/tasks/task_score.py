@@ -70,7 +70,7 @@ class TaskScore:
         pretrained, random = self.values("pretrained"), self.values("random")
         if not pretrained or not random:
             return None
-        found = better(self.metric) * (fmean(pretrained) - fmean(random))
+        found = sign_of_metric(self.metric) * (fmean(pretrained) - fmean(random))
         return found if math.isfinite(found) else None
 
     @property
@@ -84,10 +84,10 @@ class TaskScore:
         return None if self.gain is None else self.gain.is_significant and self.gain.difference > 0
 
 
-def better(metric: str) -> int:
+def sign_of_metric(metric: str) -> int:
     """1 where more is better, -1 where less is.
 
-    >>> better("accuracy"), better("word_perplexity")
+    >>> sign_of_metric("accuracy"), sign_of_metric("word_perplexity")
     (1, -1)
     """
     return -1 if any(name in metric for name in _LOWER) else 1
@@ -98,7 +98,7 @@ def spread_of(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def chosen(cells: Sequence[TrialScore], metric: str, chosen_on: str) -> dict[str, SelectedTrials]:
+def select_trials(cells: Sequence[TrialScore], metric: str, chosen_on: str) -> dict[str, SelectedTrials]:
     """By start, the hyper-parameters with the best median over the seeds, of equal ones those that came first.
 
     Only those of which most seeds have a score are compared: the one seed that did not diverge says too little.
@@ -111,7 +111,7 @@ def chosen(cells: Sequence[TrialScore], metric: str, chosen_on: str) -> dict[str
                 groups.setdefault(repr(sorted(cell.how.items())), []).append(cell)
         most = max(map(len, groups.values()))
         whole = [group for group in groups.values() if len(group) == most]
-        best = max(whole, key=lambda group: better(metric) * _median(group, metric, chosen_on))
+        best = max(whole, key=lambda group: sign_of_metric(metric) * _median(group, metric, chosen_on))
         found[start] = SelectedTrials(best[0].how, _by_seed(sorted(best, key=lambda cell: cell.seed)))
     return found
 

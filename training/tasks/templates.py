@@ -29,7 +29,7 @@ def in_two(template: str, record: Record, place: str) -> tuple[str, str]:
     return "".join(texts[: last + 1]), "".join(texts[last + 1 :])
 
 
-def filled(template: str, record: Record, place: str) -> str:
+def fill(template: str, record: Record, place: str) -> str:
     """The whole text."""
     return "".join(in_two(template, record, place))
 
@@ -44,7 +44,7 @@ def listed(template: str, record: Record, place: str) -> list[str]:
     if len(parts) == 1 and parts[0][0] == "" and (column := parts[0][1]):
         value = value_of(record, column, place)
         return [text_of(each, column, place) for each in (value if isinstance(value, list) else [value])]
-    return [filled(template, record, place)]
+    return [fill(template, record, place)]
 
 
 def answers_of(template: str, record: Record, place: str) -> list[str]:
@@ -61,7 +61,7 @@ def answers_of(template: str, record: Record, place: str) -> list[str]:
     names = [name for _, name in parts if name]
     if names and all(is_missing(value_of(record, name, place)) for name in names):
         return []
-    return [filled(template, record, place)]
+    return [fill(template, record, place)]
 
 
 def fields_of(template: str) -> list[str]:

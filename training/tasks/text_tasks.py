@@ -32,7 +32,7 @@ T5: Final = Grid(
 )
 
 
-def text_form(task: TaskFile) -> TaskFile:
+def to_text_task(task: TaskFile) -> TaskFile:
     """NAME_text of a labelled task: the same files and scores, its name and the names of its texts before them.
 
     The paper has the form for each task of its own, which have files (sst2_text); this is what follows from it for

@@ -9,7 +9,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import Template, TemplatedRow, Vocab
 from training.files import Record, Records
-from training.tasks.labeled_task import EncodedItems, TaskItem, answered, cut_rows, texts_of
+from training.tasks.labeled_task import EncodedItems, TaskItem, cut_rows, select_answered, texts_of
 from training.tasks.split import each_row, label_of, value_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def encoded_of(
 ) -> EncodedItems:
     """A row of each item, with the column that `target` makes of its answer; or a row of each order, of which the first
     has the answer."""
-    template, (number_of, unlabelled) = Template(vocab, length), answered(items, training=training)
+    template, (number_of, unlabelled) = Template(vocab, length), select_answered(items, training=training)
     items = [items[number] for number in number_of]
     if training and task.both_orders:
         items = [*items, *(replace(item, texts=item.texts[::-1]) for item in items)]

@@ -19,12 +19,12 @@ from training.tasks.labeled_task import (
     Outputs,
     TaskItem,
     Way,
-    answered,
     known_of,
     mean_of,
     most_frequent,
     one_answer,
-    refuse,
+    refuse_tuning,
+    select_answered,
     zero,
 )
 from training.tasks.split import each_row, is_missing, value_of
@@ -93,7 +93,7 @@ class TokenClassification:
         return is_missing(tag) or (str(tag) in _NO_TAGS and str(tag) not in self.labels)
 
     def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
-        used, notes = answered(items, training=training)
+        used, notes = select_answered(items, training=training)
         if training:
             notes += one_answer([tag for tags in known_of(items) for tag in tags], "words")
         template, encoded, beyond = Template(vocab, length), EncodedItems(notes=notes), 0
@@ -115,7 +115,7 @@ class TokenClassification:
         return encoded
 
     def tuned_as(self, tuning: "Tuning") -> Self:
-        refuse(self, tuning, "both_orders", "no_answer_loss_weight")
+        refuse_tuning(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
     def targets(self) -> "tuple[Target, ...]":

@@ -6,8 +6,8 @@ import typer
 
 from orchestration.cli import options
 from orchestration.cli.groups import WORK, JobOptions, TextOptions
-from orchestration.cli.shared import flags_of, refuse_impossible, typed_command, ui_command
-from orchestration.terminal import CommandResult, announce, print_answer, waiting
+from orchestration.cli.shared import flags_of, quote_command, refuse_impossible, ui_command
+from orchestration.terminal import CommandResult, announce, print_answer, show_wait
 
 
 def ablation(
@@ -25,7 +25,7 @@ def ablation(
     output: JobOptions,
 ) -> int:
     """Reproduce an ablation table at small scale: pretrain its rows side by side and test the paper's claims."""
-    with waiting("importing"):
+    with show_wait("importing"):
         from orchestration.reports.ablations import tables
         from orchestration.terminal import views
 
@@ -35,22 +35,22 @@ def ablation(
         return print_answer(
             CommandResult((views.tables(known),), values, ("sesame ablation albert-sp",)), output.as_json
         )
-    from orchestration.terminal import shown
+    from orchestration.terminal import show_progress
 
-    compared = tables.named(name)
+    compared = tables.ablation_from_name(name)
     flags = flags_of(name, overrides, TextOptions(scale, data, holdout_ratio, output_dir), cluster=cluster)
-    with waiting("importing Beam"):
+    with show_wait("importing Beam"):
         from orchestration.jobs import ablation as ablation_job
-    with waiting("looking at what there is of its runs"):
+    with show_wait("looking at what there is of its runs"):
         plan = ablation_job.plan(compared, flags, num_seeds)
         notes = [note for cell in plan.cells for note in refuse_impossible(cell.job, "allow")]
     announce((), dict.fromkeys(notes))
     next_ = ui_command(output_dir)
     if output.dry_run:
         lines = [cell.said() for cell in plan.cells]
-        return print_answer(CommandResult((views.lines(lines),), {"cells": lines}, (typed_command(),)), output.as_json)
-    with shown(output.progress) as report:
-        values = ablation_job.make(plan, report)
+        return print_answer(CommandResult((views.lines(lines),), {"cells": lines}, (quote_command(),)), output.as_json)
+    with show_progress(output.progress) as report:
+        values = ablation_job.run_ablation(plan, report)
     if not output.as_json:
         print((plan.stage.folder / ablation_job.PAGE).read_text(encoding="utf-8"))
     return print_answer(CommandResult((), values | {"folder": str(plan.stage.folder)}, (next_,)), output.as_json)

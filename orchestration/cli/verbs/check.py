@@ -20,14 +20,14 @@ def check(
 ) -> int:
     """Validate a recipe on a cluster in under a second, without text and without a GPU."""
     from orchestration import planning
-    from orchestration.config import remarks, without_effect
+    from orchestration.config import find_ignored_keys, find_remarks
     from orchestration.terminal import views
 
     flags, job = open_flags(recipe, overrides, TextOptions(scale, data, holdout_ratio), cluster=cluster)
     workers = job.cluster.count_workers(job.recipe)
-    environment.resolved(job.cluster.env, os.environ)
+    environment.resolve(job.cluster.env, os.environ)
     notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
-    announce((), [*without_effect(job.cluster), *remarks(job.recipe, job.cluster)])
+    announce((), [*find_ignored_keys(job.cluster), *find_remarks(job.recipe, job.cluster)])
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}
     shown = views.checked(job.recipe, workers, job.cluster.name)
     return print_answer(CommandResult((shown, *notes), values, (flags.command("run"),)), as_json)

@@ -9,13 +9,13 @@ from orchestration.cli.groups import JobOptions, TextOptions
 from orchestration.cli.shared import (
     check_beam,
     open_flags,
+    quote_command,
     recognized,
     stages_of,
-    typed_command,
     ui_command,
     warn_of_few_rows,
 )
-from orchestration.terminal import CommandResult, announce, planned, print_answer
+from orchestration.terminal import CommandResult, announce, print_answer, print_plan
 
 
 def corpus(
@@ -41,10 +41,10 @@ def corpus(
     announce(wanted, recognized(job))
     if output.dry_run:
         check_beam(job, context.obj)
-        return print_answer(planned(wanted, typed_command()), output.as_json)
-    from orchestration.terminal import shown
+        return print_answer(print_plan(wanted, quote_command()), output.as_json)
+    from orchestration.terminal import show_progress
 
-    with shown(output.progress) as report:
+    with show_progress(output.progress) as report:
         report({"stage": "importing Beam"})
         from orchestration.jobs import corpus as corpus_stage
 

@@ -5,7 +5,7 @@ import os
 
 from orchestration.cli import options
 from orchestration.cli.groups import WORK
-from orchestration.terminal import CommandResult, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def doctor(
@@ -20,18 +20,18 @@ def doctor(
     from orchestration.terminal import views
 
     def ask(address: str) -> str:
-        from orchestration.launch import reachable
+        from orchestration.launch import resolve_address
 
-        return reachable(address)
+        return resolve_address(address)
 
     def ask_store(uri: str) -> tuple[str, str]:
-        from orchestration.tracking import examined
+        from orchestration.tracking import examine_store
 
-        return examined(uri)
+        return examine_store(uri)
 
-    with waiting("looking at this machine"):
+    with show_wait("looking at this machine"):
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-        found = checkup.examine(output_dir, load_cluster(cluster).ray_address, uri, port, ask, ask_store)
+        found = checkup.run_checks(output_dir, load_cluster(cluster).ray_address, uri, port, ask, ask_store)
     values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
     next_ = ("sesame run bert_base --scale tiny",)

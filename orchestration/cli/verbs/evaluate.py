@@ -2,8 +2,8 @@
 
 from orchestration.cli import options
 from orchestration.cli.groups import FinetuningOptions, JobOptions, RunOptions
-from orchestration.cli.shared import flags_of, typed_command, ui_command
-from orchestration.terminal import CommandResult, announce, planned, print_answer, waiting
+from orchestration.cli.shared import flags_of, quote_command, ui_command
+from orchestration.terminal import CommandResult, announce, print_answer, print_plan, show_wait
 from preprocessing.errors import SesameError
 
 
@@ -23,7 +23,7 @@ def evaluate(
     output: JobOptions,
 ) -> int:
     """Evaluate a finished run on downstream tasks, each with the grid of its paper; finished trials are kept."""
-    with waiting("importing"):
+    with show_wait("importing"):
         from orchestration.jobs import cluster_of, eval_request, eval_target, score_plan, stages
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
@@ -31,25 +31,25 @@ def evaluate(
     flags = flags_of(run, overrides, where, cluster=cluster)
     hardware, net = cluster_of(flags), eval_target.subject_of(flags)
     wanted = eval_request.EvalRequest(
-        tasks=eval_request.asked_for(tasks or ("" if csv else eval_target.evals_of(flags)), csv or ()),
+        tasks=eval_request.tasks_from_words(tasks or ("" if csv else eval_target.target_eval_tasks(flags)), csv or ()),
         task_data_dir=task_data_dir,
         for_leaderboard=leaderboard_dir is not None,
         with_baseline=baseline == "random_init",
         machine=hardware.engine,
         **finetuning.values(),
     )
-    with waiting("reading the files of the tasks"):
-        nets = eval_target.at_steps(net, checkpoints_every) if checkpoints_every else [net]
-        plan = score_plan.planned if tasks or csv else score_plan.fitting
+    with show_wait("reading the files of the tasks"):
+        nets = eval_target.targets_at_steps(net, checkpoints_every) if checkpoints_every else [net]
+        plan = score_plan.plan_tasks if tasks or csv else score_plan.plan_supported_tasks
         plans = [one for each in nets for one in plan(each, wanted)]
         score_plan.check_flags(plans, wanted)
     due = [plan.stage for plan in plans]
     announce(due, filter(None, dict.fromkeys([*(plan.said for plan in plans), stages.other_values(due)])))
     if output.dry_run:
-        return print_answer(planned(due, typed_command()), output.as_json)
-    from orchestration.terminal import shown
+        return print_answer(print_plan(due, quote_command()), output.as_json)
+    from orchestration.terminal import show_progress
 
-    with shown(output.progress) as report:
+    with show_progress(output.progress) as report:
         report({"stage": "importing PyTorch"})
         from orchestration.jobs import evaluate as evaluate_stage
 

@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of, python_command, python_literal
-from orchestration.terminal import CommandResult, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def export(
@@ -28,13 +28,13 @@ def export(
     as_json: options.Json = False,
 ) -> int:
     """Export weights, configuration and tokenizer of a run for `transformers`."""
-    with waiting("importing PyTorch"):
+    with show_wait("importing PyTorch"):
         from orchestration.jobs import pretrain as pretrain_stage
         from orchestration.terminal import views
         from training.formats import auto_class
 
     run_folder = pretrain_stage.run_folder(flags_of(run, overrides, where))
-    with waiting(f"writing {folder}" + (f", then pushing it to {push_to_hub}" if push_to_hub else "")):
+    with show_wait(f"writing {folder}" + (f", then pushing it to {push_to_hub}" if push_to_hub else "")):
         files, becomes, address = pretrain_stage.export(
             run_folder, folder, heads=heads, license=license, repo=push_to_hub, step=step
         )

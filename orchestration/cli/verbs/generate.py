@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of
-from orchestration.terminal import CommandResult, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def generate(
@@ -45,7 +45,7 @@ def generate(
     as_json: options.Json = False,
 ) -> int:
     """Continue each PROMPT with a trained model; an encoder-decoder reads it as source."""
-    with waiting("importing PyTorch"):
+    with show_wait("importing PyTorch"):
         from orchestration.jobs import generation as sample_stage
         from orchestration.jobs.eval_target import folder_of
         from orchestration.terminal import views
@@ -60,13 +60,13 @@ def generate(
         "top_p": top_p,
     }
     values = {name: value for name, value in given.items() if value is not None}
-    with waiting("generating"):
+    with show_wait("generating"):
         ways: dict[str, Any] = {"masked": masked_decoding, "novelty": novelty}
-        found = sample_stage.sample(
+        found = sample_stage.generate_texts(
             folder, prompts, values=values, max_new_tokens=max_new_tokens, seed=sample_index, **ways
         )
-    lines = [sample_stage.said(one, masked_decoding) for one in found]
-    lines += [sample_stage.novelty_said(one["novelty"]) for one in found if novelty]
-    lines += sample_stage.begins_said(found)
-    next_ = (flags.command("inspect"),) if sample_stage.of_ours(folder) else ()
+    lines = [sample_stage.format_generated(one, masked_decoding) for one in found]
+    lines += [sample_stage.format_novelty(one["novelty"]) for one in found if novelty]
+    lines += sample_stage.describe_special_start(found)
+    next_ = (flags.command("inspect"),) if sample_stage.is_run_directory(folder) else ()
     return print_answer(CommandResult((views.lines(lines),), {"folder": str(folder), "samples": found}, next_), as_json)

@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of
-from orchestration.terminal import CommandResult, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def inspect(
@@ -20,13 +20,13 @@ def inspect(
     as_json: options.Json = False,
 ) -> int:
     """Show the decoded training sequences of a step; masked tokens are marked, with their labels."""
-    with waiting("importing"):
+    with show_wait("importing"):
         from orchestration.jobs import pretrain as pretrain_stage
         from orchestration.terminal import inspect as inspection
 
     flags = flags_of(run, overrides, where)
-    with waiting("making the sequences"):
-        found = inspection.samples(pretrain_stage.run_of(flags), step, rows)
+    with show_wait("making the sequences"):
+        found = inspection.decode_examples(pretrain_stage.run_of(flags), step, rows)
     values = {"samples": [sample.plain() for sample in found]}
     next_ = (flags.command("inspect", "--step", str(step + 1)),)
-    return print_answer(CommandResult((inspection.shown(found),), values, next_), as_json)
+    return print_answer(CommandResult((inspection.render_examples(found),), values, next_), as_json)

@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import open_flags
-from orchestration.terminal import CommandResult, print_answer, refuse
+from orchestration.terminal import CommandResult, print_answer, print_error
 
 
 def plan(
@@ -27,19 +27,19 @@ def plan(
     from orchestration.terminal import plans
 
     if budget and deadline:
-        return refuse("plan: --budget and --deadline are both given; give one of them", 2)
+        return print_error("plan: --budget and --deadline are both given; give one of them", 2)
     if published:
         if recipe or budget or deadline or scale or cluster != "local":
-            return refuse("plan: --published takes no recipe and no other option except --json", 2)
-        runs = list(planning.compared())
-        measured = list(planning.retold())
+            return print_error("plan: --published takes no recipe and no other option except --json", 2)
+        runs = list(planning.compare_published_runs())
+        measured = list(planning.predict_timed_steps())
         values = {"runs": [run.values() for run in runs], "measured": [run.values() for run in measured]}
-        tables = plans.measured(measured), plans.published(runs)
+        tables = plans.timed_steps_view(measured), plans.published_view(runs)
         return print_answer(CommandResult(tables, values, ("sesame plan gpt3_175b --cluster 1024xh100",)), as_json)
     if not recipe:
-        return refuse("plan: name a recipe (`sesame recipes`), or give --published", 2)
+        return print_error("plan: name a recipe (`sesame recipes`), or give --published", 2)
     flags, job = open_flags(recipe, overrides, TextOptions(scale), cluster=cluster)
-    money = options.amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
-    within = options.amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
-    found = planning.plan(job.recipe, job.cluster, budget=money, deadline_s=within)
-    return print_answer(CommandResult((plans.shown(found),), found.values(), (flags.command("check"),)), as_json)
+    money = options.parse_amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
+    within = options.parse_amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
+    found = planning.estimate_run(job.recipe, job.cluster, budget=money, deadline_s=within)
+    return print_answer(CommandResult((plans.plan_view(found),), found.values(), (flags.command("check"),)), as_json)

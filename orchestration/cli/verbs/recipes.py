@@ -19,13 +19,13 @@ def recipes(
     as_json: options.Json = False,
 ) -> int:
     """List all recipes, show one with its parameter count, or compare two."""
-    from orchestration.config import load, names
-    from orchestration.reports import abstract, family
+    from orchestration.config import list_names, load
+    from orchestration.reports import describe_difference, family
     from orchestration.terminal import views
 
     values: dict[str, Any]
     if not recipe:
-        found = family.ordered(load(name, scale=scale) for name in names("recipes"))
+        found = family.sort_recipes(load(name, scale=scale) for name in list_names("recipes"))
         if markdown and not as_json:
             print(family.markdown(found))
             return 0
@@ -36,10 +36,10 @@ def recipes(
         )
     one = load(recipe, overrides or (), scale)
     if not diff:
-        values = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.parameters(one)}
+        values = dataclasses.asdict(one) | {"hash": one.hash, "parameters": family.count_parameters(one)}
         return print_answer(CommandResult((views.recipe(one),), values, (command("check", recipe),)), as_json)
     other = load(diff, scale=scale)
-    lines = abstract(one, other)
+    lines = describe_difference(one, other)
     values = {"from": one.name, "to": other.name, "differences": lines}
     return print_answer(
         CommandResult((views.difference(one, other, lines),), values, (command("check", diff),)), as_json

@@ -9,7 +9,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of, ui_command
-from orchestration.terminal import CommandResult, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def register(
@@ -23,12 +23,12 @@ def register(
     as_json: options.Json = False,
 ) -> int:
     """Register the model of a finished run as the next version of NAME in MLflow's model registry."""
-    with waiting("importing"):
+    with show_wait("importing"):
         from orchestration.jobs import pretrain as pretrain_stage
         from orchestration.terminal import views
 
     flags = flags_of(run, overrides, where)
-    with waiting("asking MLflow"):
+    with show_wait("asking MLflow"):
         found = pretrain_stage.register(flags, name)
     line = f"{name}: version {found.number}" + ("" if found.is_new else ", registered before")
     predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"

@@ -7,13 +7,13 @@ from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
 from orchestration.cli.shared import (
     check_beam,
     open_flags,
+    quote_command,
     recognized,
     refuse_impossible,
     stages_of,
-    typed_command,
     ui_command,
 )
-from orchestration.terminal import CommandResult, announce, planned, print_answer
+from orchestration.terminal import CommandResult, announce, print_answer, print_plan
 from preprocessing.errors import SesameError
 
 
@@ -31,17 +31,17 @@ def run(
     output: JobOptions,
 ) -> int:
     """Run all stages: corpus, training, evaluation. Finished stages are skipped; what has other values is named."""
-    samples = options.numbers("--max-train-samples", max_train_samples, int, least=2)
+    samples = options.parse_numbers("--max-train-samples", max_train_samples, int, least=2)
     flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster)
     due = stages_of(job)
     notes = refuse_impossible(job, training.resume)
     announce(due, [*recognized(job), *notes])
     if output.dry_run:
         check_beam(job, context.obj)
-        return print_answer(planned(due, typed_command()), output.as_json)
-    from orchestration.terminal import shown, views
+        return print_answer(print_plan(due, quote_command()), output.as_json)
+    from orchestration.terminal import show_progress, views
 
-    with shown(output.progress) as report:
+    with show_progress(output.progress) as report:
         report({"stage": "importing Beam"})
         from orchestration.jobs import corpus as corpus_stage
 
@@ -52,7 +52,7 @@ def run(
         from orchestration.reports import score_rows, score_values
 
         wanted = eval_request.EvalRequest(
-            tasks=eval_request.asked_for(job.recipe.eval_tasks),
+            tasks=eval_request.tasks_from_words(job.recipe.eval_tasks),
             task_data_dir=task_data_dir,
             num_seeds=num_seeds,
             max_train_samples=samples,

@@ -3,7 +3,7 @@
 from orchestration import environment
 from orchestration.cli import options
 from orchestration.cli.shared import job_command, job_server
-from orchestration.terminal import CommandResult, print_answer, waiting
+from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def stop(job: options.JobId, address: options.Address = "", as_json: options.Json = False) -> int:
@@ -14,9 +14,9 @@ def stop(job: options.JobId, address: options.Address = "", as_json: options.Jso
     server = job_server(address)
     left = server.variable(job, environment.FILE)
     was_running = server.stop(job)
-    with waiting(f"waiting for {job} to write a checkpoint and end"):
+    with show_wait(f"waiting for {job} to write a checkpoint and end"):
         ended = server.ended(job)
-    submission.remove_left_for(job, left)
+    submission.remove_leftover_environment(job, left)
     line = f"{job}: {ended.status}" + ("" if was_running else ", it had ended before")
     values = {"job": job, "status": ended.status, "stopped": was_running}
     return print_answer(CommandResult((views.lines([line]),), values, (job_command("logs", job, address),)), as_json)

@@ -8,8 +8,8 @@ import typer
 from orchestration import environment
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
-from orchestration.cli.shared import job_command, open_flags, typed_command
-from orchestration.terminal import CommandResult, print_answer, waiting
+from orchestration.cli.shared import job_command, open_flags, quote_command
+from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def submit(
@@ -28,22 +28,22 @@ def submit(
 ) -> int:
     """Submit a recipe to a running Ray cluster that sees the same --output-dir and --data; once, not twice."""
     flags, job = open_flags(recipe, overrides, where, cluster=cluster)
-    environment.resolved(job.cluster.env, os.environ)  # what is lacking is said before anything is asked
+    environment.resolve(job.cluster.env, os.environ)  # what is lacking is said before anything is asked
     from orchestration.jobs import open_job, submission
     from orchestration.terminal import views
 
-    with waiting("importing Ray"):
+    with show_wait("importing Ray"):
         from orchestration.launch import JobServer, server_url
 
         url = server_url(address)
-        with waiting(f"asking {url}"):
+        with show_wait(f"asking {url}"):
             server = JobServer(url)
             known = server.jobs()
             name, done = submission.next_attempt(submission.identity(job, flags, stages), known, force)
-            sent = flags if done else submission.sized(flags, job, server)
+            sent = flags if done else submission.with_cluster_workers(flags, job, server)
     notes = [] if done else submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
     if not dry_run:
-        submission.remove_left(job.out, known)
+        submission.remove_leftover_environments(job.out, known)
     command = submission.command(sent, stages)
     values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run), "notes": notes}
     logs = job_command("logs", name, address)
@@ -52,8 +52,8 @@ def submit(
         return print_answer(CommandResult((views.lines([line]),), values, (logs,)), as_json)
     if dry_run:
         line = f"would send {name}: {command}"
-        return print_answer(CommandResult((views.lines([line, *notes]),), values, (typed_command(),)), as_json)
-    with waiting(f"sending {name}"), submission.sent_environment(job, name) as variables:
+        return print_answer(CommandResult((views.lines([line, *notes]),), values, (quote_command(),)), as_json)
+    with show_wait(f"sending {name}"), submission.sent_environment(job, name) as variables:
         server.submit(name, command, variables)
     next_ = (f"{logs} --follow", *(job_command(verb, name, address) for verb in ("status", "stop")))
     return print_answer(CommandResult((views.lines([f"{name}: sent to {url}", *notes]),), values, next_), as_json)

@@ -4,14 +4,14 @@ from orchestration.cli import options
 from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
 from orchestration.cli.shared import (
     open_flags,
+    quote_command,
     recognized,
     refuse_impossible,
     stages_of,
-    typed_command,
     ui_command,
     warn_of_few_rows,
 )
-from orchestration.terminal import CommandResult, announce, planned, print_answer
+from orchestration.terminal import CommandResult, announce, print_answer, print_plan
 
 
 def train(
@@ -29,11 +29,11 @@ def train(
     notes = refuse_impossible(job, training.resume)
     announce(due, [*recognized(job), *notes])
     if output.dry_run:
-        return print_answer(planned(due, typed_command()), output.as_json)
-    from orchestration.terminal import shown, views
+        return print_answer(print_plan(due, quote_command()), output.as_json)
+    from orchestration.terminal import show_progress, views
 
     warn_of_few_rows(job)
-    with shown(output.progress) as report:
+    with show_progress(output.progress) as report:
         report({"stage": "importing"})
         from orchestration.jobs import pretrain as pretrain_stage
 

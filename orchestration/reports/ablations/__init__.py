@@ -5,7 +5,15 @@ language, page.py the page and what the figure shows.
 """
 
 from orchestration.reports.ablations.ablation import Ablation, AblationRow, Measure
-from orchestration.reports.ablations.page import by_column, lines, markdown, means, outcome, units, verdicts
+from orchestration.reports.ablations.page import (
+    by_column,
+    evaluate_claims,
+    lines,
+    markdown,
+    means,
+    summarize_claims,
+    units,
+)
 from orchestration.reports.ablations.synthetic_language import corpus
 from orchestration.reports.ablations.tables import TABLES
 
@@ -16,10 +24,10 @@ __all__ = [
     "Measure",
     "by_column",
     "corpus",
+    "evaluate_claims",
     "lines",
     "markdown",
     "means",
-    "outcome",
+    "summarize_claims",
     "units",
-    "verdicts",
 ]

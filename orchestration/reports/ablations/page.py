@@ -43,7 +43,7 @@ Questions = Mapping[str, int]
 """By column, how many questions an accuracy is of; 0 or none where that is not known."""
 
 
-def verdicts(table: Ablation, scores: Scores, questions: Questions = MappingProxyType({})) -> list[ClaimResult]:
+def evaluate_claims(table: Ablation, scores: Scores, questions: Questions = MappingProxyType({})) -> list[ClaimResult]:
     """Each claim of the paper against the scores, with a one-sided paired t test of what it claims over the seeds.
 
     The claim that several rows are below several is as sure as its least sure pair (an intersection-union test), that
@@ -52,7 +52,7 @@ def verdicts(table: Ablation, scores: Scores, questions: Questions = MappingProx
 
     >>> claims = (LowerClaim("SOP", ("none",), ("SOP",)),)
     >>> table = Ablation(name="t", title="", paper="", stub="", rows={}, columns={}, claims=claims, varies=())
-    >>> str(verdicts(table, {"none": {"SOP": [0.5, 0.6]}, "SOP": {"SOP": [0.7, 0.6]}})[0])
+    >>> str(evaluate_claims(table, {"none": {"SOP": [0.5, 0.6]}, "SOP": {"SOP": [0.7, 0.6]}})[0])
     'SOP: none < SOP: yes (by 0.100; in 1 of 2 seeds; p = 0.250)'
     """
     return [_verdict(claim, scores, questions.get(claim.column, 0)) for claim in table.claims]
@@ -122,10 +122,10 @@ def _is_borne_out(margin: float) -> bool:
     return margin > 0
 
 
-def outcome(table: Ablation, scores: Scores, questions: Questions = MappingProxyType({})) -> str:
+def summarize_claims(table: Ablation, scores: Scores, questions: Questions = MappingProxyType({})) -> str:
     """In a line, whether the order of the paper's rows came out, how much of it is significant, and what is alike there
     and is not here."""
-    found = dict(zip(table.claims, verdicts(table, scores, questions), strict=True))
+    found = dict(zip(table.claims, evaluate_claims(table, scores, questions), strict=True))
     order = [verdict for claim, verdict in found.items() if not isinstance(claim, EqualClaim)]
     missed = [verdict.claim for verdict in order if not verdict.holds]
     unlike = [verdict.claim for verdict in found.values() if verdict not in order and not verdict.holds]
@@ -156,9 +156,9 @@ def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
     yield from _grid(table, scores, summary.get("facts", {}))
     yield ""
     questions = summary.get("questions", {})
-    yield f"**{outcome(table, scores, questions)}**"
+    yield f"**{summarize_claims(table, scores, questions)}**"
     yield ""
-    yield from (f"* {verdict}" for verdict in verdicts(table, scores, questions))
+    yield from (f"* {verdict}" for verdict in evaluate_claims(table, scores, questions))
     yield ""
     if num_seeds > 1:
         yield (
@@ -194,7 +194,7 @@ def _grid(table: Ablation, scores: Scores, facts: Facts) -> Iterator[str]:
     yield f"| {' | '.join([table.stub, *table.facts, *heads, *(f'paper: {name}' for name in theirs)])} |"
     yield "|---" * (1 + len(table.facts) + len(heads) + len(theirs)) + "|"
     for label, row in table.rows.items():
-        known = [shown(fact, facts[label][fact]) for fact in table.facts]
+        known = [format_cell(fact, facts[label][fact]) for fact in table.facts]
         ours = [spread(scores[label][name]) for name in table.columns]
         yield f"| {' | '.join([label, *known, *ours, *(str(row.paper.get(name, '')) for name in theirs)])} |"
 
@@ -207,9 +207,9 @@ def _size(summary: Mapping[str, Any]) -> str:
     return f"{said} of {summary['rows_of_a_step']:,} rows of at most {summary['tokens_of_a_row']:,} tokens"
 
 
-def shown(fact: Fact, value: float) -> str:
+def format_cell(fact: Fact, value: float) -> str:
     """
-    >>> shown("parameters", 159_138), shown("FLOPs", 2_104_098_000_000)
+    >>> format_cell("parameters", 159_138), format_cell("FLOPs", 2_104_098_000_000)
     ('159,138', '2.1e12')
     """
     return f"{value:,.0f}" if fact == "parameters" else f"{value:.2g}".replace("e+", "e")

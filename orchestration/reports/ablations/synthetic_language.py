@@ -51,7 +51,7 @@ class SyntheticLanguage:
     num_sentences_N: Ints
 
 
-def world(seed: int, num_documents: int) -> SyntheticLanguage:
+def build_language(seed: int, num_documents: int) -> SyntheticLanguage:
     """Documents of 8 to 14 sentences of 7 to 12 words; the same arguments give the same words.
 
     A sentence is: determiner, name or noun, verb, marker of the stage, phrase of two words, filling, particle. A
@@ -93,10 +93,10 @@ def world(seed: int, num_documents: int) -> SyntheticLanguage:
     return SyntheticLanguage(word_MS[np.arange(12) < num_words_M[:, None]], num_words_M, num_sentences_N)
 
 
-def spelled(word: int) -> str:
+def spell_word(word: int) -> str:
     """A word of two or three syllables, every one another; names begin with a capital letter.
 
-    >>> spelled(0), spelled(1), spelled(AT["name"])
+    >>> spell_word(0), spell_word(1), spell_word(AT["name"])
     ('baba', 'pofi', 'Simopu')
     """
     high, low = divmod(word * 1_013 % 6_400, 80)  # 1,013 and 6,400 have no common factor: no two words are alike
@@ -112,7 +112,7 @@ def write(folder: Path) -> Path:
     """
     path = folder / "mini_world.jsonl"
     if not path.exists():
-        made = world(SEED, NUM_DOCUMENTS)
+        made = build_language(SEED, NUM_DOCUMENTS)
         sentences = iter(np.split(made.word_T, np.cumsum(made.num_words_M)[:-1]))
         lines = [_document([next(sentences).tolist() for _ in range(num)]) for num in made.num_sentences_N]
         write_atomic(path, "".join(lines).encode())
@@ -140,7 +140,7 @@ def _document(sentences: list[list[int]]) -> str:
     at = 0
     for sentence in sentences:
         for place, word in enumerate(sentence):
-            text = spelled(word) + ("\n" if place == len(sentence) - 1 else " ")
+            text = spell_word(word) + ("\n" if place == len(sentence) - 1 else " ")
             stop = at + len(text) - 1
             if AT["name"] <= word < AT["noun"]:
                 names.append((at - len(words[-1]), stop))

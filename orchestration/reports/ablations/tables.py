@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from orchestration.config import nearest
+from orchestration.config import find_nearest
 from orchestration.reports.ablations.ablation import Ablation
 from orchestration.reports.ablations.albert import ALBERT_SHARING, ALBERT_SP
 from orchestration.reports.ablations.electra import ELECTRA_COMPUTE
@@ -27,10 +27,10 @@ TABLES: Final[Mapping[str, Ablation]] = {
 }
 
 
-def named(name: str) -> Ablation:
+def ablation_from_name(name: str) -> Ablation:
     """The table of this name; BadInput where there is none."""
     if name in TABLES:
         return TABLES[name]
-    close = nearest(name, list(TABLES))
+    close = find_nearest(name, list(TABLES))
     hint = f"; did you mean {close}?" if close else ""
     raise BadInput(f"{name} is not one of the tables ({', '.join(TABLES)}){hint}")

@@ -58,15 +58,19 @@ def pictures(known: DataCardFacts) -> dict[str, "Figure"]:
     documents, sentences = known.documents, known.sentences
     steps = {_words(reason): count for reason, count in {"seen": known.seen, **known.dropped}.items()}
     return {
-        "funnel": figures.funnel(
+        "funnel": figures.plot_funnel(
             {
                 "documents": {reason: count.documents for reason, count in steps.items()},
                 "bytes": {reason: count.bytes for reason, count in steps.items()},
             }
         ),
-        "document_lengths": figures.histogram(documents.edges, documents.bins, "tokens of a document", "documents"),
-        "sentence_lengths": figures.histogram(sentences.edges, sentences.bins, "tokens of a sentence", "sentences"),
-        "zipf": figures.zipf(known.pieces.zipf),
+        "document_lengths": figures.plot_histogram(
+            documents.edges, documents.bins, "tokens of a document", "documents"
+        ),
+        "sentence_lengths": figures.plot_histogram(
+            sentences.edges, sentences.bins, "tokens of a sentence", "sentences"
+        ),
+        "zipf": figures.plot_zipf(known.pieces.zipf),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from orchestration.config import Recipe, flat
+from orchestration.config import Recipe, flatten
 from orchestration.reports.data_card.examples import CardExample, examples
 from pipeline.readers import Reader, portable
 from pipeline.spec import Corpus
@@ -288,7 +288,7 @@ def _turn(reason: str) -> tuple[int, str]:
 def _statistics(counted: Mapping[str, Any]) -> dict[str, str]:
     """What the manifest counts, on dotted keys; what the card counts by itself is left out."""
     others = {key: value for key, value in counted.items() if key not in ("sentences", "words", "unknown")}
-    return {key: _said(value) for key, value in islice(flat(others), _STATISTICS) if _said(value)}
+    return {key: _said(value) for key, value in islice(flatten(others), _STATISTICS) if _said(value)}
 
 
 def _made(spec: Corpus) -> dict[str, str]:
@@ -300,7 +300,7 @@ def _made(spec: Corpus) -> dict[str, str]:
     settings["decontaminate"]["paths"] = [Path(path).name for path in spec.decontaminate.paths]
     kinds = Counter(_kind(source) for source in spec.sources)
     said = {"sources": ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in sorted(kinds.items()))}
-    return said | {key: _said(value) for key, value in flat(settings) if _said(value)}
+    return said | {key: _said(value) for key, value in flatten(settings) if _said(value)}
 
 
 def _kind(source: Reader) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from orchestration.config import SCALES, flat, load, names
-from orchestration.reports.saved_scores import finished, whole
-from orchestration.reports.score_table import guesses, named, p_value, scaled, score_of
+from orchestration.config import SCALES, flatten, list_names, load
+from orchestration.reports.saved_scores import load_finished_scores, select_final_scores
+from orchestration.reports.score_table import guesses, named, p_value, scale_value, score_of
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object
 from preprocessing.manifest import FILE_NAME, Manifest
@@ -59,7 +59,10 @@ def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True
     BadInput where the folder holds no run.
     """
     run = stored_run(run_folder)
-    name, scores = run_folder.name.rpartition("-")[0] or run_folder.name, whole(finished(run_folder))
+    name, scores = (
+        run_folder.name.rpartition("-")[0] or run_folder.name,
+        select_final_scores(load_finished_scores(run_folder)),
+    )
     manifest, languages = _corpus(Path(run.corpus))
     net = _net(run_folder, run, heads)
     matter = _front_matter(name, net, license, languages, scores)
@@ -96,7 +99,7 @@ def _pipeline(net: _Net) -> str:
 
 def _indexed(score: TaskScore) -> dict[str, Any]:
     """A score as the hub lists it."""
-    value = round(scaled(median(score.values("pretrained")), score.metric), 1)
+    value = round(scale_value(median(score.values("pretrained")), score.metric), 1)
     metric = {"type": score.metric, "value": value, "name": f"{score.metric.replace('_', ' ')}, median"}
     task = score.task.partition(" ")[0]
     held_out = task in TASKS
@@ -159,7 +162,7 @@ def _recipe(run: Run, name: str) -> str:
         "recipe hash": run.recipe_hash[:16],
     }
     settings = {"optimizer": asdict(run.optimizer), "model": asdict(run.model)}
-    exact = _table(("key", "value"), [(f"`{key}`", _said(value)) for key, value in flat(settings)])
+    exact = _table(("key", "value"), [(f"`{key}`", _said(value)) for key, value in flatten(settings)])
     return f"{_table(('', ''), words.items())}\n\n<details>\n<summary>All values</summary>\n\n{exact}\n\n</details>"
 
 
@@ -169,10 +172,10 @@ def _paper(name: str) -> dict[str, str]:
     >>> _paper("gpt2_tiny")["scale"], _paper("gpt2_mine")
     ('tiny', {})
     """
-    if name in names("recipes"):
+    if name in list_names("recipes"):
         return {"named after": load(name).paper}
     recipe, _, scale = name.rpartition("_")
-    if recipe not in names("recipes") or scale not in SCALES:
+    if recipe not in list_names("recipes") or scale not in SCALES:
         return {}
     return {"named after": load(recipe).paper, "scale": scale}
 
@@ -213,7 +216,7 @@ def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
             f"{each.metric.replace('_', ' ')}, {each.split}",
             *(score_of(each, start) for start in STARTS),
             p_value(each),
-            ", ".join(f"{name} {scaled(value, each.metric):.1f}" for name, value in guesses(each).items()),
+            ", ".join(f"{name} {scale_value(value, each.metric):.1f}" for name, value in guesses(each).items()),
         )
         for each in scores
     ]
@@ -244,13 +247,13 @@ def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
     folder = run_folder / WEIGHTS
     if not (folder / "spec.json").is_file():
         return None
-    from training.formats import auto_class, described, load_spec, model_type, without_heads  # torch: a second
+    from training.formats import auto_class, describe_export, load_spec, model_type, without_heads  # torch: a second
 
     spec, parameters = load_spec(folder), num_parameters(folder, "weights")
     try:
         exported = run_folder / EXPORT
         pad = Vocab.load(exported if exported.is_dir() else Path(run.corpus) / "vocab").pad
-        becomes = described(spec, pad)
+        becomes = describe_export(spec, pad)
     except BadInput:
         return _Net(parameters)
     architecture, _, missing = becomes.partition(", without its ")

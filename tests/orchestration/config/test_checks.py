@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestration.cli import main
-from orchestration.config import check, load, load_cluster, remarks
+from orchestration.config import check, find_remarks, load, load_cluster
 from preprocessing.masking import (
     EntityMasking,
     FragmentMasking,
@@ -101,7 +101,7 @@ def test_no_row_has_more_runs_than_its_choice_says(choose: Masking) -> None:
     ],
 )
 def test_what_is_unexpected_is_said(recipe: str, overrides: list[str], cluster: object, said: str) -> None:
-    found = remarks(load(recipe, overrides), cluster)  # type: ignore[arg-type]
+    found = find_remarks(load(recipe, overrides), cluster)  # type: ignore[arg-type]
     assert bool(found) == bool(said)
     assert said in "\n".join(found)
 

@@ -29,7 +29,9 @@ class Half:
 
 
 def test_every_part_of_sesame_has_its_facts() -> None:
-    assert [part_checks.lacking(member, protocol) for member, protocol in ((NoMasking, MaskingPart),)] == [""]
+    assert [part_checks.find_missing_facts(member, protocol) for member, protocol in ((NoMasking, MaskingPart),)] == [
+        ""
+    ]
     part_checks.check_facts.cache_clear()
     part_checks.check_facts()
 
@@ -47,7 +49,7 @@ def test_a_part_without_a_fact_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_class_that_is_no_part_is_refused() -> None:
-    assert "put @spec above the class" in part_checks.lacking(int, TaskPart)
+    assert "put @spec above the class" in part_checks.find_missing_facts(int, TaskPart)
 
 
 @spec
@@ -58,8 +60,8 @@ class Twice(NoMasking):
 
 
 def test_two_parts_of_one_kind_are_refused_by_name() -> None:
-    assert part_checks.of_one_kind(NoMasking | TokenMasking) == ""
-    said = part_checks.of_one_kind(NoMasking | Twice)
+    assert part_checks.find_duplicate_kind(NoMasking | TokenMasking) == ""
+    said = part_checks.find_duplicate_kind(NoMasking | Twice)
     assert said.endswith("test_facts.py: Twice has kind 'none', as preprocessing/masking/none.py has; name another")
 
 
@@ -78,8 +80,8 @@ def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
 
 
 def test_a_kind_that_another_union_has_is_not_forgotten() -> None:
-    assert part_checks.unlisted(typing.get_args(Architecture), "sinusoidal") == ""
-    assert part_checks.unlisted(typing.get_args(Masking), "cloze") == ""
+    assert part_checks.find_unlisted_part(typing.get_args(Architecture), "sinusoidal") == ""
+    assert part_checks.find_unlisted_part(typing.get_args(Masking), "cloze") == ""
 
 
 def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:

@@ -5,22 +5,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestration.config import load, load_cluster, names, not_default, to_yaml
+from orchestration.config import list_names, load, load_cluster, to_non_defaults, to_yaml
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("scale", ["", "tiny"])
-@pytest.mark.parametrize("name", names("recipes"))
+@pytest.mark.parametrize("name", list_names("recipes"))
 def test_a_recipe_comes_back_from_its_yaml_and_from_what_is_not_a_default(
     name: str, scale: str, tmp_path: Path
 ) -> None:
     recipe = load(name, scale=scale)
-    for text in (to_yaml(recipe), yaml.safe_dump(not_default(recipe))):
+    for text in (to_yaml(recipe), yaml.safe_dump(to_non_defaults(recipe))):
         (tmp_path / "recipe.yaml").write_text(text)
         assert load(str(tmp_path / "recipe.yaml")) == recipe
 
 
-@pytest.mark.parametrize("name", names("clusters"))
+@pytest.mark.parametrize("name", list_names("clusters"))
 def test_a_cluster_comes_back_from_its_yaml(name: str, tmp_path: Path) -> None:
     cluster = load_cluster(name, ["cluster.log_every=3"])
     (tmp_path / "cluster.yaml").write_text(to_yaml(cluster))
@@ -28,8 +28,8 @@ def test_a_cluster_comes_back_from_its_yaml(name: str, tmp_path: Path) -> None:
 
 
 def test_only_what_differs_from_the_defaults_is_told() -> None:
-    told = not_default(load("bert_base"))
+    told = to_non_defaults(load("bert_base"))
     assert "seed" not in told
     assert "weight_decay" not in told["optimizer"]
     assert told["model"]["num_hidden_layers"] == 12  # has no default
-    assert not_default(load("bert_base", ["optimizer.weight_decay=0.02"]))["optimizer"]["weight_decay"] == 0.02
+    assert to_non_defaults(load("bert_base", ["optimizer.weight_decay=0.02"]))["optimizer"]["weight_decay"] == 0.02

@@ -18,7 +18,7 @@ from tests.orchestration.jobs.runs import finished_run, reviews
 
 @pytest.fixture
 def net(tmp_path: Path) -> EvalTarget:
-    return eval_target.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
+    return eval_target.target_of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
 
 
 @pytest.fixture

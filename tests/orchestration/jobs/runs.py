@@ -9,9 +9,9 @@ import torch
 from orchestration import launch
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, stages
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
-from orchestration.jobs.score_plan import planned
-from orchestration.progress import ignore
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
+from orchestration.jobs.score_plan import plan_tasks
+from orchestration.progress import ignore_progress
 from preprocessing.tokenization import WordPiece, train
 from training.formats import load_weights, save_weights, to_transformers
 from training.losses import MaskedTokens
@@ -99,9 +99,9 @@ QUICK: dict[str, Any] = {"learning_rates": (3e-3,), "batch_sizes": (8,), "max_st
 
 
 def wanted(data: Path | None, tasks: str = "sst2", **more: Any) -> EvalRequest:
-    return EvalRequest(tasks=asked_for(tasks), task_data_dir=data, **QUICK | more)
+    return EvalRequest(tasks=tasks_from_words(tasks), task_data_dir=data, **QUICK | more)
 
 
 def scored(net: EvalTarget, asked: EvalRequest) -> Any:
-    (score,) = evaluate.evaluate(net.folder, planned(net, asked), load_cluster("local"), ignore)
+    (score,) = evaluate.evaluate(net.folder, plan_tasks(net, asked), load_cluster("local"), ignore_progress)
     return score

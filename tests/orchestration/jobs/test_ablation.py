@@ -11,7 +11,7 @@ import torch
 
 from orchestration.jobs import ablation
 from orchestration.jobs.ablation import _Together
-from orchestration.jobs.ablation_trial import MeasuredScore, MeasureRequest, measured, rise
+from orchestration.jobs.ablation_trial import MeasuredScore, MeasureRequest, measure_rise, measure_run
 from orchestration.tracking import METRICS_FILE
 from preprocessing.errors import BadInput
 from tests.training.corpora import mini_corpus, mini_run
@@ -48,8 +48,8 @@ def test_the_steps_of_all_cells_are_one_bar_that_says_what_is_done_beside_them()
 
 
 def test_a_loss_that_is_not_finite_rises_without_end() -> None:
-    assert rise([5.0, math.nan, 4.0]) == math.inf
-    assert rise([5.0, 4.0, 3.0]) == 0.0
+    assert measure_rise([5.0, math.nan, 4.0]) == math.inf
+    assert measure_rise([5.0, 4.0, 3.0]) == 0.0
 
 
 def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
     (tmp_path / METRICS_FILE).write_text("".join(lines))
     threads = torch.get_num_threads()
     rows = run.to_json()
-    found = measured(
+    found = measure_run(
         tmp_path,
         rows,
         {
@@ -84,7 +84,7 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
     assert found["MLM"].value == wanted.accuracy
     assert found["rise"] == MeasuredScore(0.75, "3 means over the steps of training")
     with pytest.raises(BadInput, match="a table measures masked, loss, pairs, task or rise, not 'luck'"):
-        measured(tmp_path, rows, {"luck": MeasureRequest("luck", "")})
+        measure_run(tmp_path, rows, {"luck": MeasureRequest("luck", "")})
 
 
 KEPT = {"scores": {}, "facts": {}, "outcome": ""}

@@ -11,11 +11,11 @@ import torch
 
 from orchestration.config import load_cluster
 from orchestration.jobs import eval_target, evaluate
-from orchestration.jobs.eval_request import EvalTarget, asked_for
-from orchestration.jobs.score_plan import planned
+from orchestration.jobs.eval_request import EvalTarget, tasks_from_words
+from orchestration.jobs.score_plan import plan_tasks
 from orchestration.launch import eval_trial as launch_cell
 from orchestration.launch.eval_trial import EvalTrial, evaluate_cell
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import scored, wanted
 from training.formats import load_weights
@@ -26,18 +26,18 @@ def test_weights_of_several_steps_make_a_curve(net: EvalTarget, data: Path, done
     for step in (10, 20, 25):
         shutil.copytree(net.folder / "weights", net.folder / f"weights-{step}")
     (net.folder / "result.json").write_text('{"step": 30}')
-    nets = eval_target.at_steps(net, 10)
+    nets = eval_target.targets_at_steps(net, 10)
     assert [one.step for one in nets] == [10, 20, 30]
-    plans = [plan for one in nets for plan in planned(one, wanted(data, num_seeds=1))]
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    plans = [plan for one in nets for plan in plan_tasks(one, wanted(data, num_seeds=1))]
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
     assert [score.step for score in scores] == [10, 20, 30]
     assert len({plan.stage.folder for plan in plans}) == len(done) == 3
-    (whole,) = planned(net, wanted(data, num_seeds=1))
+    (whole,) = plan_tasks(net, wanted(data, num_seeds=1))
     assert whole.stage == replace(plans[-1].stage)  # that of the last step is that of the run
     assert whole.stage.state == "done"
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
     with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20, 25; train with"):
-        eval_target.at_steps(net, 7)
+        eval_target.targets_at_steps(net, 7)
 
 
 def test_checkpoints_that_a_run_kept_are_scored_too(
@@ -50,7 +50,7 @@ def test_checkpoints_that_a_run_kept_are_scored_too(
         (checkpoint / "manifest.json").write_text("{}")
     shutil.copytree(net.folder / "weights", net.folder / "weights-20")
     (net.folder / "result.json").write_text('{"step": 30}')
-    nets = eval_target.at_steps(net, 10)
+    nets = eval_target.targets_at_steps(net, 10)
     assert [(one.step, one.weights) for one in nets] == [
         (10, "checkpoints/step-000000010"), (20, "weights-20"), (30, "weights"),
     ]  # fmt: skip
@@ -66,7 +66,7 @@ def test_checkpoints_that_a_run_kept_are_scored_too(
     assert read == [net.folder / "checkpoints/step-000000010"]
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
     with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20; train with"):
-        eval_target.at_steps(net, 7)
+        eval_target.targets_at_steps(net, 7)
 
 
 def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
@@ -79,19 +79,19 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
         (data / f"RTE/{split}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
     asked = wanted(data, tasks="rte", grid="roberta", num_seeds=1)
     with pytest.raises(BadInput, match="task rte: its grid begins with a net that was fine-tuned on mnli, whose"):
-        planned(net, asked)
+        plan_tasks(net, asked)
     (data / "MNLI").mkdir()
     labels = ("contradiction", "entailment", "neutral")
     lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", labels[n % 3]]) for n in range(9)]
     head = "\t".join([*"0123456789", "gold_label"])
     (data / "MNLI/train.tsv").write_text("\n".join([head, *lines]) + "\n")
-    (plan,) = planned(net, asked)
+    (plan,) = plan_tasks(net, asked)
     (cell,) = plan.cells
     assert cell.begin is not None
-    more = planned(net, replace(asked, learning_rates=(1e-3, 3e-3), batch_sizes=(4, 8), num_seeds=3))[0].cells
+    more = plan_tasks(net, replace(asked, learning_rates=(1e-3, 3e-3), batch_sizes=(4, 8), num_seeds=3))[0].cells
     assert [one.begin[1].seed for one in more if one.begin] == [0, 1, 2] * 4
     assert len({repr(TrialScore.of(one.start, one.how, {}).how) for one in more}) == 4  # of three seeds each
-    assert planned(net, replace(asked, num_seeds=3))[0].chosen_on == ""  # one configuration
+    assert plan_tasks(net, replace(asked, num_seeds=3))[0].chosen_on == ""  # one configuration
     quick = replace(cell, begin=(cell.begin[0], replace(cell.begin[1], epochs=1.0, batch_size=4)))
     alone = replace(cell, begin=None, tuning=replace(cell.tuning, init_task=""))  # type: ignore[type-var]
     assert evaluate_cell(quick).losses != evaluate_cell(alone).losses
@@ -105,8 +105,8 @@ def on_mnli(net: EvalTarget, data: Path) -> EvalTrial:
     lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", labels[n % 3]]) for n in range(9)]
     head = "\t".join([*"0123456789", "gold_label"])
     (data / "MNLI/train.tsv").write_text("\n".join([head, *lines]) + "\n")
-    cell = planned(net, wanted(data))[0].cells[0]
-    (before,) = asked_for("mnli")
+    cell = plan_tasks(net, wanted(data))[0].cells[0]
+    (before,) = tasks_from_words("mnli")
     assert not isinstance(before, str)
     assert cell.tuning is not None
     return replace(

@@ -9,7 +9,7 @@ import pytest
 from orchestration import environment
 from orchestration.jobs import JobFlags, open_job
 from orchestration.jobs import corpus as corpus_job
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from pipeline.runners import beam, pipeline, workers
 from preprocessing.errors import BadInput
 from tests.golden import text
@@ -21,7 +21,7 @@ def built(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **given: An
     """The digest of a corpus."""
     data = [str(tmp_path / "text.jsonl")]
     job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=data, output_dir=tmp_path / out, **given))
-    return corpus_job.untracked(job, beam_args, ignore).digest
+    return corpus_job.untracked(job, beam_args, ignore_progress).digest
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
     for value in ("first", "second"):  # another one in the same process, too
         monkeypatch.setenv("MINE", value)
         file, words = tmp_path / value, [f"--direct_running_mode={mode}", "--direct_num_workers=2"]
-        with environment.held({"OF_BEAM": "${MINE}"}), pipeline(tmp_path, 0, words) as graph:
+        with environment.applied({"OF_BEAM": "${MINE}"}), pipeline(tmp_path, 0, words) as graph:
             (
                 graph
                 | beam.Create([str(file)])
@@ -89,5 +89,5 @@ def test_text_that_changes_between_the_command_and_its_job_is_refused(tmp_path: 
     assert job.plan.text.state == "due"
     text.write(tmp_path / "text.jsonl", num_documents=50)
     with pytest.raises(BadInput, match="its text changed after this command was given; wait until what writes there"):
-        corpus_job.untracked(job, (), ignore)
+        corpus_job.untracked(job, (), ignore_progress)
     assert not list((tmp_path / "out").rglob("manifest.json"))

@@ -11,7 +11,7 @@ from orchestration import launch
 from orchestration.jobs import eval_target, evaluate, pretrain, stages
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.jobs.job import JobFlags
-from orchestration.jobs.score_plan import planned
+from orchestration.jobs.score_plan import plan_tasks
 from orchestration.reports import saved_scores
 from orchestration.reports.model_card import card
 from orchestration.tracking import models
@@ -22,17 +22,17 @@ KINDS = {"list": "[]", "number": "5", "words": '["a"]', "numbers": "[1]", "objec
 
 
 def all_steps(net: EvalTarget) -> Any:
-    return eval_target.at_steps(net, 1)
+    return eval_target.targets_at_steps(net, 1)
 
 
 READERS: dict[str, tuple[str, Callable[[EvalTarget], Any]]] = {
-    "mark": (stages.MARK, lambda net: eval_target.of_run(net.folder)),
-    "run": (launch.RUN, lambda net: eval_target.of_run(net.folder)),
+    "mark": (stages.MARK, lambda net: eval_target.target_of_run(net.folder)),
+    "run": (launch.RUN, lambda net: eval_target.target_of_run(net.folder)),
     "result": (pretrain.RESULT, lambda net: pretrain.result_of(net.folder)),
     "result, for its last step": (pretrain.RESULT, lambda net: evaluate._last_step(net.folder)),
     "result, for all steps": (pretrain.RESULT, all_steps),
     "result, on the card": (pretrain.RESULT, lambda net: card._results(net.folder, ())),
-    "score": (saved_scores.FILE, lambda net: saved_scores.kept(net.folder)),
+    "score": (saved_scores.FILE, lambda net: saved_scores.load_score(net.folder)),
     "mask": ("tokenizer_config.json", lambda net: models._mask(net.folder)),
 }
 
@@ -52,13 +52,13 @@ def test_a_record_of_another_kind_is_one_line_with_what_to_do(net: EvalTarget, r
 def test_names_of_tasks_that_are_none_are_one_line(net: EvalTarget, kind: str) -> None:
     (net.folder / pretrain.EVALS).write_text(KINDS[kind])
     with pytest.raises(BadInput, match=r"evals\.json: is damaged .*; delete it, and all tasks are meant"):
-        pretrain.evals_of(JobFlags(recipe=str(net.folder)))
+        pretrain.eval_tasks_of(JobFlags(recipe=str(net.folder)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cell_of_another_kind_is_one_line(net: EvalTarget, data: Path, done: list[str], kind: str) -> None:
     scored(net, wanted(data))
-    (plan,) = planned(net, wanted(data))
+    (plan,) = plan_tasks(net, wanted(data))
     plan.file_of(plan.cells[0]).write_text(KINDS[kind])
     with pytest.raises(BadInput, match=r"\.json: is damaged .*; delete it, and the same command makes it anew"):
         evaluate._results(plan)
@@ -83,4 +83,4 @@ def test_marks_of_others_that_are_damaged_are_passed_over(net: EvalTarget, tmp_p
     folder = net.folder / "scores" / "x-12345678"
     folder.mkdir(parents=True)
     shutil.copy(net.folder / stages.MARK, folder)
-    assert saved_scores.finished(net.folder) == saved_scores.series(net.folder) == {}
+    assert saved_scores.load_finished_scores(net.folder) == saved_scores.series(net.folder) == {}

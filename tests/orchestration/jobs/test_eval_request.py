@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from orchestration.config import load_task, tasks_of
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
-from orchestration.jobs.score_plan import planned
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
+from orchestration.jobs.score_plan import plan_tasks
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import QUICK, own
 
@@ -24,25 +24,27 @@ def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
     """The last one won, and the other was not done, though both were announced."""
     first, second = own(tmp_path / "a"), own(tmp_path / "b")
     with pytest.raises(BadInput, match=f"^two tasks are named mine: {first} and {second}; rename one of them$"):
-        asked_for(f"{first},{second}")
+        tasks_from_words(f"{first},{second}")
     with pytest.raises(BadInput, match=r"^two tasks are named mine: "):
         tasks_of(f"{first},{second}")
     first, second = table(tmp_path / "a"), table(tmp_path / "b")
     with pytest.raises(BadInput, match=f"^two tasks are named data: {first}:text,label and {second}:text,label; "):
-        asked_for("", [f"{first}:text,label", f"{second}:text,label"])
+        tasks_from_words("", [f"{first}:text,label", f"{second}:text,label"])
     named = own(tmp_path / "c", "data")
     with pytest.raises(BadInput, match=f"^two tasks are named data: {named} and {first}:text,label; "):
-        asked_for(str(named), [f"{first}:text,label"])
+        tasks_from_words(str(named), [f"{first}:text,label"])
 
 
 def test_a_task_that_is_named_twice_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = own(tmp_path / "a")
     monkeypatch.chdir(tmp_path)
-    found = asked_for(f"glue,sst2,source_classification,{file},source_classification,a/mine.yaml,a/../a/mine.yaml")
+    found = tasks_from_words(
+        f"glue,sst2,source_classification,{file},source_classification,a/mine.yaml,a/../a/mine.yaml"
+    )
     assert [task if isinstance(task, str) else task.name for task in found][-2:] == ["source_classification", "mine"]
     assert len(found) == 12
     given = f"{table(tmp_path)}:text,label"
-    assert len(asked_for("", [given, given])) == 1
+    assert len(tasks_from_words("", [given, given])) == 1
 
 
 @pytest.mark.parametrize("name", ["sst2", "source_classification", "glue", "race_text"])
@@ -53,7 +55,7 @@ def test_a_task_of_ones_own_with_the_name_of_another_one_is_refused(name: str, t
         load_task(str(file))
     given = f"{table(tmp_path, f'{name}.csv')}:text,label"
     with pytest.raises(BadInput, match=f"^--csv {given}: name is '{name}', which Sesame's own .*; rename the file$"):
-        asked_for("", [given])
+        tasks_from_words("", [given])
 
 
 def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
@@ -62,10 +64,12 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
     """Files of the current directory took their place without a word."""
     file, other = own(tmp_path / "mine", rows=8), own(tmp_path / "other", rows=12).parent
     monkeypatch.chdir(other)
-    found = {data: EvalRequest(tasks=asked_for(str(file)), task_data_dir=data, **QUICK) for data in (None, other)}
+    found = {
+        data: EvalRequest(tasks=tasks_from_words(str(file)), task_data_dir=data, **QUICK) for data in (None, other)
+    }
     for data, rows in ((None, 8), (other, 12)):
         caplog.clear()
-        (plan,) = planned(net, found[data])
+        (plan,) = plan_tasks(net, found[data])
         assert len(plan.items["train"]) == rows
         first, second = (file.parent, other) if data is None else (other, file.parent)
         said = f"task mine, train: {first / 'train.tsv'} is read, {second / 'train.tsv'} is there too"
@@ -74,7 +78,7 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
     (other / "train.tsv").unlink()
     (other / "dev.tsv").unlink()
     caplog.clear()
-    assert len(planned(net, found[other])[0].items["train"]) == 8
+    assert len(plan_tasks(net, found[other])[0].items["train"]) == 8
     assert "train.tsv" not in caplog.text
 
 
@@ -112,6 +116,6 @@ def test_values_that_no_fine_tuning_takes_are_refused_where_they_are_given(given
 @pytest.mark.parametrize("words", [",", " ", ",,"])
 def test_words_that_name_no_task_are_refused(words: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=f"^--tasks '{words}' names no task; `sesame tasks` lists them$"):
-        asked_for(words, [f"{table(tmp_path)}:text,label"])
-    assert asked_for("") == asked_for([]) == []
-    assert [task.name for task in asked_for(" sst2 , rte") if not isinstance(task, str)] == ["sst2", "rte"]
+        tasks_from_words(words, [f"{table(tmp_path)}:text,label"])
+    assert tasks_from_words("") == tasks_from_words([]) == []
+    assert [task.name for task in tasks_from_words(" sst2 , rte") if not isinstance(task, str)] == ["sst2", "rte"]

@@ -10,7 +10,7 @@ import pytest
 from orchestration import launch
 from orchestration.config import load
 from orchestration.jobs import JobFlags, eval_target
-from orchestration.jobs.eval_request import EvalTarget, asked_for
+from orchestration.jobs.eval_request import EvalTarget, tasks_from_words
 from orchestration.jobs.grids import SMALL, grid_of
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, folder_of_transformers
@@ -22,23 +22,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def grid(net: EvalTarget, task: str = "sst2") -> str:
-    (found,) = asked_for(task)
+    (found,) = tasks_from_words(task)
     assert not isinstance(found, str)
     return grid_of(net, found, "")[0]
 
 
 def test_a_folder_of_transformers_is_known_by_what_is_in_it(folder: Path, tmp_path: Path) -> None:
-    net = eval_target.of_folder(folder, tmp_path / "out")
+    net = eval_target.target_of_directory(folder, tmp_path / "out")
     assert (net.name, net.weights, net.corpus, net.expected) == ("mine", str(folder), None, {})
     assert net.folder == tmp_path / "out" / "evals" / f"mine-{net.hash[:8]}"
     assert 1_000 < net.parameters < 100_000
     moved = folder.rename(tmp_path / "bert-base-uncased")
-    named = eval_target.of_folder(moved, tmp_path / "out")
+    named = eval_target.target_of_directory(moved, tmp_path / "out")
     assert named.hash == net.hash
     assert named.expected["squad"] == {"em": 80.8, "f1": 88.5}
     config = json.loads((moved / "config.json").read_text())
     (moved / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-5}))
-    assert eval_target.of_folder(moved, tmp_path / "out").hash != net.hash
+    assert eval_target.target_of_directory(moved, tmp_path / "out").hash != net.hash
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_grid_of_a_folder_is_that_of_its_model_type_whatever_its_name(
     folder = folder.rename(tmp_path / "roberta_mine")
     (folder / "config.json").write_text(json.dumps({"model_type": of_type}))
     monkeypatch.setattr(eval_target, "num_parameters", lambda file, stem: int(parameters * 1e6))
-    net = eval_target.of_folder(folder, tmp_path)
+    net = eval_target.target_of_directory(folder, tmp_path)
     assert grid(net, "mnli") == found
     assert net.why == f"model_type {of_type}, {parameters:.1f} million parameters"
 
@@ -77,15 +77,15 @@ def test_the_grid_of_a_folder_is_that_of_its_model_type_whatever_its_name(
 def test_a_folder_without_weights_or_type_is_one_line(folder: Path, tmp_path: Path) -> None:
     (folder / "config.json").write_text("{}")
     with pytest.raises(BadInput, match=r"config\.json: names no model_type; write the folder with save_pretrained"):
-        eval_target.of_folder(folder, tmp_path)
+        eval_target.target_of_directory(folder, tmp_path)
     (folder / "model.safetensors").unlink()
     with pytest.raises(BadInput, match=r"mine: has no model\.safetensors; write one with save_pretrained"):
-        eval_target.of_folder(folder, tmp_path)
+        eval_target.target_of_directory(folder, tmp_path)
 
 
 def test_a_folder_of_transformers_names_no_tasks(folder: Path) -> None:
     with pytest.raises(BadInput, match=r"mine: a net of transformers names no tasks; name some with --tasks; "):
-        eval_target.evals_of(JobFlags(recipe=str(folder)))
+        eval_target.target_eval_tasks(JobFlags(recipe=str(folder)))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_run_at_the_size_of_its_recipe_gets_the_grid_of_its_paper(
     folder = finished_run(tmp_path / f"{name}-12345678")
     run = json.loads((folder / launch.RUN).read_text())
     (folder / launch.RUN).write_text(json.dumps(run | {"model": asdict(load(of_recipe).model) | changes}))
-    net = eval_target.of_run(folder)
+    net = eval_target.target_of_run(folder)
     assert net.parameters < 20_000_000
     assert grid(net) == found
-    assert (grid_of(net, asked_for("sst2")[0], "")[1] == SMALL) == (found == "of small nets")  # type: ignore[arg-type]
+    assert (grid_of(net, tasks_from_words("sst2")[0], "")[1] == SMALL) == (found == "of small nets")  # type: ignore[arg-type]

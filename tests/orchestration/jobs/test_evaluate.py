@@ -15,11 +15,11 @@ from orchestration import launch
 from orchestration.cli import main
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, score_plan
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
-from orchestration.jobs.score_plan import planned
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
+from orchestration.jobs.score_plan import plan_tasks
 from orchestration.launch import eval_trial as launch_cell
-from orchestration.launch.eval_trial import EvalTrial, drawn, evaluate_cell
-from orchestration.progress import ignore
+from orchestration.launch.eval_trial import EvalTrial, draw_items, evaluate_cell
+from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput, Diverged, SesameError
 from tests.orchestration.jobs.runs import (
     QUICK,
@@ -129,7 +129,7 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
 
 def test_answers_to_questions_with_ids_stand_beside_these(net: EvalTarget, tmp_path: Path, done: list[str]) -> None:
     """No official script could be fed from bare triples."""
-    asked = EvalRequest(tasks=asked_for("squad1"), task_data_dir=questions(tmp_path / "data", dev=2), **QUICK)
+    asked = EvalRequest(tasks=tasks_from_words("squad1"), task_data_dir=questions(tmp_path / "data", dev=2), **QUICK)
     scored(net, asked)
     (folder,) = (net.folder / "scores").glob("squad1-*")
     (first, second) = json.loads((folder / evaluate.QUESTIONS).read_text())["dev"]
@@ -175,11 +175,11 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
 
 def test_a_share_of_a_few_rows_is_told(net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of one row, which had also chosen the rate, it was a score like any other."""
-    (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 3e-3)))
+    (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 3e-3)))
     said = "task sst2: its score is of 12 rows (dev), which chose the hyper-parameters too: it says little"
     assert plan.notes == (said,)
     assert said in caplog.text
-    (plan,) = planned(net, wanted(reviews(data.parent / "more", dev=30)))
+    (plan,) = plan_tasks(net, wanted(reviews(data.parent / "more", dev=30)))
     assert plan.notes == ()
 
 
@@ -206,17 +206,19 @@ def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_
     net: EvalTarget, data: Path, done: list[str], tmp_path: Path
 ) -> None:
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
-    mine = EvalRequest(tasks=asked_for("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
+    mine = EvalRequest(tasks=tasks_from_words("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
     asked = [wanted(data), mine, wanted(data, learning_rates=(1e-3,)), wanted(data, max_train_samples=(12, 10_000))]
     pages = []
     for order in (asked, asked[::-1]):
         shutil.rmtree(net.folder / "scores", ignore_errors=True)
-        scores = [evaluate.evaluate(net.folder, planned(net, one), load_cluster("local"), ignore) for one in order]
+        scores = [
+            evaluate.evaluate(net.folder, plan_tasks(net, one), load_cluster("local"), ignore_progress) for one in order
+        ]
         assert [len(found) for found in scores] == [1 if len(one.max_train_samples) == 0 else 2 for one in order]
-        assert evaluate.evaluate(net.folder, [], load_cluster("local"), ignore) == []  # nothing fits
+        assert evaluate.evaluate(net.folder, [], load_cluster("local"), ignore_progress) == []  # nothing fits
         pages.append([(net.folder / "scores" / name).read_text() for name in ("table.md", "table.csv")])
     assert pages[0] == pages[1]
-    hashes = [planned(net, one)[0].stage.hash[:8] for one in (asked[0], asked[2])]
+    hashes = [plan_tasks(net, one)[0].stage.hash[:8] for one in (asked[0], asked[2])]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in pages[0][0].splitlines() if line.startswith("|")]
     assert rows[2:] == ["mine", "sst2", *(f"sst2 ({one})" for one in sorted(hashes))]
     assert f"* sst2 ({hashes[1]}), pretrained: " in pages[0][0]
@@ -225,7 +227,7 @@ def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_
 def test_an_interrupted_grid_goes_on_with_the_missing_cells(
     net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    all_of_it = launch.grid
+    all_of_it = launch.run_trials
 
     def interrupted(cells: Sequence[EvalTrial], room: Any, on_done: Any, *more: Any) -> Any:
         all_of_it(cells[:1], room, on_done, *more)
@@ -242,21 +244,21 @@ def test_an_interrupted_grid_goes_on_with_the_missing_cells(
 def test_a_kind_of_task_whose_numbers_moved_is_scored_anew(
     net: EvalTarget, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (before,) = planned(net, wanted(data))
+    (before,) = plan_tasks(net, wanted(data))
     monkeypatch.setattr(Classification, "numerics", 1)
-    (now,) = planned(net, wanted(data))
+    (now,) = plan_tasks(net, wanted(data))
     assert now.stage.hash != before.stage.hash
     assert {now.file_of(cell).name for cell in now.cells}.isdisjoint(before.file_of(cell).name for cell in before.cells)
 
 
 def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_not(net: EvalTarget, data: Path) -> None:
     def folder(asked: EvalRequest) -> str:
-        (plan,) = planned(net, asked)
+        (plan,) = plan_tasks(net, asked)
         return plan.stage.folder.name
 
     before = folder(wanted(data))
     file = data / "SST-2/dev.tsv"
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     assert folder(replace(wanted(data), tasks=[replace(task, description="another title", note="a note")])) == before
     file.write_text(file.read_text().replace("the film is bad", "a film is bad"))
@@ -265,12 +267,12 @@ def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_n
 
 
 def test_several_numbers_of_labels_are_a_score_each(net: EvalTarget, data: Path, done: list[str]) -> None:
-    plans = planned(net, wanted(data, max_train_samples=(20, 8, 12, 10_000)))
+    plans = plan_tasks(net, wanted(data, max_train_samples=(20, 8, 12, 10_000)))
     rows = len(plans[-1].items["train"])
     assert [plan.labels for plan in plans] == [8, 12, 20, rows]
-    assert plans[-1].stage.folder == planned(net, wanted(data))[0].stage.folder  # all rows are all rows
-    (whole,) = evaluate.evaluate(net.folder, planned(net, wanted(data)), load_cluster("local"), ignore)
-    scores = evaluate.evaluate(net.folder, [*plans[:2], plans[-1]], load_cluster("local"), ignore)
+    assert plans[-1].stage.folder == plan_tasks(net, wanted(data))[0].stage.folder  # all rows are all rows
+    (whole,) = evaluate.evaluate(net.folder, plan_tasks(net, wanted(data)), load_cluster("local"), ignore_progress)
+    scores = evaluate.evaluate(net.folder, [*plans[:2], plans[-1]], load_cluster("local"), ignore_progress)
     assert (whole.labels, [score.labels for score in scores]) == (0, [8, 12, rows])  # kept, and said as it is asked for
     assert [score.paper for score in scores] == [{}, {}, whole.paper]  # of no part of the labels
     assert [score.starts["pretrained"].scores["dev"]["train_rows"] for score in scores] == [(8,), (12,), (rows,)]
@@ -285,9 +287,9 @@ def test_a_task_for_which_nothing_is_trained_is_done_once(net: EvalTarget, tmp_p
     (tmp_path / "blimp/data/agreement.jsonl").write_text(
         json.dumps(row | {"UID": "agreement", "field": "syntax"}) + "\n"
     )
-    (plan,) = planned(net, wanted(tmp_path, "blimp", max_train_samples=(8, 12)))
+    (plan,) = plan_tasks(net, wanted(tmp_path, "blimp", max_train_samples=(8, 12)))
     assert plan.labels == 0
-    (longer,) = planned(net, wanted(tmp_path, "blimp", max_seq_length=64))
+    (longer,) = plan_tasks(net, wanted(tmp_path, "blimp", max_seq_length=64))
     assert longer.stage.folder == plan.stage.folder
 
 
@@ -324,7 +326,7 @@ def test_a_failed_cell_is_named_and_the_others_count(
     assert len(score.values("pretrained")) == 1
     assert score.failed == ("sst2, pretrained, 0.003 x 8 x 2 steps, seed 1: loss nan; lower the rate",)
     assert "no score of sst2, pretrained" in (net.folder / "scores" / "table.md").read_text()
-    (plan,) = planned(net, wanted(data))
+    (plan,) = plan_tasks(net, wanted(data))
     assert plan.stage.state == "begun"  # the same command tries it again
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", whole)
     assert scored(net, wanted(data)).failed == ()
@@ -348,10 +350,10 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
 
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", refuses)
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
-    tasks = asked_for("sst2", [f"{data}/mine.csv:sentence,label"])
-    plans = planned(net, EvalRequest(tasks=tasks, task_data_dir=data, **QUICK))
+    tasks = tasks_from_words("sst2", [f"{data}/mine.csv:sentence,label"])
+    plans = plan_tasks(net, EvalRequest(tasks=tasks, task_data_dir=data, **QUICK))
     errors: list[SesameError] = []
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore, left_out=errors)
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress, left_out=errors)
     assert ([score.task for score in scores], list(map(str, errors))) == (["sst2"], ["its rows are too long"])
     assert "left out: task mine: its rows are too long" in caplog.text
     more = [
@@ -402,7 +404,7 @@ def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
 
 def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: EvalTarget, data: Path) -> None:
     """A threshold of another rate stood beside the score."""
-    (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 3e-3), with_baseline=True))
+    (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 3e-3), with_baseline=True))
     results = []
     for cell in plan.cells:
         assert cell.tuning is not None
@@ -418,6 +420,6 @@ def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: E
 
 def test_labelled_rows_are_drawn_by_the_seed() -> None:
     items = [TaskItem(str(n), (str(n),), n) for n in range(10)]
-    assert drawn(items, 4, seed=0) == drawn(items, 4, seed=0) != drawn(items, 4, seed=1)
-    assert drawn(items, 40, seed=0) != items
-    assert sorted(drawn(items, 40, seed=0), key=lambda item: item.gold) == items
+    assert draw_items(items, 4, seed=0) == draw_items(items, 4, seed=0) != draw_items(items, 4, seed=1)
+    assert draw_items(items, 40, seed=0) != items
+    assert sorted(draw_items(items, 40, seed=0), key=lambda item: item.gold) == items

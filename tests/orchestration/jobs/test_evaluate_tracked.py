@@ -16,7 +16,7 @@ from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, stages
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.launch import EvalTrial
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.tracking import store_timeout
 from orchestration.tracking.runs import client_of
 from training.evaluation import EvalResult
@@ -85,7 +85,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(out: Path, tmp_path: Path) -> tracking.TrackedRun:
     """The run of a pretraining, which is over."""
     metadata = tracking.Metadata("mini", {}, {})
-    with tracking.run(tracking.place(out), tmp_path / "mini-12345678", None, metadata) as tracked:
+    with tracking.run(tracking.tracking_store(out), tmp_path / "mini-12345678", None, metadata) as tracked:
         return tracked
 
 
@@ -93,7 +93,9 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
-    (score,) = evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore)
+    (score,) = evaluate.evaluate(
+        folder, [plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore_progress
+    )
     assert score.starts["pretrained"].how["learning_rate"] == 0.2
     assert "MLflow" not in caplog.text
     client = client_of(run.uri)
@@ -137,11 +139,11 @@ def test_averages_of_glue_are_there_once_its_tasks_are_in_whichever_command(
     plans = [plan(folder, task, kind=None) for task in GLUE]
     for some in (plans[:5], plans[5:]):
         assert "eval/glue/average_dev" not in client.get_run(run.run_id).data.metrics
-        evaluate.evaluate(folder, some, load_cluster("local"), ignore)
+        evaluate.evaluate(folder, some, load_cluster("local"), ignore_progress)
     assert client.get_run(run.run_id).data.metrics["eval/glue/average_dev"] == 0.375
     assert "GLUE, average as dev: 37.5" in (folder / "scores/table.md").read_text()
     assert "MLflow" not in caplog.text
-    evaluate.evaluate(folder, [plan(folder, "rte", rates=(0.1,), chosen_on="")], load_cluster("local"), ignore)
+    evaluate.evaluate(folder, [plan(folder, "rte", rates=(0.1,), chosen_on="")], load_cluster("local"), ignore_progress)
     assert "GLUE, average" not in (folder / "scores/table.md").read_text()  # which of the two RTE is it?
 
 
@@ -150,8 +152,8 @@ def test_a_net_of_transformers_gets_a_run_of_its_own(
 ) -> None:
     folder = tmp_path / "evals" / "bert-12345678"
     for _ in range(2):
-        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore, out)
-    tracked = tracking.known(folder)
+        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress, out)
+    tracked = tracking.existing_run(folder)
     assert tracked is not None
     whole = client_of(tracked.uri).get_run(tracked.run_id)
     assert (whole.info.status, whole.data.tags["net"]) == ("FINISHED", "a folder of transformers")
@@ -165,7 +167,7 @@ def test_a_store_that_is_away_costs_a_warning_and_no_score(
     folder = tmp_path / "mini-12345678"
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
     with caplog.at_level(logging.WARNING):
-        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore)
+        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress)
     assert "MLflow does not take the scores of hans" in caplog.text
     assert "MLflow does not take the scores in a table" in caplog.text
     assert "| hans |" in (folder / "scores/table.md").read_text()
@@ -175,17 +177,17 @@ def test_what_mlflow_did_not_take_it_is_given_by_the_next_command(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
-    asked = load_cluster("local"), ignore
+    asked = load_cluster("local"), ignore_progress
     kept = (folder / "mlflow.json").read_bytes()
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
     evaluate.evaluate(folder, [plan(folder, "hans")], *asked)
-    assert len(tracking.owed(folder)) == 2
+    assert len(tracking.unlogged_metrics(folder)) == 2
     (folder / "mlflow.json").write_bytes(kept)
     caplog.clear()
     assert plan(folder, "hans").stage.state == "done"
     for _ in range(2):  # and once only
         evaluate.evaluate(folder, [plan(folder, "hans")], *asked)
-    assert (caplog.text, tracking.owed(folder), tracking.behind(folder)) == ("", set(), {})
+    assert (caplog.text, tracking.unlogged_metrics(folder), tracking.pending_updates(folder)) == ("", set(), {})
     client = client_of(run.uri)
     experiment = client.get_run(run.run_id).info.experiment_id
     assert len(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run.run_id}'")) == 1
@@ -201,9 +203,9 @@ def test_a_store_that_is_silent_is_not_waited_for(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         (folder / "mlflow.json").write_text(json.dumps({"uri": uri, "run_id": run.run_id}))
-        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore)
+        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress)
     assert caplog.text.count("no answer within") == 2
-    assert len(tracking.owed(folder)) == 2
+    assert len(tracking.unlogged_metrics(folder)) == 2
 
 
 def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracking.TrackedRun) -> None:
@@ -242,7 +244,7 @@ def test_a_confusion_has_labels_as_they_count_and_what_is_none(monkeypatch: pyte
 
 
 def test_a_confusion_is_drawn_with_its_other_column() -> None:
-    (axes,) = figures.confusion("t", ["no", "yes"], [[1, 2, 0], [0, 1, 4]], ["other"]).axes
+    (axes,) = figures.plot_confusion("t", ["no", "yes"], [[1, 2, 0], [0, 1, 4]], ["other"]).axes
     assert [one.get_text() for one in axes.get_xticklabels()] == ["no", "yes", "other"]
     assert [one.get_text() for one in axes.get_yticklabels()] == ["no", "yes"]
     assert [one.get_text() for one in axes.texts] == ["1", "2", "0", "0", "1", "4"]
@@ -292,7 +294,7 @@ def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
     folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
     (folder / evaluate.RESULT).write_text(json.dumps({"step": 20}))
     monkeypatch.setattr(figures, "curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._axes("y")[0])
-    asked = load_cluster("local"), ignore
+    asked = load_cluster("local"), ignore_progress
     evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)
     whole = plan(folder, "hans")
     at_step = stages.JobStage("scores", folder / "scores", "hans", {**whole.stage.causes, "step": 10})

@@ -11,7 +11,7 @@ import pytest
 from orchestration import launch
 from orchestration.cli import main
 from orchestration.jobs import generation as module
-from orchestration.jobs.generation import _prompt, sample
+from orchestration.jobs.generation import _prompt, generate_texts
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Count, Ledger, Manifest
@@ -74,13 +74,15 @@ def test_each_method_writes_its_own_and_the_same_again(tmp_path: Path) -> None:
     methods: list[dict[str, Any]] = [{}, {"greedy": True}, {"num_beams": 3}, {"temperature": 2.0, "top_k": 50}]
     texts = set()
     for values in methods:
-        first, again = (sample(folder, ["The fox", ""], values=values, max_new_tokens=9, seed=0) for _ in range(2))
+        first, again = (
+            generate_texts(folder, ["The fox", ""], values=values, max_new_tokens=9, seed=0) for _ in range(2)
+        )
         assert first == again
         assert [row["prompt"] for row in first] == ["The fox", ""]
         texts.add(first[0]["text"])
     assert len(texts) >= 3
-    other = sample(folder, ["The fox"], values={}, max_new_tokens=9, seed=1)
-    assert other[0]["text"] != sample(folder, ["The fox"], values={}, max_new_tokens=9, seed=0)[0]["text"]
+    other = generate_texts(folder, ["The fox"], values={}, max_new_tokens=9, seed=1)
+    assert other[0]["text"] != generate_texts(folder, ["The fox"], values={}, max_new_tokens=9, seed=0)[0]["text"]
 
 
 def test_no_special_token_and_no_row_without_a_piece_is_written(tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_no_special_token_and_no_row_without_a_piece_is_written(tmp_path: Path) 
         tmp_path / "run",
         sampling=ExampleSpec(packing=Contiguous(unit="token"), masking=TokenMasking(), objective=Denoising()),
     )
-    rows = sample(folder, ["The fox"] * 40, values={"temperature": 5.0}, max_new_tokens=12, seed=0)
+    rows = generate_texts(folder, ["The fox"] * 40, values={"temperature": 5.0}, max_new_tokens=12, seed=0)
     pieces = Vocab.load(folder / "corpus" / "vocab")
     assert not any(pieces.piece(id) in row["text"] for row in rows for id in pieces.special_ids)
     assert all(row["source"] for row in rows)
@@ -121,7 +123,7 @@ def test_a_folder_of_transformers_writes_what_the_run_does(
 ) -> None:
     run = finished(spec, tmp_path / "run")
     asked: dict[str, Any] = {"values": {"greedy": True}, "max_new_tokens": 9, "seed": 0}
-    assert sample(run / launch.EXPORT, ["The fox"], **asked) == sample(run, ["The fox"], **asked)
+    assert generate_texts(run / launch.EXPORT, ["The fox"], **asked) == generate_texts(run, ["The fox"], **asked)
     words = ["generate", str(run / launch.EXPORT), "The fox", "--output-dir", str(tmp_path)]
     assert main(words) == 0
     assert "The fox" in capsys.readouterr().out
@@ -137,7 +139,7 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
         ({"top_p": 2.0}, "top_p is 2.0, allowed is"),
     ):
         with pytest.raises(BadInput, match=message):
-            sample(folder, ["The fox"], values=values, max_new_tokens=5, seed=0)
+            generate_texts(folder, ["The fox"], values=values, max_new_tokens=5, seed=0)
     assert main(["generate", str(folder), "fox " * 60, "--output-dir", str(tmp_path)]) == 2
     assert "the net's rows at most 48; shorten it" in capsys.readouterr().err
     (folder / launch.WEIGHTS / "spec.json").unlink()
@@ -150,7 +152,7 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
     )
     masked = ExampleSpec(packing=Contiguous(unit="sentence"), masking=TokenMasking(), objective=MaskedLM())
     with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
-        sample(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new_tokens=5, seed=0)
+        generate_texts(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new_tokens=5, seed=0)
 
 
 ENCODER = ModelSpec(
@@ -173,7 +175,7 @@ def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
     for masked in ("gibbs", "mask_predict"):
         keys = {"temperature": 5.0} if masked == "gibbs" else {}
         asked: dict[str, Any] = {"values": keys, "max_new_tokens": 5, "seed": 0, "masked": masked}
-        first, again = (sample(folder, ["The ___ fox", ""], **asked) for _ in range(2))
+        first, again = (generate_texts(folder, ["The ___ fox", ""], **asked) for _ in range(2))
         assert first == again
         assert [row["prompt"] for row in first] == ["The ___ fox", ""]
         assert all(row["score"] < 0 for row in first)
@@ -195,12 +197,12 @@ def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
         ({"greedy": True}, "mask_predict", "--greedy is given, allowed is no keys of a method"),
     ):
         with pytest.raises(BadInput, match=message):
-            sample(folder, ["x"], values=values, max_new_tokens=3, seed=0, masked=masked)  # type: ignore[arg-type]
+            generate_texts(folder, ["x"], values=values, max_new_tokens=3, seed=0, masked=masked)  # type: ignore[arg-type]
     assert main([*words[:-4], "--max-new-tokens", "40", "--output-dir", str(tmp_path)]) == 2
     assert "40 masks, allowed are 1 to" in capsys.readouterr().err
     decoder = finished(DECODER, tmp_path / "decoder")
     with pytest.raises(BadInput, match="has no mask"):
-        sample(decoder, ["x"], values={}, max_new_tokens=3, seed=0, masked="gibbs")
+        generate_texts(decoder, ["x"], values={}, max_new_tokens=3, seed=0, masked="gibbs")
 
 
 def test_novelty_says_what_the_corpus_has_and_where(
@@ -217,9 +219,9 @@ def test_novelty_says_what_the_corpus_has_and_where(
     Manifest("mine", "", "", about, {}, (info,), Ledger(total, total)).save(corpus)
     copied = GeneratedText(np.array([*ids[20:32], *ids[3:5], pieces.sep]), -1.0, ended=True)
     monkeypatch.setattr(module, "generate", lambda *given, **keys: [copied])
-    (plain,) = sample(folder, ["The fox"], values={}, max_new_tokens=12, seed=0)
+    (plain,) = generate_texts(folder, ["The fox"], values={}, max_new_tokens=12, seed=0)
     assert "novelty" not in plain
-    (row,) = sample(folder, ["The fox"], values={}, max_new_tokens=12, seed=0, novelty=True)
+    (row,) = generate_texts(folder, ["The fox"], values={}, max_new_tokens=12, seed=0, novelty=True)
     assert row["novelty"]["found"] == {1: 1.0, 2: 12 / 13, 3: 10 / 12, 4: 9 / 11, 5: 8 / 10, 8: 5 / 7}
     (longest,) = row["novelty"]["longest"]
     assert (longest["source"], longest["at"], longest["start"], longest["stop"]) == ("mine", 20, 0, 12)

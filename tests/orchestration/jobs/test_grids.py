@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
 from orchestration.jobs.grids import SMALL, grid_of
-from orchestration.jobs.score_plan import planned
+from orchestration.jobs.score_plan import plan_tasks
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import own, wanted
 from training.specs import EngineSettings
 
 
 def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: EvalTarget, data: Path) -> None:
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     grid = replace(task.grids["bert"], learning_rates=(1e-3,), num_evaluations=2)
     mine = replace(task, grids={"mine": grid})
     asked = EvalRequest(tasks=[mine], task_data_dir=data, grid="mine", num_seeds=1)
-    assert planned(net, asked)[0].cells
+    assert plan_tasks(net, asked)[0].cells
     with pytest.raises(BadInput, match=r"give cluster\.engine\.zero_stage=2"):
-        planned(net, replace(asked, machine=EngineSettings(precision="bf16", zero_stage=3)))
+        plan_tasks(net, replace(asked, machine=EngineSettings(precision="bf16", zero_stage=3)))
     (data / "SST-2/test-labeled.tsv").write_text((data / "SST-2/dev.tsv").read_text())
     (data / "SST-2/dev.tsv").unlink()
     with pytest.raises(BadInput, match="takes the weights that are best on dev, and no labelled dev split is at hand"):
-        planned(net, asked)
+        plan_tasks(net, asked)
 
 
 def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: EvalTarget) -> None:
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     large = {"parameters": 110_000_000}
     for name, grid in (("bert_base", "bert"), ("roberta_large", "roberta"), ("electra_base", "electra_base")):
@@ -51,14 +51,16 @@ def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rat
     ],
 )
 def test_a_net_without_a_grid_of_its_own_is_told(net: EvalTarget, data: Path, name: str, grid: str, said: str) -> None:
-    (plan,) = planned(replace(net, name=name, parameters=110_000_000), EvalRequest(asked_for("sst2"), data, grid=grid))
+    (plan,) = plan_tasks(
+        replace(net, name=name, parameters=110_000_000), EvalRequest(tasks_from_words("sst2"), data, grid=grid)
+    )
     assert plan.remarks == ((said,) if said else ())
     assert said in plan.said
 
 
 def test_each_cell_of_the_papers_grid_is_planned(net: EvalTarget, data: Path) -> None:
-    asked = EvalRequest(tasks=asked_for("sst2"), task_data_dir=data, grid="bert", num_seeds=3)
-    (plan,) = planned(net, asked)
+    asked = EvalRequest(tasks=tasks_from_words("sst2"), task_data_dir=data, grid="bert", num_seeds=3)
+    (plan,) = plan_tasks(net, asked)
     assert [cell.tuning.learning_rate for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
     assert {cell.tuning.epochs for cell in plan.cells if cell.tuning} == {3}
     assert plan.said.startswith("sst2: grid bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs, 3 runs each")
@@ -86,11 +88,11 @@ def test_each_cell_of_the_papers_grid_is_planned(net: EvalTarget, data: Path) ->
 def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
     net: EvalTarget, data: Path, grid: str, given: dict[str, Any], runs: int, said: str
 ) -> None:
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     best = replace(SMALL, num_seeds=2, reported_statistic="best", citation="me")
     mine = replace(task, grids={**task.grids, "best": best, "one": replace(best, num_seeds=1)})
-    (plan,) = planned(net, EvalRequest(tasks=[mine], task_data_dir=data, grid=grid, **given))
+    (plan,) = plan_tasks(net, EvalRequest(tasks=[mine], task_data_dir=data, grid=grid, **given))
     assert {cell.tuning.seed for cell in plan.cells if cell.tuning} == set(range(runs))
     assert said in plan.said
     share = 1256 / 20_935 if grid == "albert" else 0.06 if grid == "roberta" else 0.1
@@ -100,36 +102,36 @@ def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
 def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_is_one_line(
     net: EvalTarget, data: Path
 ) -> None:
-    (plan,) = planned(net, wanted(data, frozen_features="last_four"))
+    (plan,) = plan_tasks(net, wanted(data, frozen_features="last_four"))
     assert {cell.tuning.frozen_features for cell in plan.cells if cell.tuning} == {"last_four"}
     assert "x 2 steps, 2 runs each, last_four of a frozen net (" in plan.said
     with pytest.raises(
         BadInput, match=r"task sst2, grid electra_base: layerwise_lr_decay is .*; give another grid with"
     ):
-        planned(net, wanted(data, grid="electra_base", frozen_features="last"))
+        plan_tasks(net, wanted(data, grid="electra_base", frozen_features="last"))
 
 
 def test_hyperparameters_are_never_chosen_on_test(net: EvalTarget, data: Path) -> None:
     (data / "SST-2/dev.tsv").rename(data / "SST-2/test-labeled.tsv")
     with pytest.raises(BadInput, match=r"2 hyper-parameters are to be compared, and no labelled dev split is at hand"):
-        planned(net, wanted(data, learning_rates=(1e-3, 2e-3)))
-    (plan,) = planned(net, wanted(data))
+        plan_tasks(net, wanted(data, learning_rates=(1e-3, 2e-3)))
+    (plan,) = plan_tasks(net, wanted(data))
     assert (plan.split, plan.chosen_on) == ("test_labelled", "")
 
 
 def test_a_value_that_is_given_twice_counts_once(net: EvalTarget, data: Path) -> None:
     """Its seeds counted twice."""
-    (plan,) = planned(net, wanted(data, learning_rates=(1e-3, 1e-3, 2e-3), batch_sizes=(8, 8), num_seeds=2))
+    (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 1e-3, 2e-3), batch_sizes=(8, 8), num_seeds=2))
     assert len(plan.cells) == 4
     assert "0.001 0.002 x batches of 8 x 2 steps, 2 runs each" in plan.said
-    (plan,) = planned(net, wanted(data, epochs=(1.0, 1.0), max_steps=0, num_seeds=2))
+    (plan,) = plan_tasks(net, wanted(data, epochs=(1.0, 1.0), max_steps=0, num_seeds=2))
     assert len(plan.cells) == 2
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     mine = replace(
         task, grids={"mine": replace(SMALL, learning_rates=(1e-3, 1e-3), batch_sizes=(8, 8), epochs=(1.0, 1.0))}
     )
-    (plan,) = planned(net, EvalRequest([mine], data, grid="mine"))
+    (plan,) = plan_tasks(net, EvalRequest([mine], data, grid="mine"))
     assert len(plan.cells) == 3
 
 
@@ -142,26 +144,26 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: EvalTarget, data: Path, 
         + "grids:\n  quick: {learning_rates: [2e-4], batch_sizes: [8], epochs: [1], citation: tried here}\n"
     )
     for one in (net, large):
-        (plan,) = planned(one, EvalRequest(asked_for(str(file))))
+        (plan,) = plan_tasks(one, EvalRequest(tasks_from_words(str(file))))
         assert plan.said.startswith("mine: grid quick (the only one of its file): 0.0002 x batches of 8 x 1 epochs")
         assert plan.remarks == ()
     file.write_text(
         file.read_text() + "  slow: {learning_rates: [1e-5], batch_sizes: [8], epochs: [9], citation: tried here}\n"
     )
     others = r"its file has quick, slow, which --grid names"
-    (plan,) = planned(net, EvalRequest(asked_for(str(file))))
+    (plan,) = plan_tasks(net, EvalRequest(tasks_from_words(str(file))))
     assert plan.said.startswith(f"mine: grid of small nets ({others}): 0.001 0.0003 x")
-    (plan,) = planned(large, EvalRequest(asked_for(str(file))))
+    (plan,) = plan_tasks(large, EvalRequest(tasks_from_words(str(file))))
     assert plan.said.startswith(f"mine: grid of BERT ({others}): 5e-5 3e-5 2e-5 x")
-    (plan,) = planned(large, EvalRequest(asked_for(str(file)), grid="slow"))
+    (plan,) = plan_tasks(large, EvalRequest(tasks_from_words(str(file)), grid="slow"))
     assert plan.said.startswith("mine: grid slow: 1e-5 x")
     file.write_text(
         file.read_text() + "  bert: {learning_rates: [1e-6], batch_sizes: [8], epochs: [9], citation: tried here}\n"
     )
-    (plan,) = planned(large, EvalRequest(asked_for(str(file))))
+    (plan,) = plan_tasks(large, EvalRequest(tasks_from_words(str(file))))
     assert plan.said.startswith("mine: grid bert: 1e-6 x")
-    (plan,) = planned(replace(large, name="xlnet_base"), EvalRequest(asked_for(str(file))))
+    (plan,) = plan_tasks(replace(large, name="xlnet_base"), EvalRequest(tasks_from_words(str(file))))
     why = "xlnet_base has no grid for this task, BERT's is used; its file has quick, slow, bert, which --grid names"
     assert plan.said.startswith(f"mine: grid bert ({why}): 1e-6 x")
-    (plan,) = planned(net, EvalRequest(asked_for("sst2"), data))
+    (plan,) = plan_tasks(net, EvalRequest(tasks_from_words("sst2"), data))
     assert plan.said.startswith("sst2: grid of small nets: 0.001 0.0003 x")

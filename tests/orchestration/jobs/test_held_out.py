@@ -10,8 +10,8 @@ import pytest
 from orchestration.cli import main
 from orchestration.jobs import Job, JobFlags, ablation, held_out, open_job
 from orchestration.jobs.eval_request import EvalRequest, EvalTarget
-from orchestration.jobs.score_plan import planned
-from orchestration.progress import ignore
+from orchestration.jobs.score_plan import plan_tasks
+from orchestration.progress import ignore_progress
 from orchestration.reports.ablations import tables
 from pipeline.readers import TextReader, about_how_many
 from pipeline.spec import Corpus
@@ -89,8 +89,8 @@ def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytes
 
 def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
     corpus = with_test_split(tmp_path / "corpus")
-    assert held_out.too_few(corpus, ["source_classification", "next_sentence"], 16) == {}
-    found = held_out.too_few(corpus, ["source_classification", "next_sentence", "no such task"], 5_000)
+    assert held_out.find_too_few(corpus, ["source_classification", "next_sentence"], 16) == {}
+    found = held_out.find_too_few(corpus, ["source_classification", "next_sentence", "no such task"], 5_000)
     assert list(found) == ["source_classification", "next_sentence"]
     for task, line in found.items():
         assert line.startswith(f"task {task}: 5000 labelled rows were asked for, the held-out documents make ")
@@ -101,7 +101,7 @@ def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
 def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path) -> None:
     mini_corpus(tmp_path / "corpus")
     assert "test" not in Manifest.load(tmp_path / "corpus").splits
-    found = held_out.too_few(tmp_path / "corpus", ["source_classification", "next_sentence"], 16)
+    found = held_out.find_too_few(tmp_path / "corpus", ["source_classification", "next_sentence"], 16)
     assert "holds out no document for it; hold out more of the text (--holdout-ratio .1" in found["next_sentence"]
 
 
@@ -115,14 +115,14 @@ def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_star
     mini_corpus(tmp_path / "corpus")
     wanted = EvalRequest(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
     with pytest.raises(DataError, match=r"task source_classification: .* no document for it.*\ntask next_sentence: "):
-        planned(net_on(tmp_path / "corpus", tmp_path), wanted)
+        plan_tasks(net_on(tmp_path / "corpus", tmp_path), wanted)
 
 
 def test_a_task_for_which_nothing_is_trained_is_the_same_with_any_number_of_labels(tmp_path: Path) -> None:
     net = net_on(with_test_split(tmp_path / "corpus"), tmp_path / "run")
-    plans = planned(net, EvalRequest(tasks=["cloze", "next_sentence"], num_seeds=1, max_train_samples=(4, 8)))
+    plans = plan_tasks(net, EvalRequest(tasks=["cloze", "next_sentence"], num_seeds=1, max_train_samples=(4, 8)))
     assert [(plan.task, plan.labels) for plan in plans] == [("cloze", 0), ("next_sentence", 4), ("next_sentence", 8)]
-    assert plans[0].stage.folder == planned(net, EvalRequest(tasks=["cloze"], num_seeds=1))[0].stage.folder
+    assert plans[0].stage.folder == plan_tasks(net, EvalRequest(tasks=["cloze"], num_seeds=1))[0].stage.folder
 
 
 def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -130,7 +130,7 @@ def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogC
     net = net_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
     wanted = EvalRequest(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
     for state in ("due", "done"):
-        (plan,) = planned(net, wanted)
+        (plan,) = plan_tasks(net, wanted)
         assert (plan.task, plan.stage.state) == ("next_sentence", state)
         plan.stage.finish()
     assert caplog.text.count("left out: task source_classification: the held-out documents") == 2
@@ -163,7 +163,7 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
     plan = ablation.plan(table, flags, 1)
     monkeypatch.setattr(ablation.corpus_stage, "corpus", lambda job, *_: mini_corpus(job.plan.corpus.folder))
     with pytest.raises(DataError, match="holds out no document for it; hold out more of the text"):
-        ablation.make(plan, ignore)
+        ablation.run_ablation(plan, ignore_progress)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +183,16 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
     ],
 )
 def test_too_few_documents_are_foreseen(num: int, test: float, own: bool, said: str) -> None:
-    (line,) = held_out.foreseen(Corpus(name="news", test_ratio=test), num, ["source_classification", "glue"], own)
+    (line,) = held_out.warn_of_few_documents(
+        Corpus(name="news", test_ratio=test), num, ["source_classification", "glue"], own
+    )
     assert line.startswith("no scores to be expected of source_classification: ")
     assert re.search(said, line), line
 
 
 @pytest.mark.parametrize(("num", "tasks"), [(8_000, ["source_classification"]), (739, ["glue"]), (739, [])])
 def test_what_is_enough_is_not_spoken_of(num: int, tasks: list[str]) -> None:
-    assert held_out.foreseen(Corpus(name="news"), num, tasks, own=True) == []
+    assert held_out.warn_of_few_documents(Corpus(name="news"), num, tasks, own=True) == []
 
 
 def test_it_is_said_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from orchestration.config import load, load_corpus
 from orchestration.jobs import Job, JobFlags, open_job, stages
 from orchestration.jobs import corpus as corpus_job
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from pipeline.readers import JsonlReader
 from preprocessing.errors import BadInput
 from preprocessing.rows import ExampleDataset
@@ -209,7 +209,7 @@ def test_the_card_says_what_the_run_reads_of_each_group(given: list[str], tmp_pa
         "phases=[{seq_length: 32, global_batch_size: 8, steps: 40}, {seq_length: 64, global_batch_size: 8, steps: 20}]"
     )
     job = opened(given, tmp_path / "out", "gpt3_125m", "optimizer.warmup_steps=5", phases)
-    corpus_job.untracked(job, ("--direct_running_mode=in_memory",), ignore)
+    corpus_job.untracked(job, ("--direct_running_mode=in_memory",), ignore_progress)
     known = corpus_job.data_card.facts_of(job.plan.corpus.folder, job.recipe, job.corpus)
     store = TokenStore.open(job.plan.corpus.folder, "train")
     tokens, epochs = dict.fromkeys(sorted(GPT3), 0), dict.fromkeys(sorted(GPT3), 0.0)

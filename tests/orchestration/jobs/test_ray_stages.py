@@ -10,9 +10,9 @@ import pytest
 from orchestration.jobs import Job, JobFlags, evaluate, held_out, open_job, pretrain, ray_stages, stages
 from orchestration.jobs.eval_request import EvalRequest
 from orchestration.launch import cores
-from orchestration.progress import Report, ignore
+from orchestration.progress import Report, ignore_progress
 from preprocessing.errors import ResourceError
-from preprocessing.lock import held
+from preprocessing.lock import hold_lock
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def do(job: Job, resume: Any = "allow") -> None:
     ray_stages.pretrain_and_evaluate(
-        job, resume, ignore, EvalRequest(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
+        job, resume, ignore_progress, EvalRequest(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
     )
 
 
@@ -107,7 +107,7 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
     wanted = EvalRequest(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
-    assert ray_stages.pretrain_and_evaluate(job, "allow", ignore, wanted) == ({"step": 4}, [])
+    assert ray_stages.pretrain_and_evaluate(job, "allow", ignore_progress, wanted) == ({"step": 4}, [])
     assert happened[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2
 
@@ -116,9 +116,9 @@ def test_a_run_that_another_process_is_at_is_left_as_it_is_before_ray_starts(hap
     """`--resume never` moved the files of a living run away."""
     job = job_of(text)
     folder = job.plan.run.folder
-    with held(folder):
+    with hold_lock(folder):
         for resume in ("allow", "never"):
             with pytest.raises(ResourceError, match=r"process \d+ on .* is writing here"):
-                ray_stages.pretrain_and_evaluate(job, resume, ignore, EvalRequest(tasks=[]))
+                ray_stages.pretrain_and_evaluate(job, resume, ignore_progress, EvalRequest(tasks=[]))
         assert [path.name for path in folder.iterdir()] == [".owner.json"]
     assert happened == []

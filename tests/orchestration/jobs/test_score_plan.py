@@ -12,8 +12,8 @@ import pytest
 from orchestration.cli import main
 from orchestration.config import load
 from orchestration.jobs import JobFlags, cluster_of, eval_target, score_plan, stages
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
-from orchestration.jobs.score_plan import fitting, planned
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
+from orchestration.jobs.score_plan import plan_supported_tasks, plan_tasks
 from preprocessing.errors import BadInput, DataError
 from tests.orchestration.jobs.runs import (
     QUICK,
@@ -22,7 +22,7 @@ from tests.orchestration.jobs.runs import (
     scored,
     wanted,
 )
-from training.run import stored
+from training.run import load_run
 from training.tasks import TaskFile
 
 
@@ -30,16 +30,16 @@ def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
     net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     short = replace(net, longest_row=64)
-    (plan,) = planned(short, wanted(data))
+    (plan,) = plan_tasks(short, wanted(data))
     said = "task sst2: its rows have up to 128 tokens, those of the pretraining had 64: later positions begin untrained"
     assert said in caplog.text
     assert {cell.length for cell in plan.cells} == {128}
     caplog.clear()
-    (cut,) = planned(short, wanted(data, max_seq_length=64))
+    (cut,) = plan_tasks(short, wanted(data, max_seq_length=64))
     assert ({cell.length for cell in cut.cells}, "positions" in caplog.text) == ({64}, False)
     assert cut.stage.folder != plan.stage.folder
     for grid in ("roberta", "bert"):  # one says its own length
-        (plan,) = planned(short, wanted(data, grid=grid, max_seq_length=48))
+        (plan,) = plan_tasks(short, wanted(data, grid=grid, max_seq_length=48))
         assert {cell.how["length"] for cell in plan.cells} == {48}
 
 
@@ -79,24 +79,24 @@ def test_positions_that_were_never_trained_are_told_however_a_net_is_asked(
     files = {split: {"paths": [f"{name}.jsonl"], "format": {"kind": "jsonl"}} for split, name in of.items()}
     (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
     asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
-    planned(net, asked)
+    plan_tasks(net, asked)
     assert "positions" not in caplog.text
     for row in (32, 40):
         caplog.clear()
-        (plan,) = planned(replace(net, longest_row=row), asked)
+        (plan,) = plan_tasks(replace(net, longest_row=row), asked)
         note = plan.notes[0]
         assert note.startswith(
             f"task long: {said}, those of the pretraining had {row}: later positions are untrained; "
         )
         assert note in caplog.text
-    (plan,) = planned(replace(net, longest_row=64), asked)
+    (plan,) = plan_tasks(replace(net, longest_row=64), asked)
     assert not any("positions" in note for note in plan.notes)
 
 
 def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: EvalTarget, tmp_path: Path) -> None:
     (tmp_path / "wikitext-2").mkdir()
     (tmp_path / "wikitext-2/wiki.test.tokens").write_text("the film is good\n" * 40)
-    (whole,), (plan,) = (planned(one, wanted(tmp_path, "wikitext2")) for one in (net, replace(net, longest_row=16)))
+    (whole,), (plan,) = (plan_tasks(one, wanted(tmp_path, "wikitext2")) for one in (net, replace(net, longest_row=16)))
     assert (whole.kind.window, plan.kind.window, plan.notes) == (0, 16, ())
     assert (
         "windows have 16 tokens, as the longest row of its pretraining: later positions are untrained" in plan.remarks
@@ -105,7 +105,7 @@ def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: EvalTarg
     (cell,) = plan.cells
     assert isinstance(cell.task, TaskFile)
     assert cell.task.task == plan.kind
-    (given,) = planned(replace(net, longest_row=16), wanted(tmp_path, "wikitext2_sliding"))
+    (given,) = plan_tasks(replace(net, longest_row=16), wanted(tmp_path, "wikitext2_sliding"))
     assert given.kind.window == 256  # what a task says stays, and is told
     assert "task wikitext2_sliding: its windows have 256 tokens, those of the pretraining had 16" in given.notes[0]
 
@@ -162,14 +162,14 @@ def test_what_python_gives_is_checked_as_what_the_command_gives(net: EvalTarget,
         with pytest.raises(BadInput, match=f"^{name} is -1, allowed is a whole number from 0 up$"):
             wanted(data, **{name: -1})
     with pytest.raises(BadInput, match=r"^task sst2, grid .*: frozen_features is 'mean', allowed is none or last or "):
-        planned(net, wanted(data, frozen_features="mean"))
+        plan_tasks(net, wanted(data, frozen_features="mean"))
 
 
 def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
     net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = EvalRequest(tasks=asked_for("sst2"), task_data_dir=data)
-    (sst2,) = planned(net, asked)
+    asked = EvalRequest(tasks=tasks_from_words("sst2"), task_data_dir=data)
+    (sst2,) = plan_tasks(net, asked)
     blimp, source = (
         replace(sst2, task="blimp", cells=[replace(sst2.cells[0], tuning=None)]),
         replace(sst2, task="source_classification", kind=None),
@@ -214,7 +214,7 @@ def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
 def test_a_missing_split_is_one_line(net: EvalTarget, data: Path, missing: str, said: str) -> None:
     (data / "SST-2" / missing).unlink()
     with pytest.raises(BadInput, match=said) as caught:
-        planned(net, wanted(data))
+        plan_tasks(net, wanted(data))
     assert "\n" not in str(caught.value)
 
 
@@ -223,17 +223,20 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
 ) -> None:
     """It was asked as it is, without a word, and stood beside figures of nets that had learned."""
     asked = EvalRequest(
-        tasks=asked_for("squad1_text"), task_data_dir=questions(tmp_path / "data"), learning_rates=(1e-3,), num_seeds=1
+        tasks=tasks_from_words("squad1_text"),
+        task_data_dir=questions(tmp_path / "data"),
+        learning_rates=(1e-3,),
+        num_seeds=1,
     )
-    assert [cell.tuning is not None for cell in planned(net, asked)[0].cells] == [True]
+    assert [cell.tuning is not None for cell in plan_tasks(net, asked)[0].cells] == [True]
     (tmp_path / "data/train-v1.1.json").unlink()
     with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split of it; looked for .*zero_shot: true"):
-        planned(net, asked)
-    assert fitting(net, asked) == []  # `sesame run`
+        plan_tasks(net, asked)
+    assert plan_supported_tasks(net, asked) == []  # `sesame run`
     assert "left out: task squad1_text: " in caplog.text
     (task,) = asked.tasks
     zero_shot = replace(task.task, generation=replace(task.task.generation, zero_shot=True))  # type: ignore[union-attr]
-    (plan,) = planned(net, replace(asked, tasks=[replace(task, task=zero_shot)]))  # type: ignore[type-var]
+    (plan,) = plan_tasks(net, replace(asked, tasks=[replace(task, task=zero_shot)]))  # type: ignore[type-var]
     assert [cell.tuning for cell in plan.cells] == [None]
 
 
@@ -260,14 +263,14 @@ def test_what_a_net_cannot_do_is_one_line_before_anything_runs(
     (tmp_path / "test.jsonl").write_text(json.dumps({"text": "the film"}) + "\n")
     files = {"test": {"paths": ["test.jsonl"], "format": {"kind": "jsonl"}}}
     (tmp_path / "long.yaml").write_text(LONG.replace("FILES", json.dumps(files)).replace("KIND", kind))
-    run = stored(net.folder) | {"model": asdict(load(trunk).model)}
+    run = load_run(net.folder) | {"model": asdict(load(trunk).model)}
     (net.folder / "pretrain.json").write_text(json.dumps(run))
     asked = wanted(tmp_path, f"{tmp_path}/long.yaml")
     if said:
         with pytest.raises(BadInput, match=f"^task long: {said}"):
-            planned(net, asked)
+            plan_tasks(net, asked)
     else:
-        assert planned(net, asked)
+        assert plan_tasks(net, asked)
 
 
 @pytest.mark.parametrize("task", ["xsum", "cnndm"])
@@ -284,17 +287,17 @@ def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: EvalTarget, tm
         else:
             (tmp_path / name).write_text(table)
     with pytest.raises(BadInput, match=f"task {task}: its score is of test, and .* has no labelled file of that"):
-        planned(net, wanted(tmp_path, task))
+        plan_tasks(net, wanted(tmp_path, task))
 
 
 def test_a_split_to_learn_from_wants_labels(net: EvalTarget, data: Path) -> None:
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     unlabelled = replace(task.files["train"], columns={"label": ""})
     asked = replace(wanted(data), tasks=[replace(task, files={**task.files, "train": unlabelled})])
     said = r"looked for .*; train: none of its 24 questions has an answer \(.*train.tsv:2 is the first one\)"
     with pytest.raises(BadInput, match=rf"^task sst2: .* has no labelled train split of it; {said}$"):
-        planned(net, asked)
+        plan_tasks(net, asked)
 
 
 def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its_folder(
@@ -313,20 +316,20 @@ def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its
     none = r"none of its 3 questions has an answer \(\S*{}.json:1 is the first one\)"
     said = f"has no labelled train and no labelled dev or test split of it; train: {none.format('train')}; dev: "
     with pytest.raises(BadInput, match=f"^task mine: {tmp_path} {said}{none.format('dev')}$"):
-        planned(net, wanted(None, tasks=str(tmp_path / "mine.yaml")))
+        plan_tasks(net, wanted(None, tasks=str(tmp_path / "mine.yaml")))
 
 
 def test_without_a_folder_of_data_the_option_is_named(net: EvalTarget) -> None:
     with pytest.raises(
         BadInput, match="task sst2: its files are not known; name the folder that has them with --task-data-dir"
     ):
-        planned(net, wanted(None))
+        plan_tasks(net, wanted(None))
 
 
 def test_tasks_without_files_are_left_out_in_one_line(
     net: EvalTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert fitting(net, wanted(None, tasks="glue,sst5,squad1")) == []
+    assert plan_supported_tasks(net, wanted(None, tasks="glue,sst5,squad1")) == []
     assert caplog.text.count("left out: ") == 1
     assert "left out: glue, sst5, squad1: name the folder that has their files with --task-data-dir DIR" in caplog.text
 
@@ -355,12 +358,12 @@ def table(path: Path, rows: int) -> None:
 def test_a_test_split_of_a_few_rows_is_no_headline(
     test: int, dev: int, split: str, net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     task = replace(task, files={**task.files, "test": replace(task.files["dev"], paths=("SST-2/labelled.tsv",))})
     table(data / "SST-2/dev.tsv", dev)
     table(data / "SST-2/labelled.tsv", test)
-    (plan,) = planned(net, replace(wanted(data), tasks=[task]))
+    (plan,) = plan_tasks(net, replace(wanted(data), tasks=[task]))
     assert plan.split == split
     said = f"task sst2: its score is of dev, {dev} rows, as test has {test} labelled row"
     assert (said in caplog.text) == (split == "dev")
@@ -370,12 +373,12 @@ def test_a_test_split_of_a_few_rows_is_no_headline(
 def test_a_split_whose_answers_are_kept_back_is_named(
     net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     hidden = replace(task.files["dev"], paths=("SST-2/hidden.tsv",))
     task = replace(task, files={**task.files, "test": hidden})
     (data / "SST-2/hidden.tsv").write_text("sentence\tlabel\nthe film\t-1\nthe book\t-1\n")
-    (plan,) = planned(net, replace(wanted(data), tasks=[task]))
+    (plan,) = plan_tasks(net, replace(wanted(data), tasks=[task]))
     assert (plan.split, [*plan.items]) == ("dev", ["train", "dev"])
     said = (
         "task sst2, test: none of its 2 questions has an answer (SST-2/hidden.tsv:2 is the first one): it is not scored"
@@ -385,14 +388,14 @@ def test_a_split_whose_answers_are_kept_back_is_named(
 
 def test_every_task_that_cannot_be_done_is_a_line(net: EvalTarget, data: Path) -> None:
     with pytest.raises(BadInput) as caught:
-        planned(net, wanted(data, tasks="rte,sst2,cola"))
+        plan_tasks(net, wanted(data, tasks="rte,sst2,cola"))
     assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["task rte", "task cola"]
 
 
 def test_of_the_tasks_of_a_recipe_those_that_cannot_be_done_are_left_out_with_a_word(
     net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plans = fitting(net, wanted(data, tasks="rte,sst2"))
+    plans = plan_supported_tasks(net, wanted(data, tasks="rte,sst2"))
     assert [plan.task for plan in plans] == ["sst2"]
     assert "left out: task rte: " in caplog.text
 
@@ -415,7 +418,7 @@ def test_malformed_rows_are_named(
 def test_a_table_of_ones_own_is_a_task(net: EvalTarget, tmp_path: Path, done: list[str]) -> None:
     rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
     (tmp_path / "mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    asked = EvalRequest(tasks=asked_for("", [f"{tmp_path}/mine.csv:text,label"]), **QUICK)  # no folder of data
+    asked = EvalRequest(tasks=tasks_from_words("", [f"{tmp_path}/mine.csv:text,label"]), **QUICK)  # no folder of data
     score = scored(net, asked)
     assert (score.task, score.split) == ("mine", "test")
 
@@ -431,7 +434,7 @@ def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
 ) -> None:
     monkeypatch.setattr(score_plan.held_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
     with pytest.raises(DataError, match="source_classification: few\nnext_sentence: few"):
-        planned(net, wanted(None, tasks="source_classification,next_sentence"))
+        plan_tasks(net, wanted(None, tasks="source_classification,next_sentence"))
 
 
 def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the_cluster_count(

@@ -13,9 +13,9 @@ import pytest
 
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, score_plan
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget, asked_for
-from orchestration.jobs.score_plan import fitting, planned
-from orchestration.progress import ignore
+from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
+from orchestration.jobs.score_plan import plan_supported_tasks, plan_tasks
+from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import (
     scored,
@@ -28,7 +28,7 @@ from training.evaluation import EvalResult
 def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
     net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
 ) -> None:
-    (plan,) = planned(net, wanted(data))
+    (plan,) = plan_tasks(net, wanted(data))
     cells = [
         (cell, EvalResult({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
         for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
@@ -40,24 +40,24 @@ def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
 def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
     net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     noted = replace(wanted(data, num_seeds=1), tasks=[replace(task, note="two of three options")])
     assert scored(net, noted).notes[0] == "two of three options"
     assert "* sst2: two of three options\n" in (net.folder / "scores/table.md").read_text()
-    assert planned(net, noted)[0].stage == planned(net, wanted(data, num_seeds=1))[0].stage
+    assert plan_tasks(net, noted)[0].stage == plan_tasks(net, wanted(data, num_seeds=1))[0].stage
     assert "two of three options" not in caplog.text  # it warns of nothing
 
 
 def test_the_first_option_that_is_always_right_is_no_majority(net: EvalTarget, tmp_path: Path) -> None:
     """Where a file lists the right option first, the most frequent answer would be right at 100 %."""
-    (task,) = asked_for("wsc273")
+    (task,) = tasks_from_words("wsc273")
     assert not isinstance(task, str)
     file = tmp_path / task.files["test"].paths[0]
     file.parent.mkdir(parents=True)
     row = {"context_options": ["the film is", "the book is"], "continuation": "so good", "gold": 0}
     file.write_text(json.dumps(row) + "\n")
-    (plan,) = planned(
+    (plan,) = plan_tasks(
         net, EvalRequest(tasks=[replace(task, task=replace(task.task, label=""))], task_data_dir=tmp_path)
     )
     assert (plan.metric, plan.chance) == ("accuracy", None)
@@ -85,8 +85,8 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     asked = wanted(data, tasks=f"{data}/mine.yaml", num_seeds=1)
     said = f"task mine: its score is of test_de, test_fr, test_th, and {data} has no labelled file of that; looked for"
     with pytest.raises(BadInput, match=re.escape(said)):
-        planned(net, asked)
-    assert fitting(net, asked) == []
+        plan_tasks(net, asked)
+    assert plan_supported_tasks(net, asked) == []
     assert f"left out: {said} de.tsv" in caplog.text
     (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
     score = scored(net, asked)
@@ -149,11 +149,11 @@ def test_the_diagnostic_set_is_no_dev_split_of_mnli(
         with pytest.raises(
             BadInput, match=f"task {task}: its score is of {split}, and .* has no labelled file of that"
         ):
-            planned(net, wanted(data, tasks=task))
+            plan_tasks(net, wanted(data, tasks=task))
     (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
-    plans = planned(net, wanted(data, tasks="ax", for_leaderboard=True, num_seeds=1))
+    plans = plan_tasks(net, wanted(data, tasks="ax", for_leaderboard=True, num_seeds=1))
     assert "the figure is of dev, and no score of this task" in caplog.text
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
 
 
@@ -183,13 +183,13 @@ def test_hans_has_a_score_for_each_heuristic(
     (data / "heuristics_evaluation_set.txt").write_text("".join("\t".join(row) + "\n" for row in rows))
     drawn: list[Any] = []
     monkeypatch.setattr(evaluate.figures, "confusion", lambda title, *what: drawn.append(what))
-    (plan,) = planned(net, wanted(data, tasks="hans", num_seeds=1))
+    (plan,) = plan_tasks(net, wanted(data, tasks="hans", num_seeds=1))
     assert {split: len(items) for split, items in plan.items.items() if split.startswith("test")} == {
         "test_lexical_overlap": 1,
         "test_subsequence": 2,
         "test_constituent": 1,
     }
-    (score,) = evaluate.evaluate(net.folder, [plan], load_cluster("local"), ignore)
+    (score,) = evaluate.evaluate(net.folder, [plan], load_cluster("local"), ignore_progress)
     by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
     tests = [value for split, value in by_split.items() if split.startswith("test_")]
     assert (score.split, len(tests), score.values("pretrained")) == ("mean", 3, (pytest.approx(sum(tests) / 3),))
@@ -209,7 +209,7 @@ def test_the_labelled_diagnostic_set_is_scored_by_the_correlation_of_three_class
     (tmp_path / "diagnostic").mkdir()
     lines = ["\t".join(row) + "\n" for row in (columns.split(","), *rows)]
     (tmp_path / "diagnostic/diagnostic-full.tsv").write_text("".join(lines))
-    (task,) = asked_for("ax")
+    (task,) = tasks_from_words("ax")
     assert not isinstance(task, str)
     items, records = task.items("test_labelled", tmp_path)
     assert (items[3].texts, [LABELS[item.gold] for item in items]) == (("Premise 3.", "It is."), gold)
@@ -230,11 +230,11 @@ def test_no_figure_of_a_paper_is_beside_a_sample(net: EvalTarget, tmp_path: Path
     with zipfile.ZipFile(tmp_path / "summaries/cnndm_sample.zip", "w") as archive:
         archive.writestr("train_sample.csv", "article,highlights\na film,good\n")
     writer = replace(net, expected={"tldr": {"rouge_1": 29.34}})
-    (plan,) = planned(writer, wanted(tmp_path, tasks="cnndm_tldr"))
+    (plan,) = plan_tasks(writer, wanted(tmp_path, tasks="cnndm_tldr"))
     assert (plan.split, plan.paper) == ("test_sample", {})
     (tmp_path / "cnn_dm").mkdir()
     (tmp_path / "cnn_dm/test.csv").write_text("article,highlights\na film,good\n")
-    (plan,) = planned(writer, wanted(tmp_path, tasks="cnndm_tldr"))
+    (plan,) = plan_tasks(writer, wanted(tmp_path, tasks="cnndm_tldr"))
     assert (plan.split, plan.paper) == ("test", {"tldr.rouge_1": 29.34})
 
 
@@ -242,8 +242,8 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
     net: EvalTarget, data: Path, done: list[str], tmp_path: Path
 ) -> None:
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film is good\n1\tthe film is bad\n")
-    plans = planned(net, wanted(data, for_leaderboard=True))
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    plans = plan_tasks(net, wanted(data, for_leaderboard=True))
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["SST-2.tsv"]
     lines = (tmp_path / "to/SST-2.tsv").read_text().splitlines()
     assert (lines[0], [line.split("\t")[0] for line in lines[1:]]) == ("index\tprediction", ["0", "1"])
@@ -258,7 +258,7 @@ def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs
     with pytest.raises(
         BadInput, match=r"^--leaderboard-dir: none of these tasks has an unlabelled split at hand for a leade"
     ):
-        score_plan.check_flags(planned(net, asked), asked)
+        score_plan.check_flags(plan_tasks(net, asked), asked)
 
 
 def test_a_split_with_malformed_rows_is_not_submitted(net: EvalTarget, data: Path) -> None:
@@ -266,8 +266,8 @@ def test_a_split_with_malformed_rows_is_not_submitted(net: EvalTarget, data: Pat
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film\tis good\n1\tthe film is bad\n")
     row = r"SST-2/test.tsv:2: .*; answers have the numbers of their rows: mend the file, or leave --leaderboard-dir out"
     with pytest.raises(BadInput, match=rf"^task sst2, test: a split that is submitted has no malformed rows; {row}$"):
-        planned(net, wanted(data, for_leaderboard=True))
-    assert planned(net, wanted(data))[0].notes  # told, as it is not submitted
+        plan_tasks(net, wanted(data, for_leaderboard=True))
+    assert plan_tasks(net, wanted(data))[0].notes  # told, as it is not submitted
 
 
 GLUE = {  # the columns of a task and the number of the label, of train and dev; of test; the labels
@@ -311,8 +311,8 @@ def glue(data: Path) -> Path:
 
 def test_a_submission_to_glue_has_all_eleven_files(net: EvalTarget, done: list[str], tmp_path: Path) -> None:
     data = glue(tmp_path / "glue")
-    plans = planned(net, wanted(data, tasks="glue", for_leaderboard=True, num_seeds=1, max_steps=1))
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore)
+    plans = plan_tasks(net, wanted(data, tasks="glue", for_leaderboard=True, num_seeds=1, max_steps=1))
+    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
     files = [name for task in GLUE for name in FILES.get(task, (task,))]
     assert len(files) == 11
     assert evaluate.submit(plans, scores, tmp_path / "to") == sorted(f"{name}.tsv" for name in files)

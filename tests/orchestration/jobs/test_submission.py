@@ -69,18 +69,18 @@ def test_paths_inside_of_a_recipe_file_are_those_of_who_sends_it(here: Path) -> 
         to_yaml(load("gpt2", ["init_checkpoint=weights", "data.tokenizer.path=tok.json", "data.corpus=mine.yaml"]))
     )
     paths = [f"init_checkpoint={here}/weights", f"data.tokenizer.path={here}/tok.json", f"data.corpus={here}/mine.yaml"]
-    sent = submission.there(JobFlags(recipe="mine.yaml", overrides=["optimizer.learning_rate=1e-3"]))
+    sent = submission.with_cluster_paths(JobFlags(recipe="mine.yaml", overrides=["optimizer.learning_rate=1e-3"]))
     assert list(sent.overrides) == ["optimizer.learning_rate=1e-3", *paths, "cluster.ray_address=auto"]
     (here / "demo").mkdir()  # a corpus of Sesame
-    sent = submission.there(
+    sent = submission.with_cluster_paths(
         JobFlags(recipe="mine.yaml", overrides=["init_checkpoint=''", "data.corpus=demo"], scale="tiny")
     )
     assert list(sent.overrides) == ["init_checkpoint=''", "data.corpus=demo", paths[1], "cluster.ray_address=auto"]
-    sent = submission.there(
+    sent = submission.with_cluster_paths(
         JobFlags(recipe="gpt2", overrides=["data.tokenizer={kind: byte_level_bpe, path: 'tok.json'}"])
     )
     assert list(sent.overrides)[1:] == [paths[1], "cluster.ray_address=auto"]
-    assert list(submission.there(JobFlags(recipe="gpt2")).overrides) == ["cluster.ray_address=auto"]
+    assert list(submission.with_cluster_paths(JobFlags(recipe="gpt2")).overrides) == ["cluster.ray_address=auto"]
 
 
 def test_equal_work_has_one_id_from_any_folder_and_other_work_another(here: Path) -> None:

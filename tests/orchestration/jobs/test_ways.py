@@ -13,10 +13,10 @@ import torch
 from orchestration import launch
 from orchestration.config import load_cluster
 from orchestration.jobs import eval_target, evaluate
-from orchestration.jobs.eval_request import EvalRequest, asked_for
-from orchestration.jobs.score_plan import TaskPlan, planned
+from orchestration.jobs.eval_request import EvalRequest, tasks_from_words
+from orchestration.jobs.score_plan import TaskPlan, plan_tasks
 from orchestration.launch.eval_trial import EvalTrial, evaluate_cell
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, reviews
 from training.finetuning import loop
@@ -59,13 +59,16 @@ task: {kind: text_to_text, name: sst2, fields: [sentence], label_words: {"0": ba
 
 def plan(way: Way, folder: Path) -> TaskPlan:
     """A task of the way for a tiny net, a few rows of it, at one rate."""
-    net, data = eval_target.of_run(finished_run(folder / "runs" / "bert_base_tiny-12345678")), reviews(folder / "data")
+    net, data = (
+        eval_target.target_of_run(finished_run(folder / "runs" / "bert_base_tiny-12345678")),
+        reviews(folder / "data"),
+    )
     (data / "blimp/data").mkdir(parents=True)
     (data / "blimp/data/x.jsonl").write_text(PAIRS)
     (data / "in_words.yaml").write_text(IN_WORDS)
     task = {"tuned": "sst2", "scored": "blimp", "written": f"{data}/in_words.yaml"}[way]
     how: dict[str, Any] = {"learning_rates": (2e-2,), "batch_sizes": (8,), "max_steps": STEPS, "num_seeds": 1}
-    (found,) = planned(net, EvalRequest(tasks=asked_for(task), task_data_dir=data, **how))
+    (found,) = plan_tasks(net, EvalRequest(tasks=tasks_from_words(task), task_data_dir=data, **how))
     assert found.kind.way == way
     return found
 
@@ -85,7 +88,7 @@ def test_two_evaluations_of_each_way_write_the_same_bytes(
     for folder in (tmp_path / "first", tmp_path / "again"):
         found = plan(way, folder)
         run = found.cells[0].folder
-        (score,) = evaluate.evaluate(run, [found], load_cluster("local"), ignore)
+        (score,) = evaluate.evaluate(run, [found], load_cluster("local"), ignore_progress)
         assert score.starts
         scores = run / "scores"
         wrote.append({path.relative_to(scores): path.read_bytes() for path in scores.rglob("*") if path.is_file()})

@@ -19,7 +19,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
-    return track.place(tmp_path_factory.mktemp("out"))
+    return track.tracking_store(tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def start(run: Run, place: track.TrackingStore, workers: int = 2, **more: Any) -
 
 def look(place: track.TrackingStore, folder: Path) -> Any:
     """The MLflow run of a folder."""
-    tracked = track.known(folder)
+    tracked = track.existing_run(folder)
     assert tracked
     return track.client_of(place.uri).get_run(tracked.run_id)
 

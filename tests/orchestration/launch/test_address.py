@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestration.launch import address, ray_session, reachable
+from orchestration.launch import address, ray_session, resolve_address
 from preprocessing.errors import ResourceError
 
 
@@ -26,7 +26,7 @@ def listening():
 def refused(where: str) -> str:
     began = time.monotonic()
     with pytest.raises(ResourceError) as error:
-        reachable(where)
+        resolve_address(where)
     assert time.monotonic() - began < 15
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -68,7 +68,7 @@ def test_a_proxy_of_the_environment_is_not_asked(answering: str, monkeypatch: py
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert reachable(answering) == answering
+    assert resolve_address(answering) == answering
 
 
 @pytest.mark.parametrize("wrong", ["nonsense", "host:port", ":6379"])
@@ -85,7 +85,7 @@ def test_the_switch_for_loopback_is_put_back(monkeypatch: pytest.MonkeyPatch) ->
     from ray._private import ray_constants
 
     monkeypatch.setenv(address.LOOPBACK, "1")
-    with address.on_loopback():
+    with address.bind_to_loopback():
         assert (os.environ[address.LOOPBACK], ray_constants.ENABLE_RAY_CLUSTER) == ("0", False)
     assert (os.environ[address.LOOPBACK], ray_constants.ENABLE_RAY_CLUSTER) == ("1", True)
 
@@ -99,7 +99,7 @@ def test_a_ray_of_our_own_listens_on_loopback_alone() -> None:
     with ray_session(cpus=1):
         assert ray.get(ray.remote(lambda: 1).remote()) == 1
         store = ray.get_runtime_context().gcs_address
-        assert reachable(store) == store
+        assert resolve_address(store) == store
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
         sockets = [each for process in processes for each in process.net_connections("inet") if each.status == "LISTEN"]
         assert len(sockets) > 4

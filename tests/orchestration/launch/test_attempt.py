@@ -16,7 +16,7 @@ from orchestration.launch.heartbeat import DAY_S, STEP, Heartbeat
 from orchestration.launch.out_of_memory import MemoryUse
 from orchestration.launch.worker import WorkerStatus
 from orchestration.launch.worker_errors import WorkerDied, WorkersDisconnected
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.signals import StopRequest
 from preprocessing.errors import Preempted, ResourceError
 from tests.training.corpora import mini_run
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
 
 def attempt(run: Run, asked: StopRequest | None = None, hang_s: float = 600.0, workers: int = 2) -> Attempt:
     group = cast(Any, SimpleNamespace(num=workers, nodes=()))
-    return Attempt(group, run, cast(Any, None), asked or StopRequest(), hang_s, ignore)
+    return Attempt(group, run, cast(Any, None), asked or StopRequest(), hang_s, ignore_progress)
 
 
 def hear(each: Attempt, rank: int, doing: str, now_s: float, done: int = 10) -> None:

@@ -70,7 +70,7 @@ def test_a_worker_has_them_before_it_imports_torch(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with (
         ray_session(cpus=1),
-        placement.placed(
+        placement.place_workers(
             placement.WorkerRequirements(workers=1, cpus=1, gpus=0), EngineSettings(), {"HF_TOKEN": CANARY}
         ) as group,
     ):

@@ -13,10 +13,18 @@ import ray
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayError
 
 from orchestration.jobs import eval_target
-from orchestration.jobs.eval_request import EvalRequest, asked_for
-from orchestration.jobs.score_plan import planned
-from orchestration.launch import EvalTrial, StopRequest, TrialResources, eval_trial, eval_trials, grid, ray_session
-from orchestration.progress import ignore
+from orchestration.jobs.eval_request import EvalRequest, tasks_from_words
+from orchestration.jobs.score_plan import plan_tasks
+from orchestration.launch import (
+    EvalTrial,
+    StopRequest,
+    TrialResources,
+    eval_trial,
+    eval_trials,
+    ray_session,
+    run_trials,
+)
+from orchestration.progress import ignore_progress
 from preprocessing.errors import Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, questions, reviews
 from training.evaluation import EvalResult
@@ -35,16 +43,16 @@ def session() -> Iterator[None]:
 @pytest.fixture
 def some(tmp_path: Path) -> list[EvalTrial]:
     """Four cells of SST-2, of two steps each."""
-    net = eval_target.of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
+    net = eval_target.target_of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
     wanted = EvalRequest(
-        tasks=asked_for("sst2"),
+        tasks=tasks_from_words("sst2"),
         task_data_dir=reviews(tmp_path / "data"),
         learning_rates=(3e-3,),
         batch_sizes=(8,),
         max_steps=2,
         num_seeds=4,
     )
-    (plan,) = planned(net, wanted)
+    (plan,) = plan_tasks(net, wanted)
     return list(plan.cells)
 
 
@@ -57,7 +65,7 @@ def done(
         found[number] = one
         return "done"
 
-    return found, grid(given, room, on_done, asked or StopRequest(), ignore)
+    return found, run_trials(given, room, on_done, asked or StopRequest(), ignore_progress)
 
 
 def test_cells_on_ray_have_the_scores_that_they_have_here(some: list[EvalTrial]) -> None:
@@ -202,18 +210,18 @@ def test_a_cell_in_bfloat16_goes_through_deepspeed(some: list[EvalTrial]) -> Non
 @pytest.mark.parametrize("zero", [2, 3])
 def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[EvalTrial], zero: Any, tmp_path: Path) -> None:
     net, squad = (
-        eval_target.of_run(some[0].folder),
+        eval_target.target_of_run(some[0].folder),
         questions(tmp_path / "data/SQuAD", train=17).parent,
     )  # the last batch of an epoch has one row
     wanted = EvalRequest(
-        tasks=asked_for("squad1"),
+        tasks=tasks_from_words("squad1"),
         task_data_dir=squad,
         learning_rates=(3e-3,),
         batch_sizes=(8,),
         max_steps=6,
         num_seeds=1,
     )
-    (cell,) = planned(net, wanted)[0].cells
+    (cell,) = plan_tasks(net, wanted)[0].cells
     assert cell.tuning is not None
     still = replace(cell, tuning=replace(cell.tuning, dropout=0.0))  # each worker draws noise of its own
     alone = eval_trials.evaluate_cell(still)
@@ -242,7 +250,7 @@ def test_a_group_that_never_fits_is_one_line(some: list[EvalTrial]) -> None:
 
 def test_two_workers_begin_with_the_same_and_keep_it(some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch) -> None:
     """Here with SST-2 itself. The second group reads what the first one has made, and so does a process alone."""
-    (task,) = asked_for("sst2")
+    (task,) = tasks_from_words("sst2")
     assert isinstance(task, TaskFile)
     assert some[0].tuning is not None
     begins = replace(some[0], begin=(task, some[0].tuning), tuning=replace(some[0].tuning, init_task="sst2"))

@@ -11,8 +11,8 @@ import pytest
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate
 from orchestration.jobs.eval_request import EvalRequest
-from orchestration.jobs.eval_target import of_run
-from orchestration.jobs.score_plan import planned
+from orchestration.jobs.eval_target import target_of_run
+from orchestration.jobs.score_plan import plan_tasks
 from orchestration.launch import group as launch
 from orchestration.launch import placement
 from orchestration.tracking import runs as track
@@ -181,7 +181,7 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(
     asked = EvalRequest(
         tasks=["source_classification", "next_sentence"], num_seeds=2, max_train_samples=(16,), max_steps=4
     )
-    found = evaluate.evaluate(folder, planned(of_run(folder), asked), load_cluster("local"), events.append)
+    found = evaluate.evaluate(folder, plan_tasks(target_of_run(folder), asked), load_cluster("local"), events.append)
     assert [(one.task, len(one.values("pretrained")), len(one.values("random"))) for one in found] == [
         ("source_classification", 2, 2),
         ("next_sentence", 2, 2),

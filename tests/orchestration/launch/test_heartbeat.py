@@ -129,7 +129,7 @@ def test_seconds_in_which_nobody_listened_do_not_count() -> None:
 )
 def test_the_error_of_a_full_disk_is_one_line_with_its_file_system(error: Exception, tmp_path: Path) -> None:
     words = r"no disk space in checkpoint.*the file system at /.* has .* MB left"
-    with pytest.raises(BadInput, match=words) as found, full_disk.full_disk_in_words(tmp_path, lambda: "checkpoint"):
+    with pytest.raises(BadInput, match=words) as found, full_disk.explain_full_disk(tmp_path, lambda: "checkpoint"):
         raise error
     assert "\n" not in str(found.value)
 
@@ -155,12 +155,14 @@ def test_torchs_own_words_count_where_the_disk_is_full_and_only_there(
     ],
 )
 def test_a_limit_of_a_files_size_is_named(error: Exception) -> None:
-    assert "or the limit of a file's size (ulimit -f) is too low; free some, and repeat" in full_disk.said(error)
+    assert "or the limit of a file's size (ulimit -f) is too low; free some, and repeat" in full_disk.describe(error)
 
 
 def test_what_is_no_full_disk_is_not_said_to_be_one() -> None:
-    assert full_disk.said(ValueError("a bug")) == full_disk.said(PermissionError(errno.EACCES, "no", "/x")) == ""
-    assert full_disk.said(OSError(errno.ENOSPC, "No space left on device", 3)).startswith("no disk space")
+    assert (
+        full_disk.describe(ValueError("a bug")) == full_disk.describe(PermissionError(errno.EACCES, "no", "/x")) == ""
+    )
+    assert full_disk.describe(OSError(errno.ENOSPC, "No space left on device", 3)).startswith("no disk space")
 
 
 TORCH = "unable to write to file </torch_91_2_0>: No space left on device (28)"
@@ -185,7 +187,7 @@ def test_full_shared_memory_is_not_the_disk_of_the_run(
     free = {full_disk.SHM: shm, tmp_path: disk}
     monkeypatch.setattr(Path, "is_dir", lambda self: True)
     monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda folder: usage._replace(free=free[folder]))
-    with pytest.raises(BadInput) as found, full_disk.full_disk_in_words(tmp_path, lambda: "step 3"):
+    with pytest.raises(BadInput) as found, full_disk.explain_full_disk(tmp_path, lambda: "step 3"):
         raise error
     said = str(found.value)
     assert ("no shared memory in step 3: /dev/shm" in said, "--shm-size" in said) == (shared, shared)
@@ -195,11 +197,11 @@ def test_full_shared_memory_is_not_the_disk_of_the_run(
 
 def test_other_errors_and_ours_stay_what_they_are(tmp_path: Path) -> None:
     for error in (ValueError("a bug"), BadInput("no such file"), OSError(errno.EACCES, "denied")):
-        with pytest.raises(type(error)) as found, full_disk.full_disk_in_words(tmp_path, lambda: "step"):
+        with pytest.raises(type(error)) as found, full_disk.explain_full_disk(tmp_path, lambda: "step"):
             raise error
         assert found.value is error
 
 
 def test_the_file_system_of_a_folder_is_the_deepest_that_holds_it() -> None:
-    assert full_disk.mounted(Path("/proc/self"))[0].startswith("/proc")
-    assert os.path.ismount(full_disk.mounted(Path.cwd())[0])
+    assert full_disk.find_mount(Path("/proc/self"))[0].startswith("/proc")
+    assert os.path.ismount(full_disk.find_mount(Path.cwd())[0])

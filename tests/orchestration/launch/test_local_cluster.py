@@ -42,12 +42,12 @@ def test_a_folder_that_others_may_enter_gets_no_token(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     for folder in ("open", "link"):
         with pytest.raises(ResourceError, match="is not ours alone"):
-            local_cluster.up(tmp_path / folder)
+            local_cluster.start_cluster(tmp_path / folder)
         assert not (tmp_path / folder / "token").exists()
 
 
 def test_what_is_not_up_goes_down_without_a_word(tmp_path: Path) -> None:
-    local_cluster.down(tmp_path)
+    local_cluster.stop_cluster(tmp_path)
     assert local_cluster.main(["sideways"]) == 2
 
 
@@ -67,7 +67,7 @@ def test_a_cluster_has_the_cores_of_a_control_group(tmp_path: Path, monkeypatch:
         monkeypatch.setenv(name, "")  # so that it is as before afterwards
     (folder := tmp_path / "cluster").mkdir(mode=0o700)
     with pytest.raises(ResourceError, match="enough is known"):
-        local_cluster.up(folder)
+        local_cluster.start_cluster(folder)
     head, raylet = begun
     assert ("--num-cpus=0" in head, "--num-cpus=3" in raylet) == (True, True)
 
@@ -77,7 +77,7 @@ def folder(without_token: None) -> Iterator[Path]:
     """A folder with a short path: Ray puts sockets below it; whatever runs there is ended."""
     place = Path("/tmp") / f"sh-{os.getpid()}"
     yield place
-    local_cluster.down(place)
+    local_cluster.stop_cluster(place)
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def folder(without_token: None) -> Iterator[Path]:
 def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    url = local_cluster.up(folder, free_port(), free_port())
+    url = local_cluster.start_cluster(folder, free_port(), free_port())
     token = folder / "token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, token)] == [0o700, 0o600]
     processes = [
@@ -100,7 +100,7 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
     secret = token.read_text()
     assert [asked(f"{url}/api/jobs/", given)[0] for given in ("", "wrong", secret)] == [401, 403, 200]
     with pytest.raises(ResourceError, match="runs already"):
-        local_cluster.up(folder)
+        local_cluster.start_cluster(folder)
 
     monkeypatch.setenv("OF_THIS_USER", CANARY)
     text.write(tmp_path / "text.jsonl", num_documents=300)
@@ -135,6 +135,6 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
     assert not list((tmp_path / "out" / ".environment").iterdir())
     assert list((tmp_path / "out").glob("runs/*/weights*"))
 
-    local_cluster.down(folder)
+    local_cluster.stop_cluster(folder)
     assert not [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
     assert not token.exists()

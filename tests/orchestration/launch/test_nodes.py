@@ -12,7 +12,7 @@ import pytest
 
 from orchestration.launch import attempt, ray_session
 from orchestration.launch import group as launch
-from orchestration.launch.address import on_loopback
+from orchestration.launch.address import bind_to_loopback
 from orchestration.launch.nodes import StableSince, WorkerRequirements
 from orchestration.launch.session import PATIENCE
 from orchestration.tracking import runs as track
@@ -51,7 +51,7 @@ def here() -> Iterator[Here]:
     """Two nodes, and the connection to them."""
     from ray.cluster_utils import Cluster
 
-    with pytest.MonkeyPatch.context() as patch, on_loopback():
+    with pytest.MonkeyPatch.context() as patch, bind_to_loopback():
         for name, seconds in PATIENCE.items():
             patch.setenv(name, str(seconds))
         made = Here(Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **HERE}))
@@ -71,7 +71,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
-    return track.place(tmp_path_factory.mktemp("out"))
+    return track.tracking_store(tmp_path_factory.mktemp("out"))
 
 
 def longer(corpus: Path, folder: Path) -> Run:

@@ -14,10 +14,10 @@ import torch
 
 from orchestration import planning
 from orchestration.config import load, load_cluster
-from orchestration.jobs.pretrain import told_what_would_fit
+from orchestration.jobs.pretrain import advise_on_memory
 from orchestration.launch import group as launch
 from orchestration.launch import ray_session
-from orchestration.launch.out_of_memory import MemoryUse, OutOfMemory, is_of_memory, memory_in_words
+from orchestration.launch.out_of_memory import MemoryUse, OutOfMemory, explain_out_of_memory, is_of_memory
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, ResourceError
 from tests.orchestration.launch.test_group import once_at, run_of, start
@@ -51,12 +51,12 @@ def test_every_allocator_is_understood(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("size mismatch"), OSError(28, "No space left on device"), ValueError()])
 def test_other_errors_stay_what_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)), memory_in_words(run_with(), 0, lambda: "step 3"):
+    with pytest.raises(type(error)), explain_out_of_memory(run_with(), 0, lambda: "step 3"):
         raise error
 
 
 def test_an_error_of_ours_stays_what_it_is() -> None:
-    with pytest.raises(BadInput, match="out of memory"), memory_in_words(run_with(), 0, lambda: "step 3"):
+    with pytest.raises(BadInput, match="out of memory"), explain_out_of_memory(run_with(), 0, lambda: "step 3"):
         raise BadInput("a file named out of memory")
 
 
@@ -64,7 +64,7 @@ def test_a_gpu_without_memory_is_one_line_that_survives_the_way_to_the_driver(mo
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 71 * GB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 * GB, 80 * GB))
     run = run_with(device="cuda", precision="bf16", micro_batch_tokens=65_536)
-    with pytest.raises(OutOfMemory) as raised, memory_in_words(run, 3, lambda: "step 12"):
+    with pytest.raises(OutOfMemory) as raised, explain_out_of_memory(run, 3, lambda: "step 12"):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of")
     error = pickle.loads(pickle.dumps(raised.value))
     assert str(error) == (
@@ -117,34 +117,34 @@ def tokens_in(hint: str) -> int:
 
 def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
     recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
-    demand = planning.demand_of(recipe)
+    demand = planning.workload_of(recipe)
     length = demand.longest.seq_length
 
     def planned(tokens: int) -> float:
         one = on_one_gpu(tokens)
         layout = planning.ParallelLayout(zero=2, rows=tokens // length, precision=one.engine.precision)
-        return planning.memory(demand, layout, length).peak
+        return planning.device_memory(demand, layout, length).peak
 
-    fits = tokens_in(planning.what_would_fit(recipe, cluster, 10 * GB, 12 * GB))
+    fits = tokens_in(planning.suggest_settings(recipe, cluster, 10 * GB, 12 * GB))
     assert planned(fits) <= 0.95 * 12 * GB < planned(fits + length)
     assert fits % length == 0
-    less = tokens_in(planning.what_would_fit(recipe, cluster, planned(256 * length) + 2 * GB, 12 * GB))
+    less = tokens_in(planning.suggest_settings(recipe, cluster, planned(256 * length) + 2 * GB, 12 * GB))
     assert planned(less) <= 0.95 * 12 * GB - 2 * GB < planned(less + length)  # 2 GB that the plan knows nothing of
 
 
 def test_where_the_plan_has_room_for_what_failed_it_is_half() -> None:
-    assert tokens_in(planning.what_would_fit(load("bert_base"), on_one_gpu(32 * 512), 5 * GB, 80 * GB)) == 16 * 512
+    assert tokens_in(planning.suggest_settings(load("bert_base"), on_one_gpu(32 * 512), 5 * GB, 80 * GB)) == 16 * 512
 
 
 def test_where_nothing_fits_other_keys_are_named() -> None:
-    said = planning.what_would_fit(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
+    said = planning.suggest_settings(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
     assert "not even one row of 1024 tokens" in said
     assert "activation_checkpointing=full" in said
 
 
 def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
     recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
-    with pytest.raises(ResourceError) as raised, told_what_would_fit(recipe, cluster):
+    with pytest.raises(ResourceError) as raised, advise_on_memory(recipe, cluster):
         raise OutOfMemory("run: worker 3 had no memory left", 10 * GB, 12 * GB)
     said = str(raised.value)
     assert said.startswith("run: worker 3 had no memory left; ")
@@ -183,7 +183,7 @@ def little_memory() -> Iterator[Path]:
 def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_told_as_that(little_memory: Path, tmp_path: Path) -> None:
     if "oom_kill " not in Path("/proc/vmstat").read_text(encoding="utf-8"):
         pytest.skip("this kernel does not say how many processes it kills")
-    run, place = run_of(with_test_split(tmp_path / "corpus"), tmp_path / "run"), track.place(tmp_path / "out")
+    run, place = run_of(with_test_split(tmp_path / "corpus"), tmp_path / "run"), track.tracking_store(tmp_path / "out")
     squeeze = once_at(10, lambda: (little_memory / "cgroup.procs").write_text(str(trainers()[0].pid)))
     with (
         ray_session(cpus=1),

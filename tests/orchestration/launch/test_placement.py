@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from orchestration.launch import placement, ray_session
-from orchestration.launch.address import on_loopback
-from orchestration.launch.nodes import WorkerRequirements, seen
+from orchestration.launch.address import bind_to_loopback
+from orchestration.launch.nodes import WorkerRequirements, watch_nodes
 from orchestration.launch.session import PATIENCE
 from training.specs import EngineSettings
 
@@ -23,15 +23,15 @@ def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog:
     for name, seconds in PATIENCE.items():
         monkeypatch.setenv(name, str(seconds))
     needs = WorkerRequirements(workers=21)
-    with on_loopback(), caplog.at_level(logging.WARNING):
+    with bind_to_loopback(), caplog.at_level(logging.WARNING):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, **NODE})
         try:
             for cpus in (5, 8):  # which nobody looks for: no worker is started
                 cluster.add_node(num_cpus=cpus, **NODE)
             with (
                 ray_session(cluster.ray_address, cpus=1),
-                seen(needs) as nodes,
-                placement.placed(needs, EngineSettings(tensor_parallel_size=4), {}, nodes=nodes) as group,
+                watch_nodes(needs) as nodes,
+                placement.place_workers(needs, EngineSettings(tensor_parallel_size=4), {}, nodes=nodes) as group,
             ):
                 node_of = placement._node_of(group.placement)
                 found = [node_of[bundle] for bundle in group.bundles]
@@ -45,6 +45,6 @@ def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog:
 
 def test_a_group_that_is_on_two_nodes_is_counted() -> None:
     nodes = [*"aaaaabbb"]
-    assert placement.divided(nodes, together=4) == 1
-    assert placement.divided(nodes, together=8) == 1
-    assert placement.divided(nodes, together=1) == 0
+    assert placement.count_divided_groups(nodes, together=4) == 1
+    assert placement.count_divided_groups(nodes, together=8) == 1
+    assert placement.count_divided_groups(nodes, together=1) == 0

@@ -14,7 +14,7 @@ import pytest
 from orchestration.launch import session
 from orchestration.signals import stop_signals
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.lock import OWNER, held
+from preprocessing.lock import OWNER, hold_lock
 
 SLOW = Exception("The current node timed out during startup. This could happen because ...")
 NO_STORE = RuntimeError("Timed out waiting for file /tmp/session/gcs_server_port_1")
@@ -73,9 +73,9 @@ def test_groups_run_side_by_side_as_many_as_there_is_room_for_but_at_least_one(
     import ray
 
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 5.0, "GPU": 2.0, "memory": 1e9})
-    assert session.room(workers, cpus, gpus) == fit
+    assert session.count_free_groups(workers, cpus, gpus) == fit
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 5.0})
-    assert session.room(1, 1, 1) == 1
+    assert session.count_free_groups(1, 1, 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_folders_of_ray_whose_command_was_killed_are_removed_and_others_are_not(
     other = subprocess.Popen([str(of_killed), "60"], executable="sleep")  # somebody reads its logs
     with (of_killed / "session" / "logs" / "agent.log").open("w") as log:  # its title hides its arguments
         agent = subprocess.Popen(["ray::DashboardAgent", "60"], executable="sleep", stdout=log)
-    with held(of_living):
+    with hold_lock(of_living):
         session._remove_left_behind(tmp_path)
     assert agent.wait(10) == -signal.SIGKILL  # its raylet was gone before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raylet", of_living.name, of_others.name]

@@ -53,7 +53,7 @@ def test_a_worker_that_is_slower_than_the_other_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(heartbeat, "EVERY_S", 3.0)
-    corpus, place = with_test_split(tmp_path / "corpus"), track.place(tmp_path / "out")
+    corpus, place = with_test_split(tmp_path / "corpus"), track.tracking_store(tmp_path / "out")
     run = run_of(
         corpus, tmp_path / "run", phases=(Phase(seq_length=48, global_batch_size=64, steps=200),), eval_every=0
     )

@@ -22,7 +22,7 @@ from orchestration.launch import attempt, heartbeat, stacks
 from orchestration.launch import group as launch
 from orchestration.launch.processes import ProcessIdentity
 from orchestration.launch.worker import StartedWorker
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.signals import StopRequest
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted
@@ -80,7 +80,7 @@ def test_a_mute_worker_of_another_machine_writes_its_stacks(
     begun = ray.get(worker.begin.remote(tmp_path))
     worker.hang.remote()
     group: Any = SimpleNamespace(num=2)
-    tried = attempt.Attempt(group, run_of(corpus, tmp_path), None, StopRequest(), 600.0, ignore)  # type: ignore[arg-type]
+    tried = attempt.Attempt(group, run_of(corpus, tmp_path), None, StopRequest(), 600.0, ignore_progress)  # type: ignore[arg-type]
     tried.begun = [begun, replace(begun, node="0a" * (len(begun.node) // 2))]
     monkeypatch.setattr(attempt, "platform", SimpleNamespace(node=lambda: "elsewhere"))
     states = tried._demand([0, 1])

@@ -20,7 +20,7 @@ from orchestration.launch import group as launch
 from orchestration.launch import placement
 from orchestration.launch.nodes import WorkerRequirements
 from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.signals import StopRequest, stop_signals
 from preprocessing.errors import Preempted, ResourceError
 from tests.training.corpora import mini_run
@@ -61,7 +61,7 @@ def earlier(run: Run) -> Iterator[subprocess.Popen[str]]:
 
 
 def start(run: Run, on_progress: Any) -> None:
-    place = tracking.place(Path(run.folder).parent / "out")
+    place = tracking.tracking_store(Path(run.folder).parent / "out")
     launch.pretrain(run, workers=1, place=place, metadata=tracking.Metadata("mini"), on_progress=on_progress)
 
 
@@ -124,7 +124,7 @@ def test_earlier_workers_that_stay_are_one_line(run: Run, monkeypatch: pytest.Mo
     monkeypatch.setattr(launch, "LEFT_S", 0.1)
     monkeypatch.setattr(launch, "end_left", lambda folder: [])  # they are those of another machine
     with pytest.raises(ResourceError, match="workers of an earlier command are at work in it, though that has ended"):
-        start(run, ignore)
+        start(run, ignore_progress)
 
 
 # An old record
@@ -157,7 +157,7 @@ def training(run: Run, asked: StopRequest) -> launch.Training:
         asked,
         launch.RestartPolicy(max_restarts=2),
         None,
-        ignore,
+        ignore_progress,
     )
 
 
@@ -186,7 +186,7 @@ def test_who_waits_for_a_place_sees_that_ray_is_gone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(placement, "fault", lambda: "Ray's raylet")
     with (
         pytest.raises(WorkerDied, match="Ray's raylet died"),
-        placement.placed(WorkerRequirements(workers=1), EngineSettings(), {}),
+        placement.place_workers(WorkerRequirements(workers=1), EngineSettings(), {}),
     ):
         pytest.fail("placed")
 

@@ -18,7 +18,7 @@ from preprocessing.tokenization import Vocab
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.generation import samples
+from training.generation import generate_samples
 from training.loop import pretrain
 from training.run import Run, write_run
 
@@ -140,7 +140,7 @@ def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Pat
         run = replace(given, sample_prompts=prompts, eval_every=8, folder=str(tmp_path / f"run{len(prompts)}"))
         Path(run.folder).mkdir()
         with_net, metrics = engine(run), MetricLog(Path(run.folder), None, system=False)
-        pretrain(run, with_net, metrics, show=worker.shown(run, with_net, metrics))
+        pretrain(run, with_net, metrics, show=worker.sample_writer(run, with_net, metrics))
         metrics.close()
         losses[prompts] = history(Path(run.folder))["train/loss"]
         names = sorted(file.name for file in (Path(run.folder) / "samples").glob("*"))
@@ -151,7 +151,7 @@ def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Pat
     assert last.count("\n---\n") == 1
     assert last.startswith("w7 w9")
     with_net.model.train()
-    assert samples(with_net.model, vocab_of(run), run.sample_prompts, seed=run.seed) == last.strip("\n").split(
+    assert generate_samples(with_net.model, vocab_of(run), run.sample_prompts, seed=run.seed) == last.strip("\n").split(
         "\n\n---\n\n"
     )
     assert with_net.model.training

@@ -9,17 +9,17 @@ import pytest
 
 from orchestration import planning
 from orchestration.cli import main
-from orchestration.config import Cluster, Recipe, check, load, load_cluster, names
-from orchestration.planning import DEVICES, ParallelLayout, demand_of, devices, run_estimate
+from orchestration.config import Cluster, Recipe, check, list_names, load, load_cluster
+from orchestration.planning import DEVICES, ParallelLayout, devices, run_estimate, workload_of
 from orchestration.planning.layout import layout_of
-from orchestration.planning.search import REFUSED, filled, in_phase, needs, smallest
-from orchestration.planning.timing import DISK, micro_batches, seconds, sent
+from orchestration.planning.search import REFUSED, find_smallest_layout, layout_in_phase, memory_ratio, peak_memory
+from orchestration.planning.timing import DISK, communication_volume, micro_batches, step_seconds
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.limits import MemoryLimit
 from training.data import Loader
 from training.specs import EngineSettings, Phase
 
-TWO_SIDED = [name for name in names("recipes") if load(name).objective.two_sided]
+TWO_SIDED = [name for name in list_names("recipes") if load(name).objective.two_sided]
 SHORT_AND_LONG = (
     "phases=[{seq_length: 128, global_batch_size: 4096, steps: 900}, "
     "{seq_length: 512, global_batch_size: 8, steps: 100}]",
@@ -45,7 +45,7 @@ def test_memory_is_looked_at_whatever_else_is_odd(recipe: str, cluster: str, key
 
 @pytest.mark.parametrize("name", ["bert_base", *TWO_SIDED])
 def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
-    demand = demand_of(load(name))
+    demand = workload_of(load(name))
     phase = Phase(seq_length=64, global_batch_size=48, steps=1)
     machine = EngineSettings(micro_batch_tokens=10 * 64)
     row = {"input_ids": np.arange(64), "labels": np.arange(64)}
@@ -56,33 +56,35 @@ def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
     rows = demand.micro_rows(machine.micro_batch_tokens, phase, 2)
     assert rows == len(batches[0]["lengths"]) == (5 if name in TWO_SIDED else 10)
     layout = layout_of(machine, 2, demand.row_tokens(64), 48)
-    assert (layout.rows, in_phase(layout, demand, phase).rows) == (rows, rows)
+    assert (layout.rows, layout_in_phase(layout, demand, phase).rows) == (rows, rows)
 
 
 def test_t5_has_half_the_rows_of_its_tokens() -> None:
-    demand, cluster = demand_of(load("t5_base")), load_cluster("8xh100")
+    demand, cluster = workload_of(load("t5_base")), load_cluster("8xh100")
     length = demand.longest.seq_length
-    own = planning.plan(demand.recipe, cluster).own.choice.layout
+    own = planning.estimate_run(demand.recipe, cluster).own.choice.layout
     assert own.rows == min(cluster.engine.micro_batch_tokens // (2 * length), demand.longest.global_batch_size // 8)
-    fits = planning.what_would_fit(demand.recipe, load_cluster("one_gpu"), 90e9, 80e9)
+    fits = planning.suggest_settings(demand.recipe, load_cluster("one_gpu"), 90e9, 80e9)
     assert int(fits.rpartition("micro_batch_tokens=")[2].split(";")[0]) % (2 * length) == 0
 
 
 def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
     recipe = load("bert_base", SHORT_AND_LONG)
-    own = planning.plan(recipe, load_cluster("8xh100")).own
-    demand, machine = demand_of(recipe), load_cluster("8xh100").engine
+    own = planning.estimate_run(recipe, load_cluster("8xh100")).own
+    demand, machine = workload_of(recipe), load_cluster("8xh100").engine
     layout = layout_of(machine, 8, 512, 8)
-    rows = [in_phase(layout, demand, phase).rows for phase in recipe.phases]
+    rows = [layout_in_phase(layout, demand, phase).rows for phase in recipe.phases]
     assert rows == [512, 1]
     assert own.choice.layout.rows == 512
-    alone = planning.memory(demand, replace(layout, rows=512), 128)
-    assert own.choice.memory.peak == alone.peak > 4 * planning.memory(demand, layout, 512).peak
-    assert [micro_batches(in_phase(layout, demand, phase), phase.global_batch_size) for phase in recipe.phases] == [
+    alone = planning.device_memory(demand, replace(layout, rows=512), 128)
+    assert own.choice.memory.peak == alone.peak > 4 * planning.device_memory(demand, layout, 512).peak
+    assert [
+        micro_batches(layout_in_phase(layout, demand, phase), phase.global_batch_size) for phase in recipe.phases
+    ] == [
         1,
         1,
     ]
-    best = planning.best(demand, DEVICES["h100"], 8)
+    best = planning.find_best_layouts(demand, DEVICES["h100"], 8)
     assert max(choice.layout.rows for choice in best) > 8  # the batch of one phase is no limit for another
 
 
@@ -90,17 +92,19 @@ def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
 
 
 def test_what_is_offloaded_must_fit_into_the_host() -> None:
-    demand = demand_of(load("mt_nlg_530b"))
+    demand = workload_of(load("mt_nlg_530b"))
     layout = ParallelLayout(data=32, zero=3, checkpointing="full", offload=True)
-    _, needed = needs(demand, layout, cuda=True)
+    _, needed = peak_memory(demand, layout, cuda=True)
     device = DEVICES["h100"]
     assert needed.peak < device.memory
     assert needed.host > device.host
-    assert not planning.run_estimate.fits(needed, device)
-    found = smallest(demand, lambda _: device)
+    assert not planning.run_estimate.has_room(needed, device)
+    found = find_smallest_layout(demand, lambda _: device)
     assert found
     assert found.memory.host <= 0.95 * device.host
-    assert all(one.memory.host <= 0.95 * device.host for one in planning.best(demand, device, 256, count=99))
+    assert all(
+        one.memory.host <= 0.95 * device.host for one in planning.find_best_layouts(demand, device, 256, count=99)
+    )
 
 
 def test_a_host_that_is_too_small_is_refused_and_the_need_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,16 +118,19 @@ def test_a_host_that_is_too_small_is_refused_and_the_need_is_said(capsys: pytest
 
 
 def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
-    demand, device = demand_of(load("gpt2")), DEVICES["h100"]
+    demand, device = workload_of(load("gpt2")), DEVICES["h100"]
     to_host = ParallelLayout(data=8, zero=3, offload=True, offload_parameters=True)
     to_disk = replace(to_host, optimiser_on_disk=True, parameters_on_disk=True)
-    host, disk = (planning.memory(demand, one, 1024) for one in (to_host, to_disk))
+    host, disk = (planning.device_memory(demand, one, 1024) for one in (to_host, to_disk))
     owned = demand.parameters / 8
     assert disk.disk == pytest.approx((4 + 8 + 2) * owned)
     assert disk.host == pytest.approx(host.host - disk.disk)
     assert host.disk == 0
     assert disk.peak == host.peak
-    slower = seconds(demand, to_disk, device, 1024, 512).update - seconds(demand, to_host, device, 1024, 512).update
+    slower = (
+        step_seconds(demand, to_disk, device, 1024, 512).update
+        - step_seconds(demand, to_host, device, 1024, 512).update
+    )
     assert slower == pytest.approx((2 * 12 + 2) * owned / (DISK / 8))
     machine = EngineSettings(
         device="cuda", precision="bf16", zero_stage=3, offload_optimizer="nvme", nvme_path="/local", offload_param="cpu"
@@ -200,17 +207,17 @@ def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.Mo
 
 
 def test_float32_runs_at_its_own_peak() -> None:
-    demand, device = demand_of(load("gpt2")), DEVICES["a100"]
+    demand, device = workload_of(load("gpt2")), DEVICES["a100"]
     half, single = (
-        seconds(demand, ParallelLayout(precision=kind), device, 1024, 64).products for kind in ("bf16", "fp32")
+        step_seconds(demand, ParallelLayout(precision=kind), device, 1024, 64).products for kind in ("bf16", "fp32")
     )
     assert single / half == pytest.approx(312 / 19.5)
     given = ["cluster.gpu_type=a100", "cluster.engine.precision=fp32"]
-    own = planning.plan(demand.recipe, load_cluster("one_gpu", given)).own
+    own = planning.estimate_run(demand.recipe, load_cluster("one_gpu", given)).own
     assert 0.3 < own.mfu < 1
 
 
-@pytest.mark.parametrize("ask", [planning.plan, planning.refuse_what_does_not_fit])
+@pytest.mark.parametrize("ask", [planning.estimate_run, planning.refuse_what_does_not_fit])
 def test_precision_that_devices_lack_is_refused(ask: Any) -> None:
     with pytest.raises(BadInput, match="precision is bf16, which v100 does not have; give fp32, or fp16"):
         ask(load("gpt2"), load_cluster("8xh100", ["cluster.gpu_type=v100"]))
@@ -220,7 +227,7 @@ def test_precision_that_devices_lack_is_refused(ask: Any) -> None:
 
 def test_proposals_have_the_precision_of_the_cluster() -> None:
     given = ["cluster.gpu_type=v100", "cluster.engine.precision=fp16"]
-    found = planning.plan(load("gpt2"), load_cluster("8xh100", given))
+    found = planning.estimate_run(load("gpt2"), load_cluster("8xh100", given))
     assert {one.choice.layout.precision for one in found.better} == {"fp16"}
     assert {one.choice.layout.pipeline for one in found.better} == {1}  # which does not go with fp16
     assert "fp16" in found.own.choice.layout.describe()
@@ -245,7 +252,7 @@ def test_a_gpu_of_this_machine_is_known_by_its_name(
 ) -> None:
     name, _, mib = said.rpartition(", ")
     monkeypatch.setattr(devices, "gpus_here", lambda: [(name, float(mib) * 2**20)])
-    here = devices.gpu_here()
+    here = devices.detect_gpu()
     assert here
     found, assumed = here
     assert (found.bandwidth, found.price) == (DEVICES[like].bandwidth, DEVICES[like].price)
@@ -272,7 +279,7 @@ def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
     fits none that is known, whether it is planned, checked or sent to a cluster."""
     monkeypatch.setattr(devices, "gpus_here", list)
     cluster, net = load_cluster("one_gpu", ["engine.micro_batch_tokens=2048"]), load(recipe)
-    found = planning.plan(net, cluster)
+    found = planning.estimate_run(net, cluster)
     assert found.device.name == device
     for elsewhere in (False, True):
         try:
@@ -345,15 +352,15 @@ def test_part_of_a_core_is_planned_as_that(number: float, monkeypatch: pytest.Mo
 
 def test_check_and_plan_refuse_the_same() -> None:
     recipe, cluster = load("megatron_8b"), load_cluster("64xa100")
-    found = planning.plan(recipe, cluster)
-    assert 0.95 < filled(found.own.choice.memory, found.device) <= REFUSED
+    found = planning.estimate_run(recipe, cluster)
+    assert 0.95 < memory_ratio(found.own.choice.memory, found.device) <= REFUSED
     assert found.why_not == ""
     notes = planning.refuse_what_does_not_fit(recipe, cluster)
     assert list(found.notes) == notes
     assert notes[0].startswith("tight: 10")
     recipe = load("mt_nlg_530b")
     more = load_cluster("64xa100")
-    assert planning.plan(recipe, more).why_not.startswith("each device needs")
+    assert planning.estimate_run(recipe, more).why_not.startswith("each device needs")
     with pytest.raises(ResourceError, match="each device needs"):
         planning.refuse_what_does_not_fit(recipe, more)
 
@@ -380,16 +387,16 @@ def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.Ca
 
 
 def test_stages_and_shared_rows_have_their_traffic_and_time() -> None:
-    demand, device = demand_of(load("gpt2")), DEVICES["h100"]
+    demand, device = workload_of(load("gpt2")), DEVICES["h100"]
     width, tokens = 768, 64 * 1024
     piped = ParallelLayout(pipeline=4, zero=1, rows=4)
-    passing = sent(demand, piped, 1024, 64).passing
+    passing = communication_volume(demand, piped, 1024, 64).passing
     assert passing == pytest.approx(2 * tokens * width * 2 + 6 * demand.weights.tables)
     shared = ParallelLayout(sequence=8, rows=4)
-    exchanged = sent(demand, shared, 1024, 64).sequence
+    exchanged = communication_volume(demand, shared, 1024, 64).sequence
     assert exchanged == pytest.approx(12 * 8 * 7 / 8 * tokens / 8 * width * 2)  # layers, exchanges, of a ring
-    assert seconds(demand, shared, device, 1024, 64).sequence == pytest.approx(exchanged / device.link)
-    again = sent(demand, replace(shared, checkpointing="full"), 1024, 64).sequence
+    assert step_seconds(demand, shared, device, 1024, 64).sequence == pytest.approx(exchanged / device.link)
+    again = communication_volume(demand, replace(shared, checkpointing="full"), 1024, 64).sequence
     assert again == pytest.approx(1.5 * exchanged)
 
 
@@ -398,17 +405,19 @@ def test_stages_and_shared_rows_have_their_traffic_and_time() -> None:
 
 def test_a_deadline_is_met_on_few_devices() -> None:
     recipe, cluster = load("bert_base"), load_cluster("8xh100")
-    demand, device = demand_of(recipe), DEVICES["h100"]
-    deadline = planning.best(demand, device, 3, count=1)[0].total_s * 1.0001
-    found = planning.plan(recipe, cluster, deadline_s=deadline)
+    demand, device = workload_of(recipe), DEVICES["h100"]
+    deadline = planning.find_best_layouts(demand, device, 3, count=1)[0].total_s * 1.0001
+    found = planning.estimate_run(recipe, cluster, deadline_s=deadline)
     assert found.wanted
     assert found.wanted.choice.layout.devices == 3  # not 4
     assert found.wanted.choice.total_s <= deadline
 
 
 def test_runners_up_are_different_and_of_use() -> None:
-    demand = demand_of(load("gpt2"))
-    found = planning.best(demand, DEVICES["h100"], 8, count=99)
+    demand = workload_of(load("gpt2"))
+    found = planning.find_best_layouts(demand, DEVICES["h100"], 8, count=99)
     assert all(one.layout.checkpointing != "selective" for one in found)  # kernels of a GPU keep no scores
-    core = devices.core_here(1, 2, timed=False)
-    assert not any(one.layout.offload for one in planning.best(demand, replace(core, memory=1e12), 2, count=99))
+    core = devices.measure_cores(1, 2, timed=False)
+    assert not any(
+        one.layout.offload for one in planning.find_best_layouts(demand, replace(core, memory=1e12), 2, count=99)
+    )

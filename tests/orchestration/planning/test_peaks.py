@@ -11,7 +11,7 @@ import torch
 from benchmarks.memory import Alive
 from benchmarks.step import made_up, small_vocab
 from orchestration.config import Recipe, load
-from orchestration.planning import ParallelLayout, demand_of, memory
+from orchestration.planning import ParallelLayout, device_memory, workload_of
 from preprocessing.collate import unpadded
 from preprocessing.tokenization import table_rows
 from training.engines.local import LocalEngine
@@ -90,7 +90,7 @@ def peak(recipe: Recipe, folder: Path) -> float:
 def test_the_peak_of_a_pass_is_planned(name: str, tmp_path: Path) -> None:
     """Losses that keep whole logits were left out, and windows were counted as if no key were copied."""
     recipe = small(name)
-    plan = memory(demand_of(recipe), ParallelLayout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
+    plan = device_memory(workload_of(recipe), ParallelLayout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
     passing = plan.activations + plan.logits + max(plan.slices, plan.handed, plan.backward)
     found = peak(recipe, tmp_path) / (plan.weights + plan.gradients + passing)
     assert 0.7 < found < 1.05
@@ -107,7 +107,9 @@ def test_the_peak_of_a_pass_is_planned(name: str, tmp_path: Path) -> None:
 )
 def test_whole_logits_grow_with_a_micro_batch(name: str, is_whole: bool) -> None:
     """Their plan ended at the size of a slice, 2^23 of them, whatever the rows."""
-    few, many = (memory(demand_of(small(name)), ParallelLayout(rows=rows), LENGTH).slices for rows in (1_000, 2_000))
+    few, many = (
+        device_memory(workload_of(small(name)), ParallelLayout(rows=rows), LENGTH).slices for rows in (1_000, 2_000)
+    )
     assert many / few == pytest.approx(2 if is_whole else 1)
 
 
@@ -122,6 +124,6 @@ def test_the_gradient_of_a_table_is_copied_as_the_head_hands_it_on() -> None:
     gradient in float32 there is a second copy, times that of the loss, and a third in 16 bit."""
     recipe = load("gpt2", ["model.num_hidden_layers=20", "model.hidden_size=4096", "model.num_attention_heads=32"])
     layout = ParallelLayout(zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True)
-    needed = memory(demand_of(recipe), layout, 512)
+    needed = device_memory(workload_of(recipe), layout, 512)
     assert needed.handed == 6 * 50_257 * 4_096
     assert (needed.peak - needed.context) / 2**30 == pytest.approx(4.15, rel=0.05)

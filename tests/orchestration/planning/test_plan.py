@@ -11,10 +11,10 @@ from torch.utils._pytree import tree_leaves
 from orchestration import planning
 from orchestration.cli import main
 from orchestration.config import load, load_cluster
-from orchestration.planning import DEVICES, ParallelLayout, Workload, demand_of, devices
+from orchestration.planning import DEVICES, ParallelLayout, Workload, devices, workload_of
 from orchestration.planning.layout import layout_of
 from orchestration.planning.memory import End, activations, kept_by_block, moments, table_copies, weights_of
-from orchestration.planning.timing import seconds
+from orchestration.planning.timing import step_seconds
 from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
 from tests.training.batches import random_rows, tensors
@@ -141,7 +141,7 @@ def test_states_are_those_that_were_measured_on_two_workers(
 ) -> None:
     demand = _demand(*NETS["bert"])
     layout = ParallelLayout(data=2, zero=stage, precision=precision, persistent=0)
-    found = planning.memory(demand, layout, LENGTH, cuda=False)
+    found = planning.device_memory(demand, layout, LENGTH, cuda=False)
     assert found.states == pytest.approx(bytes_per_weight * demand.parameters)
 
 
@@ -217,7 +217,7 @@ def test_buckets_of_a_cluster_file_are_counted() -> None:
     demand, further = _demand(*NETS["bert"]), {"zero_optimization": {"reduce_bucket_size": 1_000}}
 
     def buckets(**keys: Any) -> float:
-        found = planning.memory(demand, _layout(**keys), LENGTH, cuda=False)
+        found = planning.device_memory(demand, _layout(**keys), LENGTH, cuda=False)
         return found.buckets + found.reserved
 
     assert buckets(zero_stage=2) == 4 * BUCKET + 4 * demand.parameters / 2  # and a micro-batch's own part
@@ -248,7 +248,7 @@ def test_a_table_that_no_bucket_holds_is_copied_by_itself() -> None:
 def test_small_tensors_of_stage_3_are_whole() -> None:
     demand = _demand(*NETS["bert"])
     kept = {
-        most: planning.memory(
+        most: planning.device_memory(
             demand, _layout(zero_stage=3, param_persistence_threshold=most), LENGTH, cuda=False
         ).weights
         for most in (0, 100, 100_000)
@@ -262,12 +262,12 @@ def test_what_is_offloaded_lies_in_the_memory_of_the_host() -> None:
     demand = _demand(*NETS["bert"])
     owned = demand.parameters / 2
     keys: dict[str, Any] = {"zero_stage": 3, "precision": "bf16", "param_persistence_threshold": 0, "device": "cuda"}
-    there = planning.memory(demand, _layout(**keys), LENGTH)
-    aside = planning.memory(demand, _layout(**keys, offload_optimizer="cpu", offload_param="cpu"), LENGTH)
+    there = planning.device_memory(demand, _layout(**keys), LENGTH)
+    aside = planning.device_memory(demand, _layout(**keys, offload_optimizer="cpu", offload_param="cpu"), LENGTH)
     assert there.states == pytest.approx((2 + 4 + 4 + 8) * owned)
     assert aside.states == 0
     assert aside.host == pytest.approx(there.states + 4 * owned)  # gradients once more, as the update reads them
-    here = planning.memory(demand, _layout(**keys, offload_optimizer="cpu"), LENGTH, cuda=False)
+    here = planning.device_memory(demand, _layout(**keys, offload_optimizer="cpu"), LENGTH, cuda=False)
     assert (here.host, here.states) == (0, pytest.approx(there.states + 4 * owned))  # a CPU is its own host
 
 
@@ -275,13 +275,13 @@ def test_what_is_offloaded_lies_in_the_memory_of_the_host() -> None:
 def test_bytes_that_a_worker_sends(stage: int, of_weights: int) -> None:
     """In two micro-batches, by rings of two; as benchmarks/scale.py counts them."""
     demand, layout = _demand(*NETS["bert"]), _layout(zero_stage=stage, param_persistence_threshold=0)
-    found = planning.sent(demand, layout, LENGTH, 2 * 2 * layout.rows)
+    found = planning.communication_volume(demand, layout, LENGTH, 2 * 2 * layout.rows)
     assert found.total == pytest.approx(of_weights * demand.parameters / 2)
 
 
 def test_published_runs_are_foretold() -> None:
     """Those of which layout, kernels and tokens are known; the first ones were of unknown efficiency."""
-    ratios = {one.run.name: one.ratio for one in planning.compared()}
+    ratios = {one.run.name: one.ratio for one in planning.compare_published_runs()}
     assert len(ratios) >= 8
     known = ("GPT-2 124M, llm.c", "GPT-3 175B", "MT-NLG 530B, 2,240", "MT-NLG 530B, 3,360", "Megatron 8.3B")
     assert all(1 / 1.5 < ratios[name] < 1.5 for name in (*known, "BERT in 44 minutes", "MosaicBERT base"))
@@ -290,7 +290,7 @@ def test_published_runs_are_foretold() -> None:
 
 
 def test_published_figures_are_those_of_their_authors() -> None:
-    runs = {one.run.name: one for one in planning.compared()}
+    runs = {one.run.name: one for one in planning.compare_published_runs()}
     assert sum(one.run.hours > 0 for one in runs.values()) == len(runs) >= 20
     costs = {name: one.run.usd for name, one in runs.items() if one.run.usd}
     assert costs == {
@@ -306,7 +306,7 @@ def test_published_figures_are_those_of_their_authors() -> None:
     assert nanochat.mfu * 989e12 * 8 * 3.04 * 3_600 == pytest.approx(4.33e19, rel=0.02)
 
 
-@pytest.mark.parametrize("one", planning.retold(), ids=lambda one: one.run.name)
+@pytest.mark.parametrize("one", planning.predict_timed_steps(), ids=lambda one: one.run.name)
 def test_own_steps_on_a_gpu_are_planned_within_a_quarter(one: planning.TimedPrediction) -> None:
     """It promised 1.9 to 3.9 times the speed that a H200 gave: .85 s for 3.33 of GPT-2, .172 for .319 of BERT."""
     assert 0.75 < one.ratio < 1.25
@@ -315,11 +315,11 @@ def test_own_steps_on_a_gpu_are_planned_within_a_quarter(one: planning.TimedPred
 
 def test_small_micro_batches_are_not_free() -> None:
     """Those of two rows were at the top of the plan: launches and small kernels cost each of them anew."""
-    demand, device = demand_of(load("bert_base")), DEVICES["h200"]
-    took = [seconds(demand, ParallelLayout(rows=rows), device, 512, 256).total for rows in (2, 8, 32, 128)]
+    demand, device = workload_of(load("bert_base")), DEVICES["h200"]
+    took = [step_seconds(demand, ParallelLayout(rows=rows), device, 512, 256).total for rows in (2, 8, 32, 128)]
     assert took == sorted(took, reverse=True)
     assert took[0] > 5 * took[-1]
-    found = planning.plan(load("bert_base"), load_cluster("one_gpu", ["gpu_type=h200"]))
+    found = planning.estimate_run(load("bert_base"), load_cluster("one_gpu", ["gpu_type=h200"]))
     assert all(one.choice.layout.rows >= 64 for one in found.better if one.choice.layout.checkpointing == "none")
 
 
@@ -333,7 +333,7 @@ def test_a_plan_says_with_what_it_was_calibrated(capsys: pytest.CaptureFixture[s
 
 
 def test_what_is_far_off_has_its_reason_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    far = [one.run for one in planning.compared() if not 1 / 1.5 < one.ratio < 1.5]
+    far = [one.run for one in planning.compare_published_runs() if not 1 / 1.5 < one.ratio < 1.5]
     assert {run.name for run in far} >= {"BERT base", "DistilBERT"}
     assert all(run.note for run in far)
     assert main(["plan", "--published"]) == 0
@@ -348,13 +348,13 @@ def test_no_layout_is_named_that_check_refuses(monkeypatch: pytest.MonkeyPatch) 
     """An optimiser that must have tensors whole, and heads that workers cannot divide."""
     monkeypatch.setattr(Adafactor, "takes_slices", False)
     for name, degrees in {"t5_11b": {1}, "transformer_xl_base": {1, 2}}.items():
-        found = planning.best(demand_of(load(name)), DEVICES["h100"], 64, count=99)
+        found = planning.find_best_layouts(workload_of(load(name)), DEVICES["h100"], 64, count=99)
         assert {one.layout.tensor for one in found} == degrees, name
 
 
 def test_a_giant_is_shared_by_devices_that_hold_it() -> None:
-    demand, device = demand_of(load("mt_nlg_530b")), DEVICES["a100"]
-    best, *others = planning.best(demand, device, 2240)
+    demand, device = workload_of(load("mt_nlg_530b")), DEVICES["a100"]
+    best, *others = planning.find_best_layouts(demand, device, 2240)
     assert best.memory.peak < device.memory
     assert all(best.total_s <= other.total_s for other in others)
     assert best.layout.tensor > 1  # GPU memory alone would not do: gradients would travel between nodes
@@ -384,11 +384,11 @@ def test_a_driver_says_what_gpus_there_are(monkeypatch: pytest.MonkeyPatch, tmp_
     tool.write_text("#!/bin/sh\necho 'NVIDIA A100-SXM4-80GB, 81920'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    devices.gpus_here.cache_clear()
+    devices.list_gpus.cache_clear()
     try:
-        here = devices.gpu_here()
+        here = devices.detect_gpu()
     finally:
-        devices.gpus_here.cache_clear()
+        devices.list_gpus.cache_clear()
     assert here
     found, assumed = here
     assert (found.flops, round(found.memory / 1e9), found.per_node, assumed) == (312e12, 86, 1, "")
@@ -397,14 +397,14 @@ def test_a_driver_says_what_gpus_there_are(monkeypatch: pytest.MonkeyPatch, tmp_
 @pytest.mark.slow
 def test_a_deadline_and_a_budget_choose_devices() -> None:
     recipe, cluster = load("bert_base"), load_cluster("8xh100")
-    hurried = planning.plan(recipe, cluster, deadline_s=30 * 3_600.0)
+    hurried = planning.estimate_run(recipe, cluster, deadline_s=30 * 3_600.0)
     assert hurried.wanted
     assert hurried.wanted.choice.total_s <= 30 * 3_600.0
     assert hurried.wanted.choice.layout.devices < 8
-    assert planning.plan(recipe, cluster, deadline_s=60.0).unmet.startswith("at best")
-    poor = planning.plan(recipe, cluster, budget=1.0)
+    assert planning.estimate_run(recipe, cluster, deadline_s=60.0).unmet.startswith("at best")
+    poor = planning.estimate_run(recipe, cluster, budget=1.0)
     assert "buy" in poor.unmet
-    rich = planning.plan(recipe, cluster, budget=1_000.0)
+    rich = planning.estimate_run(recipe, cluster, budget=1_000.0)
     assert rich.wanted
     assert rich.wanted.usd <= 1_000
 
@@ -421,4 +421,4 @@ def test_the_command_plans(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_hardware_is_a_name_that_is_known() -> None:
     with pytest.raises(BadInput, match="gpu_type is 'h1000', allowed is v100"):
-        planning.plan(load("gpt2"), load_cluster("one_gpu", ["cluster.gpu_type=h1000"]))
+        planning.estimate_run(load("gpt2"), load_cluster("one_gpu", ["cluster.gpu_type=h1000"]))

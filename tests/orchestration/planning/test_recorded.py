@@ -10,7 +10,7 @@ import pytest
 from benchmarks.memory import PARTS, RESULTS, Case, in_parts, planned
 from orchestration import planning
 from orchestration.config import load
-from orchestration.planning import ParallelLayout, demand_of
+from orchestration.planning import ParallelLayout, workload_of
 
 NEWEST = max(RESULTS.glob("memory-*.json"))
 LINES: list[dict[str, Any]] = json.loads(NEWEST.read_text())
@@ -48,9 +48,9 @@ def test_all_stages_of_each_net_were_measured() -> None:
     [("albert_base", 4, 4.0), ("bert_base", 2, 1.0), ("bert_base", 8, 2.0)],
 )
 def test_gradients_of_tensors_that_workers_share_are_whole_on_each(recipe: str, replicas: int, of_owned: float) -> None:
-    demand = demand_of(load(recipe))
+    demand = workload_of(load(recipe))
     owned = 4 * demand.parameters / replicas
     layout = ParallelLayout(data=replicas, zero=2, precision="fp32")
-    assert planning.memory(demand, layout, 128).gradients == pytest.approx(of_owned * owned)
+    assert planning.device_memory(demand, layout, 128).gradients == pytest.approx(of_owned * owned)
     mixed = ParallelLayout(data=replicas, zero=2, precision="bf16")
-    assert planning.memory(demand, mixed, 128).gradients == pytest.approx(owned)
+    assert planning.device_memory(demand, mixed, 128).gradients == pytest.approx(owned)

@@ -13,16 +13,16 @@ import pytest
 from scipy.stats import ttest_rel
 
 from orchestration import cli, figures
-from orchestration.config import Recipe, flat, load
+from orchestration.config import Recipe, flatten, load
 from orchestration.jobs import JobFlags
 from orchestration.jobs import ablation as table
 from orchestration.launch import group as launch
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.reports.ablations import Ablation, AblationRow
 from orchestration.reports.ablations import page as table_page
 from orchestration.reports.ablations import synthetic_language as table_text
 from orchestration.reports.ablations.ablation import DifferentClaim, EqualClaim, LowerClaim, Measure
-from orchestration.reports.ablations.tables import TABLES, named
+from orchestration.reports.ablations.tables import TABLES, ablation_from_name
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
 from tests import family
@@ -94,7 +94,7 @@ def recipes(one: Ablation, out: Path, *overrides: str, scale: str = "tiny") -> d
 
 def keys_of(recipe: Recipe) -> dict[str, Any]:
     """The keys of a recipe that change what is learned, as `model.num_hidden_layers`."""
-    return dict(flat(recipe.science))
+    return dict(flatten(recipe.science))
 
 
 def differing(*rows: Recipe) -> set[str]:
@@ -171,7 +171,7 @@ def test_figures_of_a_table_are_those_that_its_recipes_expect(name: str) -> None
     keys |= {"SST-2": "glue.sst2", "RACE": "race.accuracy", "MNLI": "glue.mnli_m", "QNLI": "glue.qnli"}
     keys |= {"NewsQA": "newsqa.f1", "TriviaQA": "triviaqa.f1", "coreference": "coreference.f1"}
     for row in TABLES[name].rows.values():
-        expected = dict(flat(load(row.recipe).reported_results))
+        expected = dict(flatten(load(row.recipe).reported_results))
         shared = {key for key in row.paper if keys.get(key) in expected}
         assert shared
         assert {key: row.paper[key] for key in shared} == {key: expected[keys[key]] for key in shared}
@@ -249,7 +249,7 @@ def test_what_stands_between_masked_and_replaced_tokens_is_the_second_loss_alone
 def test_rows_of_one_compute_take_as_many_operations(scale: str, tmp_path: Path) -> None:
     one = TABLES["electra-compute"]
     found = recipes(one, tmp_path, scale=scale)
-    flops = {row: table.flops(recipe) for row, recipe in found.items()}
+    flops = {row: table.count_flops(recipe) for row, recipe in found.items()}
     for row, of_row in one.rows.items():
         assert flops[row] == pytest.approx(of_row.compute * flops[one.equal_to], rel=0.005)
     assert found[one.equal_to].num_steps == 2_000
@@ -286,7 +286,7 @@ def test_operations_are_those_that_the_loop_counts(method: str, tmp_path: Path) 
     losses = recipe.losses
     targets = sum(loss.count(batch) for batch in batches for loss in losses if loss.names_tokens)
     tokens = sum(int(batch["lengths"].sum()) for batch in batches)
-    of_step = table.flops(recipe) / recipe.num_steps
+    of_step = table.count_flops(recipe) / recipe.num_steps
     work = BatchWork(tokens=32 * 64, squares=32 * 64**2, targets=0)
     projected = (of_step - meter.flops(recipe.model, 800, work)) / (6 * 800 * recipe.model.table_width)
     assert projected / work.tokens == pytest.approx(targets / tokens, rel=0.05)
@@ -301,7 +301,7 @@ def test_other_text_takes_the_place_of_the_made_up_one(tmp_path: Path) -> None:
 
 def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"albert_sp is not one of the tables .*did you mean albert-sp"):
-        named("albert_sp")
+        ablation_from_name("albert_sp")
 
 
 @pytest.mark.parametrize(
@@ -352,26 +352,26 @@ def test_text_that_is_made_anew_is_the_same_to_a_corpus(tmp_path: Path) -> None:
 
 def test_an_order_that_came_out_is_said() -> None:
     said = "The order of the paper's rows came out: 1 of 1 claims hold, 0 significantly (p < 0.05)."
-    assert table_page.outcome(SMALL, CAME_OUT) == said
-    order, alike = table_page.verdicts(SMALL, CAME_OUT)
+    assert table_page.summarize_claims(SMALL, CAME_OUT) == said
+    order, alike = table_page.evaluate_claims(SMALL, CAME_OUT)
     assert str(order) == "SOP: none < SOP: yes (by 0.300; in 2 of 2 seeds; p = 0.250)"
     assert str(alike).startswith("MLM: all within 0.1: yes (they differ by 0.010; in 2 of 2 seeds; p ")
 
 
 def test_an_order_that_did_not_is_said_too() -> None:
     turned = {"none": CAME_OUT["SOP"], "SOP": CAME_OUT["none"] | {"MLM": [0.8, 0.3]}}
-    assert table_page.outcome(SMALL, turned) == (
+    assert table_page.summarize_claims(SMALL, turned) == (
         "The order of the paper's rows did not come out: 0 of 1 claims hold, 0 significantly (p < 0.05), not SOP: "
         "none < SOP."
     )
-    order, alike = table_page.verdicts(SMALL, turned)
+    order, alike = table_page.evaluate_claims(SMALL, turned)
     assert (order.holds, order.seeds, order.of) == (False, 0, 2)
     assert (alike.holds, alike.seeds) == (True, 0)  # the mean of two that are far off on either side
 
 
 def test_what_is_alike_in_the_paper_alone_is_no_matter_of_order_and_is_said() -> None:
     unlike = CAME_OUT | {"none": CAME_OUT["none"] | {"MLM": [0.1, 0.2]}}
-    assert table_page.outcome(SMALL, unlike) == (
+    assert table_page.summarize_claims(SMALL, unlike) == (
         "The order of the paper's rows came out: 1 of 1 claims hold, 0 significantly (p < 0.05). "
         "What is alike there is not here: MLM: all within 0.1."
     )
@@ -379,31 +379,33 @@ def test_what_is_alike_in_the_paper_alone_is_no_matter_of_order_and_is_said() ->
 
 def test_equal_scores_are_no_order() -> None:
     same = {row: {"MLM": [0.5], "SOP": [0.5]} for row in SMALL.rows}
-    assert [one.holds for one in table_page.verdicts(SMALL, same)] == [False, True]
+    assert [one.holds for one in table_page.evaluate_claims(SMALL, same)] == [False, True]
 
 
 def test_every_row_must_be_below_every_other_one() -> None:
     three = replace(SMALL, claims=(LowerClaim("SOP", ("none", "NSP"), ("SOP",)),))
     scores = {row: {"SOP": [value]} for row, value in {"none": 0.5, "NSP": 0.8, "SOP": 0.7}.items()}
-    assert not table_page.verdicts(three, scores)[0].holds
+    assert not table_page.evaluate_claims(three, scores)[0].holds
     scores["NSP"]["SOP"] = [0.6]
-    assert table_page.verdicts(three, scores)[0].holds
+    assert table_page.evaluate_claims(three, scores)[0].holds
 
 
 def test_some_rows_may_be_alike_and_others_not() -> None:
     scores = {row: {"SOP": [value]} for row, value in {"none": 0.5, "NSP": 0.51, "SOP": 0.7}.items()}
     some, every = (replace(SMALL, claims=(EqualClaim("SOP", 0.02, rows),)) for rows in (("none", "NSP"), ()))
-    assert str(table_page.verdicts(some, scores)[0]).startswith("SOP: none, NSP within 0.02: yes (they differ by 0.010")
-    assert not table_page.verdicts(every, scores)[0].holds
+    assert str(table_page.evaluate_claims(some, scores)[0]).startswith(
+        "SOP: none, NSP within 0.02: yes (they differ by 0.010"
+    )
+    assert not table_page.evaluate_claims(every, scores)[0].holds
 
 
 def test_rows_may_be_claimed_to_differ() -> None:
     scores = {row: {"loss": [value]} for row, value in {"1e-8": 4.0, "1e-6": 3.9, "1e-2": 5.0}.items()}
     one = replace(SMALL, claims=(DifferentClaim("loss", 0.5), DifferentClaim("loss", 0.5, ("1e-8", "1e-6"))))
-    every, two = table_page.verdicts(one, scores)
+    every, two = table_page.evaluate_claims(one, scores)
     assert str(every) == "loss: all more than 0.5 apart: yes (they differ by 1.100; in 1 of 1 seeds; not tested)"
     assert str(two) == "loss: 1e-8, 1e-6 more than 0.5 apart: no (they differ by 0.100; in 0 of 1 seeds; not tested)"
-    assert "1 of 2 claims hold, none tested, not loss: 1e-8, 1e-6 more than 0.5 apart" in table_page.outcome(
+    assert "1 of 2 claims hold, none tested, not loss: 1e-8, 1e-6 more than 0.5 apart" in table_page.summarize_claims(
         one, scores
     )
 
@@ -414,16 +416,16 @@ def test_a_claim_has_a_test_over_seeds_and_questions() -> None:
         "none": {"SOP": [0.50, 0.51, 0.52], "MLM": [0.50, 0.51, 0.50]},
         "SOP": {"SOP": [0.70, 0.72, 0.71], "MLM": [0.51, 0.50, 0.50]},
     }
-    order, alike = table_page.verdicts(SMALL, sure)
+    order, alike = table_page.evaluate_claims(SMALL, sure)
     assert (order.is_significant, alike.is_significant) == (True, True)
     assert order.p == pytest.approx(
         ttest_rel(*(sure[row]["SOP"] for row in ("SOP", "none")), alternative="greater").pvalue
     )
-    assert "1 of 1 claims hold, 1 significantly (p < 0.05)" in table_page.outcome(SMALL, sure)
-    few, many = (table_page.verdicts(SMALL, sure, {"SOP": number})[0] for number in (20, 2_000))
+    assert "1 of 1 claims hold, 1 significantly (p < 0.05)" in table_page.summarize_claims(SMALL, sure)
+    few, many = (table_page.evaluate_claims(SMALL, sure, {"SOP": number})[0] for number in (20, 2_000))
     assert (few.is_significant, many.is_significant) == (False, True)
     unsure = sure | {"SOP": {"SOP": [0.9, 0.55, 0.4], "MLM": [0.5] * 3}}
-    verdict = table_page.verdicts(SMALL, unsure)[0]
+    verdict = table_page.evaluate_claims(SMALL, unsure)[0]
     assert (verdict.holds, verdict.is_significant) == (True, False)
     page = table_page.markdown(SMALL, TOLD | {"scores": sure, "questions": {"SOP": 20}})
     assert "p: one-sided paired t test over the seeds" in page
@@ -437,7 +439,7 @@ def test_several_pairs_are_as_sure_as_the_least_sure_one() -> None:
         SMALL,
         claims=(LowerClaim("SOP", ("none", "NSP"), ("SOP",)), DifferentClaim("SOP", 0.05), EqualClaim("SOP", 0.05)),
     )
-    below, apart, alike = table_page.verdicts(three, scores)
+    below, apart, alike = table_page.evaluate_claims(three, scores)
     least = ttest_rel(rows["SOP"], rows["NSP"], alternative="greater").pvalue
     assert below.p == pytest.approx(least)
     assert (apart.is_significant, alike.is_significant) == (True, False)
@@ -446,7 +448,7 @@ def test_several_pairs_are_as_sure_as_the_least_sure_one() -> None:
 def test_without_any_effect_few_claims_are_significant() -> None:
     rng = np.random.default_rng(0)
     found = [
-        table_page.verdicts(
+        table_page.evaluate_claims(
             SMALL, {row: {"SOP": list(rng.normal(0.5, 0.05, 3)), "MLM": [0.5] * 3} for row in SMALL.rows}
         )[0]
         for _ in range(400)
@@ -487,7 +489,7 @@ def test_one_seed_has_no_deviation() -> None:
 
 
 def test_the_figure_has_a_bar_for_each_row_in_each_column_and_a_dot_for_each_seed() -> None:
-    (axes,) = figures.groups("Two nets", table_page.by_column(SMALL, CAME_OUT)).axes
+    (axes,) = figures.plot_groups("Two nets", table_page.by_column(SMALL, CAME_OUT)).axes
     assert [round(bar.get_height(), 2) for group in axes.containers for bar in group] == [0.51, 0.55, 0.52, 0.85]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["MLM", "SOP"]
     assert [list(line.get_ydata()) for line in axes.lines[:2]] == [[0.50, 0.52], [0.5, 0.6]]
@@ -495,7 +497,7 @@ def test_the_figure_has_a_bar_for_each_row_in_each_column_and_a_dot_for_each_see
 
 def test_columns_of_two_units_are_two_panels() -> None:
     scores = {"MLM": {"none": [0.5], "SOP": [0.6]}, "loss": {"none": [3.0], "SOP": [2.0]}}
-    figure = figures.groups("Two nets", scores, {"MLM": "accuracy", "loss": "nats"})
+    figure = figures.plot_groups("Two nets", scores, {"MLM": "accuracy", "loss": "nats"})
     left, right = figure.axes
     assert (left.get_ylabel(), right.get_ylabel()) == ("accuracy", "nats")
     assert (left.get_ylim()[1], right.get_ylim()[1] > 2) == (1, True)
@@ -562,13 +564,13 @@ def test_another_claim_is_another_table_of_the_same_cells(tmp_path: Path) -> Non
 @pytest.mark.timeout(900)
 def test_a_table_is_made_once_and_nested_in_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(SMALL, tmp_path)
-    told = table.make(plan, ignore)
+    told = table.run_ablation(plan, ignore_progress)
     assert all(0 <= score <= 1 for row in told["scores"].values() for (score,) in row.values())
     page = (plan.stage.folder / table.PAGE).read_text()
     assert page == table_page.markdown(SMALL, told)
 
-    place = track.place(tmp_path)
-    client, parent = track.client_of(place.uri), track.known(plan.stage.folder)
+    place = track.tracking_store(tmp_path)
+    client, parent = track.client_of(place.uri), track.existing_run(plan.stage.folder)
     run = client.get_run(parent.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.metrics == table_page.means(told["scores"])
@@ -586,11 +588,11 @@ def test_a_table_is_made_once_and_nested_in_mlflow(tmp_path: Path, monkeypatch: 
         raise AssertionError("what is done is not done again")
 
     monkeypatch.setattr(launch, "pretrain", never)
-    assert table.make(plan, ignore) == told
+    assert table.run_ablation(plan, ignore_progress) == told
     (plan.stage.folder / "stage.json").unlink()
     (plan.cells[0].stage.folder / "stage.json").unlink()  # one cell is to be measured again, none to be trained
-    assert table.make(plan, ignore) == told
-    assert track.known(plan.stage.folder) == parent
+    assert table.run_ablation(plan, ignore_progress) == told
+    assert track.existing_run(plan.stage.folder) == parent
 
 
 @pytest.mark.slow
@@ -600,8 +602,10 @@ def test_the_error_of_a_cell_ends_the_table(tmp_path: Path) -> None:
         SMALL, tmp_path, "cluster.num_workers=9", "phases=[{seq_length: 48, global_batch_size: 9, steps: 6}]"
     )
     with pytest.raises(Exception, match="9 workers"):
-        table.make(plan, ignore)
+        table.run_ablation(plan, ignore_progress)
     assert (
-        track.client_of(track.place(tmp_path).uri).get_run(track.known(plan.stage.folder).run_id).info.status
+        track.client_of(track.tracking_store(tmp_path).uri)
+        .get_run(track.existing_run(plan.stage.folder).run_id)
+        .info.status
         == "FAILED"
     )

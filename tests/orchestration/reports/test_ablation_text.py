@@ -8,7 +8,7 @@ import pytest
 
 from orchestration.reports.ablations import corpus
 from orchestration.reports.ablations import synthetic_language as table_text
-from orchestration.reports.ablations.synthetic_language import AT, spelled, world, write
+from orchestration.reports.ablations.synthetic_language import AT, build_language, spell_word, write
 
 
 @pytest.fixture(autouse=True)
@@ -21,14 +21,14 @@ def documents(folder: Path) -> list[dict]:
 
 
 def test_no_two_words_are_spelled_alike() -> None:
-    words = [spelled(word).lower() for word in range(AT["second"] + 48)]
+    words = [spell_word(word).lower() for word in range(AT["second"] + 48)]
     assert len(set(words)) == len(words)
 
 
 def test_names_and_phrases_are_where_their_spans_say(tmp_path: Path) -> None:
-    names = {spelled(word) for word in range(AT["name"], AT["noun"])}
-    determiners = {spelled(AT["determiner"] + number) for number in (0, 1)}
-    phrases = {f"{spelled(AT['first'] + i)} {spelled(AT['second'] + i)}" for i in range(48)}
+    names = {spell_word(word) for word in range(AT["name"], AT["noun"])}
+    determiners = {spell_word(AT["determiner"] + number) for number in (0, 1)}
+    phrases = {f"{spell_word(AT['first'] + i)} {spell_word(AT['second'] + i)}" for i in range(48)}
     for document in documents(tmp_path):
         found = [document["text"][start:stop].split(" ") for start, stop in document["names"]]
         assert all(determiner in determiners and name in names for determiner, name in found)
@@ -38,7 +38,7 @@ def test_names_and_phrases_are_where_their_spans_say(tmp_path: Path) -> None:
 
 
 def test_a_sentence_ends_as_its_determiner_says(tmp_path: Path) -> None:
-    ends = {spelled(AT["determiner"] + number): spelled(AT["particle"] + number) for number in (0, 1)}
+    ends = {spell_word(AT["determiner"] + number): spell_word(AT["particle"] + number) for number in (0, 1)}
     for document in documents(tmp_path):
         for sentence in document["text"].split("\n"):
             first, *_, last = sentence.split(" ")
@@ -46,7 +46,7 @@ def test_a_sentence_ends_as_its_determiner_says(tmp_path: Path) -> None:
 
 
 def test_markers_tell_how_far_a_document_is() -> None:
-    made = world(seed=1, num_documents=200)
+    made = build_language(seed=1, num_documents=200)
     sentence_T = np.repeat(np.arange(len(made.num_words_M)), made.num_words_M)
     first_N = np.cumsum(made.num_sentences_N) - made.num_sentences_N
     place_M = np.arange(len(made.num_words_M)) - np.repeat(first_N, made.num_sentences_N)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load
-from orchestration.reports import abstract, family, net, training_flops
+from orchestration.reports import build_tree, describe_difference, family, training_flops
 from preprocessing.masking import SpanMasking, WholeWordMasking
 from preprocessing.objectives import Denoising, MaskedLM, SpanCorruption
 from preprocessing.packing import Contiguous, SegmentPair
@@ -27,7 +27,7 @@ def parts(node):
 
 
 def test_a_net_is_a_tree_of_readable_parts():
-    named = {part.name: part for part in net(recipe("bert_base")).parts}
+    named = {part.name: part for part in build_tree(recipe("bert_base")).parts}
     assert list(named) == ["tokens", "positions", "token_type_ids", "embedding norm", "12 blocks", "heads"]
     blocks = named["12 blocks"]
     assert [part.name for part in blocks.parts] == ["attention", "attention norm", "feed forward", "feed forward norm"]
@@ -35,13 +35,13 @@ def test_a_net_is_a_tree_of_readable_parts():
 
 
 def test_what_all_layers_share_is_counted_once():
-    albert = net(recipe("albert_base"))
+    albert = build_tree(recipe("albert_base"))
     assert {part.name: part.parameters for part in parts(albert)}["attention"] == 4 * (768 * 768 + 768)
 
 
 @pytest.mark.parametrize("name", ["bert_base", "albert_base", "electra_small", "t5_small", "transformer_xl_base"])
 def test_the_parts_of_a_net_add_up(name):
-    whole = net(recipe(name))
+    whole = build_tree(recipe(name))
     for part in parts(whole):
         assert part.parameters == part.own + sum(inner.parameters for inner in part.parts)
     assert whole.parameters == recipe(name).reported_results["parameters"]
@@ -49,8 +49,8 @@ def test_the_parts_of_a_net_add_up(name):
 
 def test_parameters_are_counted_where_the_paper_does_not_speak_of_them():
     assert load("bert_base", ["model.num_hidden_layers=13"]).reported_results == {}
-    assert family.parameters(load("bert_base", ["model.num_hidden_layers=13"])) == 110_106_428 + 7_087_872
-    assert family.parameters(load("bert_base", scale="tiny")) < 1_000_000
+    assert family.count_parameters(load("bert_base", ["model.num_hidden_layers=13"])) == 110_106_428 + 7_087_872
+    assert family.count_parameters(load("bert_base", scale="tiny")) < 1_000_000
 
 
 def test_bert_costs_what_six_flops_per_weight_and_token_say():
@@ -69,7 +69,7 @@ def test_t5_costs_a_full_source_and_a_fifth_of_it_as_answers():
 
 
 def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
-    lines = abstract(recipe("bert_base"), recipe("roberta_base"))
+    lines = describe_difference(recipe("bert_base"), recipe("roberta_base"))
     assert lines[:11] == [
         "trains on the text of books_wiki_news, instead of wikipedia_books",
         "reads 50,265 byte-level BPE pieces, instead of 30,522 lower-cased word pieces",
@@ -86,7 +86,7 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
 
 
 def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
-    lines = abstract(recipe("bert_base"), recipe("albert_base"))
+    lines = describe_difference(recipe("bert_base"), recipe("albert_base"))
     assert lines[1:5] == [
         "packing: pairs of segments, 50% swapped (SOP), instead of pairs of segments, 50% random next sentence (NSP)",
         "removes next sentence prediction",
@@ -103,7 +103,7 @@ def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
 
 
 def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
-    lines = abstract(recipe("bert_base_cased"), recipe("spanbert_base"))
+    lines = describe_difference(recipe("bert_base_cased"), recipe("spanbert_base"))
     assert lines[:5] == [
         "packing: full sentences packed inside documents, none longer than a row, "
         "instead of pairs of segments, 50% random next sentence (NSP)",
@@ -116,7 +116,7 @@ def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
 
 
 def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers():
-    lines = abstract(recipe("gpt2"), recipe("transformer_xl_base"))
+    lines = describe_difference(recipe("gpt2"), recipe("transformer_xl_base"))
     assert lines[2] == (
         "packing: streams of running text, each row going on where the last one stopped, "
         "instead of running text packed end to end"
@@ -130,7 +130,7 @@ def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers()
 
 
 def test_bart_against_t5_reads_like_the_difference_of_their_papers():
-    lines = abstract(recipe("t5_base"), recipe("bart_base"))
+    lines = describe_difference(recipe("t5_base"), recipe("bart_base"))
     assert lines[2:5] == [
         "packing: full sentences packed inside documents, instead of running text packed end to end",
         "predicts the whole text, instead of masked spans",
@@ -145,7 +145,7 @@ def test_bart_against_t5_reads_like_the_difference_of_their_papers():
 
 
 def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
-    lines = abstract(recipe("bart_base"), recipe("pegasus_base"))
+    lines = describe_difference(recipe("bart_base"), recipe("pegasus_base"))
     assert lines[2:4] == [
         "predicts the gap sentences, instead of the whole text",
         "rewrites: 30% of the sentences masked, those that say most of the rest, and predicted, instead of "
@@ -160,7 +160,9 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
 
 
 def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
-    lines = abstract(recipe("bert_base"), load("bert_base", ["optimizer.beta2=0.98", "model.hidden_dropout=0.0"]))
+    lines = describe_difference(
+        recipe("bert_base"), load("bert_base", ["optimizer.beta2=0.98", "model.hidden_dropout=0.0"])
+    )
     assert lines == [
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
         "model.hidden_dropout: 0, was 0.1",
@@ -170,7 +172,7 @@ def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_differs_from_itself_in_nothing(name):
-    assert len(abstract(recipe(name), recipe(name))) == 1
+    assert len(describe_difference(recipe(name), recipe(name))) == 1
 
 
 SAID = {
@@ -227,7 +229,7 @@ SAID = {
 
 @pytest.mark.parametrize(("name", "override"), [(name, override) for name in SAID for override in SAID[name]])
 def test_no_change_goes_unsaid(name, override):
-    lines = abstract(recipe(name), load(name, [override]))
+    lines = describe_difference(recipe(name), load(name, [override]))
     assert [line for line in lines if not line.startswith("keeps the architecture")]
 
 
@@ -285,7 +287,7 @@ def test_a_net_is_compared_with_the_class_that_computes_it(name):
 
 
 def test_the_table_of_the_family_has_a_row_for_each_recipe():
-    table = family.markdown(family.ordered(map(recipe, RECIPES))).splitlines()
+    table = family.markdown(family.sort_recipes(map(recipe, RECIPES))).splitlines()
     assert [cell.strip() for cell in table[0].strip("|").split("|")] == list(family.COLUMNS)
     assert {line.count("|") for line in table} == {len(family.COLUMNS) + 1}
     assert sorted(line.split("`")[1] for line in table[2:]) == RECIPES
@@ -294,7 +296,7 @@ def test_the_table_of_the_family_has_a_row_for_each_recipe():
 
 def test_the_table_of_the_readme_is_what_the_command_prints():
     found = re.findall(r"^\| recipe \| paper .*\n(?:\|.*\n)+", README.read_text(), re.MULTILINE)
-    assert found == [family.markdown(family.ordered(map(recipe, RECIPES))) + "\n"]
+    assert found == [family.markdown(family.sort_recipes(map(recipe, RECIPES))) + "\n"]
 
 
 @pytest.mark.slow
@@ -304,4 +306,4 @@ def test_the_table_answers_a_program_and_a_person():
     assert told["gpt2_xl"]["parameters"] == 1_557_611_200
     assert told["gpt2_xl"]["oracle"] == "GPT2LMHeadModel"
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert printed == family.markdown(family.ordered(map(recipe, RECIPES))) + "\n"
+    assert printed == family.markdown(family.sort_recipes(map(recipe, RECIPES))) + "\n"

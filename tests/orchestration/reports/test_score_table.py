@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from orchestration.reports import SCORE_FILE, kept, score_csv, score_page, score_rows, score_values
-from orchestration.reports.score_table import scaled
+from orchestration.reports import SCORE_FILE, load_score, score_csv, score_page, score_rows, score_values
+from orchestration.reports.score_table import scale_value
 from tests.orchestration.config.test_task_files import METRICS
 from training.metrics import PairedDifference
 from training.tasks import SelectedTrials, TaskScore
@@ -70,10 +70,10 @@ def test_what_is_kept_of_a_score_is_read_back(tmp_path: Path) -> None:
         "rte", gain=PairedDifference(0.1, 0.0, 0.2, 0.05, 3, 71), intervals={"pretrained": (0.5, 0.6)}, notes=("a",)
     )
     (tmp_path / SCORE_FILE).write_text(json.dumps([asdict(one)]))
-    assert kept(tmp_path) == one
+    assert load_score(tmp_path) == one
     before = {name: value for name, value in asdict(one).items() if name not in ("gain", "intervals", "constant")}
     (tmp_path / SCORE_FILE).write_text(json.dumps([before]))
-    assert kept(tmp_path) == replace(one, gain=None, intervals={})
+    assert load_score(tmp_path) == replace(one, gain=None, intervals={})
 
 
 def test_majority_and_chance_are_two_words_for_two_things() -> None:
@@ -151,8 +151,8 @@ OTHERS = {
 
 
 def test_every_metric_of_every_kind_is_a_share_or_is_not() -> None:
-    assert {scaled(0.5, name) for name in SHARES} == {50.0}
-    assert {scaled(20.0, name) for name in OTHERS} == {20.0}
+    assert {scale_value(0.5, name) for name in SHARES} == {50.0}
+    assert {scale_value(20.0, name) for name in OTHERS} == {20.0}
     assert set().union(*METRICS.values()) <= SHARES | OTHERS
 
 

@@ -26,7 +26,7 @@ def free_port():
 
 
 def test_every_finding_has_a_name_and_something_found(tmp_path: Path):
-    found = doctor.examine(tmp_path)
+    found = doctor.run_checks(tmp_path)
     assert all(finding.what and finding.found for finding in found)
     assert {"python", "torch", "compiler", "/dev/shm", "disk", "ui port", "ray", "mlflow"} <= {
         each.what for each in found
@@ -34,7 +34,7 @@ def test_every_finding_has_a_name_and_something_found(tmp_path: Path):
 
 
 def test_what_is_fatal_has_a_remedy(tmp_path: Path):
-    assert all(finding.remedy for finding in doctor.examine(tmp_path) if finding.fatal)
+    assert all(finding.remedy for finding in doctor.run_checks(tmp_path) if finding.fatal)
 
 
 def test_a_missing_library_is_fatal(monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestration.progress import CorpusRates, Pace, ignore, together
+from orchestration.progress import CorpusRates, Pace, combine_reports, ignore_progress
 from orchestration.terminal import progress, stage
 
 
@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def said(report: Callable[[Any], None], capsys: pytest.CaptureFixture[str], mode: progress.Mode) -> list[str]:
     """The lines of stderr; nothing is on stdout."""
-    with progress.shown(mode) as shown:
+    with progress.show_progress(mode) as shown:
         report(shown)
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -60,7 +60,7 @@ def test_a_stage_that_says_nothing_gets_a_line_an_interval(
 ) -> None:
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.001)
     lines: list[str] = []
-    with progress.shown("plain") as report:
+    with progress.show_progress("plain") as report:
         report({"stage": "starting Ray"})
         clock.now_s += 20
         began_s = time.perf_counter()
@@ -108,13 +108,13 @@ def test_a_stage_that_another_follows_before_its_end_has_stopped(
 
 
 def test_no_progress_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.shown("none") as report:
+    with progress.show_progress("none") as report:
         report({"stage": "read", "done": 1})
     assert capsys.readouterr() == ("", "")
 
 
 def test_the_end_of_a_bar_stays_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.shown("rich") as report:
+    with progress.show_progress("rich") as report:
         report({"stage": "pretrain", "done": 1, "total": 2, "loss": 4.25})
         report({"stage": "pretrain", "done": 2, "total": 2, "loss": 4.125})
     printed = capsys.readouterr()
@@ -143,7 +143,7 @@ def test_messages_of_the_log_stand_above_the_bars(monkeypatch: pytest.MonkeyPatc
     before = io.StringIO()
     handler = logging.StreamHandler(before)
     monkeypatch.setattr(logging.root, "handlers", [handler])
-    with progress.shown("rich") as report:
+    with progress.show_progress("rich") as report:
         report({"stage": "pretrain", "done": 1, "total": 2})
         assert handler.stream is not before
     assert handler.stream is before
@@ -151,7 +151,7 @@ def test_messages_of_the_log_stand_above_the_bars(monkeypatch: pytest.MonkeyPatc
 
 def test_reports_that_go_together_all_get_an_event() -> None:
     got: list[object] = []
-    together(got.append, ignore, got.append)({"stage": "read"})
+    combine_reports(got.append, ignore_progress, got.append)({"stage": "read"})
     assert got == [{"stage": "read"}] * 2
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from orchestration.terminal import progress
-from orchestration.terminal.stage import StageProgress, fitted
+from orchestration.terminal.stage import StageProgress, fit_to_width
 
 TYPICAL: dict[str, Any] = {"stage": "pretrain", "done": 600, "total": 4_000, "left_s": 754.0, "tokens_per_s": 11_834.0}
 TYPICAL |= {"mfu": 0.431, "loss": 4.21537, "held_out": 4.4123}
@@ -82,4 +82,4 @@ def test_a_stage_that_does_not_reach_its_total_has_stopped() -> None:
 
 
 def test_what_fits_nowhere_ends_in_dots() -> None:
-    assert fitted([("far", "1,000,000/1,000,000")], 10) == "1,000,0..."
+    assert fit_to_width([("far", "1,000,000/1,000,000")], 10) == "1,000,0..."

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from orchestration.cli import main
-from orchestration.config import names, tasks_of
-from orchestration.reports import tasks_at_hand
+from orchestration.config import list_names, tasks_of
+from orchestration.reports import find_available_tasks
 from orchestration.terminal import views
 from tests.orchestration.jobs.runs import own
 from training.tasks import SplitAvailability
@@ -37,7 +37,7 @@ def shown(part: object, width: int = 80) -> list[str]:
 
 def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
     tasks = tasks_of("rte,sst2,cola,xquad")
-    lines = shown(views.tasks(tasks, tasks_at_hand(tasks, data)))
+    lines = shown(views.tasks(tasks, find_available_tasks(tasks, data)))
     assert lines[0].split() == ["task", "kind", "metric", "train", "dev", "test", "others"]
     assert [line.split() for line in lines[1:5]] == [
         ["rte", "classification", "accuracy", "2", "2", "-"],
@@ -53,12 +53,14 @@ def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
 
 def test_all_tasks_stand_in_eighty_columns(data: Path) -> None:
     tasks = tasks_of()
-    for found in ({}, tasks_at_hand(tasks, data)):
+    for found in ({}, find_available_tasks(tasks, data)):
         lines = shown(views.tasks(tasks, found))
-        assert {line.split()[0] for line in lines if line.strip()} >= set(names("tasks"))
+        assert {line.split()[0] for line in lines if line.strip()} >= set(list_names("tasks"))
         assert max(map(len, lines)) <= 80
     named = [
-        line for line in shown(views.tasks(tasks, tasks_at_hand(tasks, data))) if line.split()[0] in names("tasks")
+        line
+        for line in shown(views.tasks(tasks, find_available_tasks(tasks, data)))
+        if line.split()[0] in list_names("tasks")
     ]
     assert len(named) == len(tasks)  # with data, a line for each, none folded
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestration.tracking.runs import client_of, place
+from orchestration.tracking.runs import client_of, tracking_store
 
 HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "host")
 
@@ -111,13 +111,13 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     from werkzeug.serving import make_server
 
     settings = {
-        constants.BACKEND_STORE_URI_ENV_VAR: place(folder).uri,
-        constants.REGISTRY_STORE_URI_ENV_VAR: place(folder).uri,
+        constants.BACKEND_STORE_URI_ENV_VAR: tracking_store(folder).uri,
+        constants.REGISTRY_STORE_URI_ENV_VAR: tracking_store(folder).uri,
         constants.ARTIFACT_ROOT_ENV_VAR: "mlflow-artifacts:/",
         constants.ARTIFACTS_DESTINATION_ENV_VAR: (folder / "artifacts").as_uri(),
         constants.SERVE_ARTIFACTS_ENV_VAR: "true",
     }
-    client_of(place(folder).uri)  # makes the store
+    client_of(tracking_store(folder).uri)  # makes the store
     stores = ("_tracking_store", "_model_registry_store", "_artifact_repo")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():

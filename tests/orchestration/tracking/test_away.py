@@ -19,11 +19,18 @@ from mlflow.exceptions import MlflowException
 
 from orchestration.jobs.pretrain import catch_up
 from orchestration.launch import group
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.tracking import MetricLog, store_timeout
 from orchestration.tracking import runs as track
-from orchestration.tracking.metadata import told
-from orchestration.tracking.store_timeout import behind, forget, note_behind, note_told, while_there, why_away
+from orchestration.tracking.metadata import collect_metadata
+from orchestration.tracking.store_timeout import (
+    add_logged,
+    add_pending,
+    clear_pending,
+    describe_failure,
+    pending_updates,
+    wait_while_available,
+)
 from preprocessing.errors import ResourceError
 from tests.orchestration.tracking.servers import Health
 from tests.training.corpora import mini_corpus
@@ -33,7 +40,7 @@ METADATA = track.Metadata("mini", {"peak": 1e-3}, {"recipe_hash": "abc"}, "* a n
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
-    return track.place(tmp_path_factory.mktemp("out"))
+    return track.tracking_store(tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,7 @@ def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def begun(place: track.TrackingStore, folder: Path) -> track.TrackedRun:
     """A run of `folder` that the store knows, and knows no more of."""
-    tracked = track.created(track.client_of(place.uri), place, "mini")
+    tracked = track.create_run(track.client_of(place.uri), place, "mini")
     (folder / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
     return tracked
 
@@ -94,7 +101,7 @@ def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens
     assert ran.returncode == 0, ran.stderr
     assert "the run goes on, and is told to it later" in ran.stderr
     assert "Traceback" not in ran.stderr
-    kept = behind(tmp_path)
+    kept = pending_updates(tmp_path)
     assert (kept["status"], kept["tags"]["mlflow.source.name"]) == ("FINISHED", "sesame")
 
 
@@ -124,13 +131,13 @@ def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_s
     assert "MLflow does not take what the run says of itself: gone in between" in caplog.text
     assert look(tracked).info.status == "FINISHED"
     assert "recipe_hash" not in look(tracked).data.tags
-    catch_up(tmp_path, place, ignore)
+    catch_up(tmp_path, place, ignore_progress)
     found = look(tracked)
     assert (found.data.tags["recipe_hash"], found.data.params) == ("abc", {"peak": "0.001"})
     assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["mini_world"]
     kept = track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.yaml", str(tmp_path))
     assert Path(kept).read_text(encoding="utf-8") == "name: mini\n"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_a_store_that_fails_otherwise_makes_no_second_run(
@@ -169,32 +176,32 @@ def test_tags_that_a_store_does_not_take_are_told_later(
     place: track.TrackingStore, mute: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracked = begun(place, tmp_path)
-    track.tell(track.TrackedRun(mute, tracked.run_id), tmp_path, skip_steps=[3, 4])
-    assert behind(tmp_path) == {"tags": {"skip_steps": "[3, 4]"}}
+    track.log_tags(track.TrackedRun(mute, tracked.run_id), tmp_path, skip_steps=[3, 4])
+    assert pending_updates(tmp_path) == {"tags": {"skip_steps": "[3, 4]"}}
     assert "MLflow does not take skip_steps of the run: no answer within 1 s" in caplog.text
-    track.tell(tracked, tmp_path, restarts=2)
+    track.log_tags(tracked, tmp_path, restarts=2)
     tags = look(tracked).data.tags
     assert (tags["skip_steps"], tags["restarts"]) == ("[3, 4]", "2")
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_what_a_worker_runs_on_is_told_later(place: track.TrackingStore, tmp_path: Path) -> None:
     tracked = begun(place, tmp_path)
     away = track.TrackedRun("sqlite:////proc/no/such/folder.db", tracked.run_id)
     MetricLog(tmp_path, away, system=False, tags={"hardware.gpus": "8 x H100"}).close()
-    assert behind(tmp_path) == {"tags": {"hardware.gpus": "8 x H100"}}
-    catch_up(tmp_path, place, ignore)
+    assert pending_updates(tmp_path) == {"tags": {"hardware.gpus": "8 x H100"}}
+    catch_up(tmp_path, place, ignore_progress)
     assert look(tracked).data.tags["hardware.gpus"] == "8 x H100"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_a_value_that_is_noted_while_an_older_one_is_told_stays(tmp_path: Path) -> None:
-    note_told(tmp_path, {"tags": {"restarts": "1", "num_workers": "2"}})
-    sent = {"tags": dict(behind(tmp_path)["tags"])}
-    note_told(tmp_path, {"tags": {"restarts": "2"}})
-    store_timeout.forget_told(tmp_path, sent)
-    assert behind(tmp_path) == {"tags": {"restarts": "2"}}
-    forget(tmp_path, "tags")
+    add_logged(tmp_path, {"tags": {"restarts": "1", "num_workers": "2"}})
+    sent = {"tags": dict(pending_updates(tmp_path)["tags"])}
+    add_logged(tmp_path, {"tags": {"restarts": "2"}})
+    store_timeout.clear_logged(tmp_path, sent)
+    assert pending_updates(tmp_path) == {"tags": {"restarts": "2"}}
+    clear_pending(tmp_path, "tags")
     assert not list(tmp_path.iterdir())
 
 
@@ -205,7 +212,7 @@ def test_restarts_of_all_commands_add_up(tmp_path: Path) -> None:
 
 
 def test_a_new_record_takes_nothing_of_the_old_one(tmp_path: Path) -> None:
-    note_behind(tmp_path, points=3)
+    add_pending(tmp_path, points=3)
     group._one_more(tmp_path / group.RESTARTS)
     group._set_aside(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old-mlflow-behind.json", "old-restarts.json"]
@@ -225,11 +232,11 @@ def test_figures_and_model_that_fail_are_noted_and_told_later(
     with monkeypatch.context() as patch:
         patch.setattr(group.tracking, "log_figures", fail)
         group.log_results(tmp_path, tracked, True)
-    assert behind(tmp_path) == {"results": True}
+    assert pending_updates(tmp_path) == {"results": True}
     assert "the same command again logs them: gone in between" in caplog.text
-    catch_up(tmp_path, place, ignore)
+    catch_up(tmp_path, place, ignore_progress)
     assert track.client_of(place.uri).list_artifacts(tracked.run_id, "figures")
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
@@ -250,7 +257,7 @@ def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
 def test_figures_are_not_waited_for_where_a_server_never_answers(mute: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 1.0, "metrics": {"train/loss": 3.0}}\n')
     group.log_results(tmp_path, track.TrackedRun(mute, "0" * 32), True)
-    assert behind(tmp_path) == {"points": 1, "results": True}
+    assert pending_updates(tmp_path) == {"points": 1, "results": True}
 
 
 def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command(
@@ -267,10 +274,10 @@ def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command
         with track.heartbeat(tracked, tmp_path):
             once.set()
     assert look(tracked).info.status == "RUNNING"
-    assert behind(tmp_path) == {"status": "FINISHED", "detail": ""}
-    catch_up(tmp_path, place, ignore)
+    assert pending_updates(tmp_path) == {"status": "FINISHED", "detail": ""}
+    catch_up(tmp_path, place, ignore_progress)
     assert look(tracked).info.status == "FINISHED"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 class Late:
@@ -306,12 +313,12 @@ def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracked = begun(place, tmp_path)
-    note_behind(tmp_path, status="KILLED", detail="stopped")
+    add_pending(tmp_path, status="KILLED", detail="stopped")
     monkeypatch.setattr(track, "_taken", lambda *args: (tracked, False))
     with track.run(place, tmp_path, None, METADATA):
-        assert "status" not in behind(tmp_path)
+        assert "status" not in pending_updates(tmp_path)
     assert look(tracked).info.status == "FINISHED"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_a_run_keeps_room_on_its_disk_to_note_how_it_ended(
@@ -331,13 +338,13 @@ def test_a_file_that_is_gone_holds_up_no_other(
 ) -> None:
     tracked = begun(place, tmp_path)
     (tmp_path / "there.txt").write_text("text")
-    note_behind(tmp_path, files=[["gone.txt", "samples"], ["there.txt", "samples"]])
+    add_pending(tmp_path, files=[["gone.txt", "samples"], ["there.txt", "samples"]])
     with caplog.at_level(logging.WARNING):
         MetricLog(tmp_path, tracked, system=False).close()
     found = track.client_of(place.uri).list_artifacts(tracked.run_id, "samples")
     assert [each.path for each in found] == ["samples/there.txt"]
     assert f"{tmp_path / 'gone.txt'}: is gone" in caplog.text
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 # How long a call may take
@@ -353,21 +360,21 @@ def test_a_long_call_is_waited_for_as_long_as_the_store_answers(mute: str) -> No
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         uri = f"http://ann:secret@127.0.0.1:{server.server_port}"
-        assert while_there(uri, late) == "done"
+        assert wait_while_available(uri, late) == "done"
         with pytest.raises(TimeoutError, match=r"no answer within 0\.7 s"):
-            while_there(uri, late, 0.7)
+            wait_while_available(uri, late, 0.7)
         server.shutdown()
     with pytest.raises(TimeoutError, match="no answer within"):
-        while_there(mute, late)
+        wait_while_available(mute, late)
 
 
 def test_a_database_is_there_where_it_takes_connections(mute: str) -> None:
     database = mute.replace("http://", "postgresql+psycopg://ann:secret@") + "/db"
-    assert why_away(database, 0.5) == ""
+    assert describe_failure(database, 0.5) == ""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        assert "refused" in why_away(f"postgresql://127.0.0.1:{probe.getsockname()[1]}/db", 0.5)
-    assert why_away("file:///no/way/to/ask", 0.5) == ""
+        assert "refused" in describe_failure(f"postgresql://127.0.0.1:{probe.getsockname()[1]}/db", 0.5)
+    assert describe_failure("file:///no/way/to/ask", 0.5) == ""
 
 
 # Passwords
@@ -385,15 +392,15 @@ def test_a_password_is_neither_kept_nor_said_and_the_same_command_goes_on(
         patch.setattr(track, "opened", lambda *args: tracked)
         assert track._taken(secret, tmp_path, "mini") == (tracked, True)
     assert json.loads((tmp_path / track.RUN_FILE).read_text())["uri"] == "http://127.0.0.1:9"
-    assert track.known(tmp_path) == tracked
+    assert track.existing_run(tmp_path) == tracked
     with track.run(secret, tmp_path, None, METADATA) as again:
         assert again == tracked
-    catch_up(tmp_path, secret, ignore)
+    catch_up(tmp_path, secret, ignore_progress)
     assert "secret" not in str(refused.value) + caplog.text
     assert "http://***@127.0.0.1:9 does not answer" in caplog.text
 
 
 def test_what_a_run_says_can_be_kept_as_json(corpus: Path, tmp_path: Path) -> None:
-    says: Mapping[str, Any] = told(METADATA, tmp_path, corpus)
+    says: Mapping[str, Any] = collect_metadata(METADATA, tmp_path, corpus)
     assert json.loads(json.dumps(says)) == says
     assert says["tags"]["host"] == os.uname().nodename

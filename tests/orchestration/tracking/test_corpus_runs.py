@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from orchestration import figures, progress
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from orchestration.tracking import corpus_runs as track_corpus
 from orchestration.tracking import runs as track
@@ -36,7 +36,7 @@ METADATA = corpus_metadata(SPEC, WordPiece(vocab_size=4_096), "sesame corpus min
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
-    return track.place(tmp_path_factory.mktemp("out"))
+    return track.tracking_store(tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_repeating_the_command_adds_nothing(place: track.TrackingStore, finished
     with corpus_run(place, folder, METADATA) as second:
         assert second.is_known
         assert second.tracked == first.tracked
-        assert corpus_progress(second) is ignore
+        assert corpus_progress(second) is ignore_progress
     assert runs(place) == known
     after = look(second)
     assert (after.data.metrics, after.data.tags) == (before.data.metrics, before.data.tags)
@@ -260,7 +260,7 @@ def test_a_card_is_kept_once(place: track.TrackingStore, finished: Path, folder:
         make(folder, finished)
     page = folder.parent / "data_card.html"
     page.write_text("first")
-    drawn = {"zipf": figures.zipf([(1, 10), (2, 5)])}
+    drawn = {"zipf": figures.plot_zipf([(1, 10), (2, 5)])}
     for said in ("first", "second"):
         page.write_text(said)
         with corpus_run(place, folder, METADATA) as again:

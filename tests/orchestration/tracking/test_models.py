@@ -43,7 +43,7 @@ LOADS = pytest.mark.filterwarnings("ignore")  # of the libraries that load; what
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
-    return track.place(tmp_path_factory.mktemp("out"))
+    return track.tracking_store(tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_discriminator_gives_vectors_of_the_tokens(
 
 
 def known(folder: Path) -> track.TrackedRun:
-    tracked = track.known(folder)
+    tracked = track.existing_run(folder)
     assert tracked
     return tracked
 
@@ -301,7 +301,7 @@ def test_a_model_is_registered_once_and_its_versions_are_counted(
     assert models.register(two, two / "export", "counted").number == "2"
     assert mlflow.pyfunc.load_model("models:/counted/2").predict(first.example)
     version = track.client_of(place.uri).get_model_version("counted", "1")
-    tracked = track.known(one)
+    tracked = track.existing_run(one)
     assert tracked
     assert version.run_id == tracked.run_id
     assert "A small net." in version.description

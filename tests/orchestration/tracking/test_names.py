@@ -18,8 +18,8 @@ from mlflow.store.artifact.artifact_repo import verify_artifact_path
 from mlflow.utils import validation
 
 from orchestration import figures, tracking
+from orchestration.config import list_names as all_names
 from orchestration.config import load, load_task
-from orchestration.config import names as all_names
 from orchestration.jobs import evaluate
 from orchestration.jobs.paper_figures import paper_figures
 from orchestration.tracking import metadata, names
@@ -63,7 +63,7 @@ FINE = ("train/loss", "eval/rte/pretrained_accuracy", "語/精度", "Accuracy", 
 @pytest.fixture(scope="module")
 def tracked(tmp_path_factory: pytest.TempPathFactory) -> track.TrackedRun:
     out = tmp_path_factory.mktemp("out")
-    with tracking.run(tracking.place(out), out / "mini-12345678", None, tracking.Metadata("mini")) as run:
+    with tracking.run(tracking.tracking_store(out), out / "mini-12345678", None, tracking.Metadata("mini")) as run:
         return run
 
 
@@ -133,7 +133,7 @@ def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.TrackedR
         params={"paper": dict.fromkeys(REFUSED, 1.5)},
         series={name: [number, number + 0.5] for number, name in enumerate(REFUSED)},
         headline={name: float(number) for number, name in enumerate((*REFUSED, *FINE))},
-        figures={"scores of C#": figures.curves({"a": [(1, 2.0)]}, "y")},
+        figures={"scores of C#": figures.plot_curves({"a": [(1, 2.0)]}, "y")},
         files={"../table.md": "text"},
         dataset="d" * 64,
         cells=[tracking.TrialRecord("cell: (a), b/c", {"peak (max)": 1e-3}, {"dev f1 (%)": 0.5}, [2.0])],
@@ -182,7 +182,7 @@ def test_values_that_databases_refuse_are_taken_and_a_long_one_says_so(tracked: 
 
 
 def test_parameters_that_would_have_one_name_are_both_there() -> None:
-    assert len(metadata.flattened({"a": {"b.c": 1, "b": {"c": 2}}, "a.b": {"c": 3}, "a.b.c": 4})) == 4
+    assert len(metadata.flatten_params({"a": {"b.c": 1, "b": {"c": 2}}, "a.b": {"c": 3}, "a.b.c": 4})) == 4
 
 
 def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
@@ -202,7 +202,7 @@ def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
             starts = {"pretrained": SelectedTrials({}, {"test": {task.metric: (0.5,)}})}
             score = TaskScore(task.name, task.metric, "test", "", starts, paper=paper)
             record = evaluate._record(plan, [], score)
-            flat = metadata.flattened(record.params)
+            flat = metadata.flatten_params(record.params)
             assert [names.key(name) for name in flat] == list(flat)  # readable: none needs another name
             assert sum(name.startswith("paper.") for name in flat) == len(paper)
             for name in (*record.series, *(f"eval/{record.name}/{one}" for one in record.headline)):
@@ -228,7 +228,7 @@ def test_the_name_of_an_experiment_is_kept_or_refused(
 ) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
     with pytest.raises(BadInput, match="invalid experiment name"):
-        track.experiment(None, tracking.place(tmp_path))
+        track.experiment(None, tracking.tracking_store(tmp_path))
 
 
 def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(

@@ -27,14 +27,16 @@ def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
 ) -> None:
     """The run went on, and its artifacts were written where it had been."""
     before, now = tmp_path / was, tmp_path / becomes
-    with track.run(track.place(before), before / "runs" / "a", corpus, METADATA) as tracked:
+    with track.run(track.tracking_store(before), before / "runs" / "a", corpus, METADATA) as tracked:
         pass
     assert (before / "artifacts").is_dir()
     before.rename(now)
     utils._artifact_repos_cache.clear()  # of this process, which is another command's from here on
     folder = now / "runs" / "a"
-    assert track.known(folder) == replace(tracked, uri=track.place(now).uri)  # for what asks the folder alone
-    with track.run(track.place(now), folder, corpus, METADATA) as again:
+    assert track.existing_run(folder) == replace(
+        tracked, uri=track.tracking_store(now).uri
+    )  # for what asks the folder alone
+    with track.run(track.tracking_store(now), folder, corpus, METADATA) as again:
         (now / "page.txt").write_text("text")
         track.client_of(again.uri).log_artifact(again.run_id, str(now / "page.txt"))
     assert again.run_id == tracked.run_id
@@ -46,21 +48,23 @@ def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
 def test_a_copy_of_a_store_is_one_of_its_own(corpus: Path, tmp_path: Path) -> None:
     """With both there, the run of the copy was logged into the store that it was copied from."""
     first, second = tmp_path / "first", tmp_path / "it's 50%? a copy"
-    with track.run(track.place(first), first / "runs" / "a", corpus, METADATA) as tracked:
+    with track.run(track.tracking_store(first), first / "runs" / "a", corpus, METADATA) as tracked:
         pass
     shutil.copytree(first, second)
     utils._artifact_repos_cache.clear()  # of this process, which is another command's from here on
     folder = second / "runs" / "a"
-    assert track.known(first / "runs" / "a") == tracked
-    assert track.known(folder) == replace(tracked, uri=track.place(second).uri)
+    assert track.existing_run(first / "runs" / "a") == tracked
+    assert track.existing_run(folder) == replace(tracked, uri=track.tracking_store(second).uri)
     track.mirror(folder, "mine", "the scores of mine", lambda run: track.log_scores(run, {"average": 0.5}))
     (second / "page.txt").write_text("text")
     page = str(second / "page.txt")
     track.mirror(folder, "page", "a page", lambda run: track.client_of(run.uri).log_artifact(run.run_id, page))
-    with track.run(track.place(second), folder, corpus, METADATA) as again:
+    with track.run(track.tracking_store(second), folder, corpus, METADATA) as again:
         track.log_scores(again, {"eval/loss": 2.5})
     assert again.run_id == tracked.run_id
-    metrics = [track.client_of(track.place(out).uri).get_run(tracked.run_id).data.metrics for out in (first, second)]
+    metrics = [
+        track.client_of(track.tracking_store(out).uri).get_run(tracked.run_id).data.metrics for out in (first, second)
+    ]
     assert [sorted(each) for each in metrics] == [[], ["average", "eval/loss"]]
     assert [len(list(out.glob("artifacts/**/page.txt"))) for out in (first, second)] == [0, 1]
 
@@ -68,12 +72,12 @@ def test_a_copy_of_a_store_is_one_of_its_own(corpus: Path, tmp_path: Path) -> No
 def test_a_store_that_somebody_names_is_no_copy(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the run has a store too, of other runs."""
     out = tmp_path / "out"
-    with track.run(track.place(out), out / "runs" / "other", corpus, METADATA):
+    with track.run(track.tracking_store(out), out / "runs" / "other", corpus, METADATA):
         pass
     monkeypatch.chdir(tmp_path)  # where MLflow puts the artifacts of such a store
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri := track.place(tmp_path / "elsewhere").uri)
-    with track.run(track.place(out), out / "runs" / "a", corpus, METADATA) as tracked:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri := track.tracking_store(tmp_path / "elsewhere").uri)
+    with track.run(track.tracking_store(out), out / "runs" / "a", corpus, METADATA) as tracked:
         pass
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert track.known(out / "runs" / "a") == tracked
+    assert track.existing_run(out / "runs" / "a") == tracked
     assert tracked.uri == uri

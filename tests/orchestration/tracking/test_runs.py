@@ -29,14 +29,14 @@ from mlflow.exceptions import MlflowException
 from orchestration import figures
 from orchestration.jobs.pretrain import catch_up
 from orchestration.launch import worker
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.tracking import MetricLog, TaskRecord, TrialRecord, log_task, metrics, server, store_timeout
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
-from orchestration.tracking.store_timeout import behind, note_behind, while_there
+from orchestration.tracking.store_timeout import add_pending, pending_updates, wait_while_available
 from preprocessing import limits, lock
 from preprocessing.errors import BadInput, Preempted, ResourceError
-from preprocessing.lock import held
+from preprocessing.lock import hold_lock
 from preprocessing.manifest import Manifest
 from preprocessing.processes import began
 from tests.training.corpora import gpt, mini_corpus, mini_run
@@ -50,7 +50,7 @@ METADATA = track.Metadata("mini", PARAMS, {"recipe_hash": "abc"}, "* a small net
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
-    return track.place(tmp_path_factory.mktemp("out"))
+    return track.tracking_store(tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_a_run_is_his_who_holds_the_lock_whoever_its_tags_name(
     kind: str, place: track.TrackingStore, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A driver that was killed and not waited for blocked its run: "process 18928 on vm is at work in it"."""
-    with held(tmp_path), other(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
+    with hold_lock(tmp_path), other(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
         track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
         with track.run(place, tmp_path, corpus, METADATA) as again:
             assert again == tracked
@@ -218,7 +218,7 @@ def test_a_run_is_closed_where_nobody_holds_the_lock_of_its_folder(
     with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
         pass
     client.update_run(tracked.run_id, status="RUNNING")
-    with other(**OTHERS[kind]) as before, held(tmp_path / "run") if is_locked else nullcontext():
+    with other(**OTHERS[kind]) as before, hold_lock(tmp_path / "run") if is_locked else nullcontext():
         track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
         assert (tracked.run_id in track.reap(place)) != is_locked
     client.set_terminated(tracked.run_id)
@@ -321,10 +321,10 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
         [sys.executable, "-c", program, str(tmp_path), str(corpus)], cwd=Path(track.__file__).parents[2]
     )
     assert died.returncode == -9
-    tracked = track.known(tmp_path / "run")
+    tracked = track.existing_run(tmp_path / "run")
     assert tracked
     assert look(tracked).info.status == "RUNNING"
-    assert track.reap(track.place(tmp_path)) == [tracked.run_id]
+    assert track.reap(track.tracking_store(tmp_path)) == [tracked.run_id]
     assert look(tracked).info.status == "FAILED"
 
 
@@ -417,8 +417,8 @@ def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with track.run(track.place(tmp_path / "out"), tmp_path / "run", corpus, METADATA) as tracked:
-        track.log_figures(tracked, {"loss_curve": figures.curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
+    with track.run(track.tracking_store(tmp_path / "out"), tmp_path / "run", corpus, METADATA) as tracked:
+        track.log_figures(tracked, {"loss_curve": figures.plot_curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
     (picture,) = (tmp_path / "out").rglob("loss_curve.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert not list((tmp_path / "elsewhere").iterdir())
@@ -426,7 +426,7 @@ def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
 
 def test_a_tracking_server_that_is_named_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5001")
-    assert track.place(tmp_path) == track.TrackingStore("http://127.0.0.1:5001")
+    assert track.tracking_store(tmp_path) == track.TrackingStore("http://127.0.0.1:5001")
 
 
 def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
@@ -440,7 +440,7 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
         params={"labels": 200, "chosen": {"pretrained": {"peak": 3e-4}}},
         series=series,
         headline={"pretrained_accuracy": 0.625},
-        figures={"scores": figures.comparison("sst2", series, {"majority": 0.5})},
+        figures={"scores": figures.plot_comparison("sst2", series, {"majority": 0.5})},
         files={"table.md": "a table"},
         labels=200,
         dataset="d" * 64,
@@ -586,7 +586,7 @@ def test_a_run_whose_file_of_mlflow_is_garbled_goes_on_as_another_one(
     with track.run(place, tmp_path, corpus, METADATA) as second:
         assert look(second).info.status == "RUNNING"
     assert second.run_id != first.run_id
-    assert track.known(tmp_path) == second
+    assert track.existing_run(tmp_path) == second
     assert f"{tmp_path / track.RUN_FILE}: damaged, so a new run in MLflow takes its place" in caplog.text
 
 
@@ -654,14 +654,14 @@ def test_importing_mlflow_is_not_counted_against_the_store(
 
     monkeypatch.setattr(track, "load_mlflow", load)
     monkeypatch.setattr(metrics, "load_mlflow", load)
-    assert not track.unanswered(tracked)
+    assert not track.explain_missing_run(tracked)
     assert loaded_in[0] != "mlflow call"  # which is waited for for some seconds
     loaded_in.clear()
     log = MetricLog(tmp_path, tracked, system=False)
     log(1, {"train/loss": 3.0})
     log.close()
     assert loaded_in[0] != "mlflow call"
-    assert not behind(tmp_path)
+    assert not pending_updates(tmp_path)
     assert "does not take" not in caplog.text
 
 
@@ -680,13 +680,13 @@ def test_a_server_that_never_answers_is_waited_for_for_a_second_and_gets_all_lat
         log(step, {"train/loss": float(step)})
         time.sleep(0.02)
     log.close()
-    assert behind(tmp_path) == {"points": 20, "files": [["sample.txt", "samples"]]}
+    assert pending_updates(tmp_path) == {"points": 20, "files": [["sample.txt", "samples"]]}
     assert "it lacks 20 points and 1 files" in caplog.text
     MetricLog(tmp_path, tracked, system=False).close()
     assert points(tracked, "train/loss") == [(step, float(step)) for step in range(20)]
     found = track.client_of(tracked.uri).list_artifacts(tracked.run_id, "samples")
     assert [each.path for each in found] == ["samples/sample.txt"]
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 @contextmanager
@@ -704,11 +704,11 @@ def locked(place: track.TrackingStore) -> Iterator[None]:
 def test_a_call_that_is_not_answered_is_given_up_and_one_that_fails_fails(mute: str) -> None:
     answered = threading.Event()
     with pytest.raises(TimeoutError, match="no answer within 1 s"):
-        while_there(mute, answered.wait)
+        wait_while_available(mute, answered.wait)
     answered.set()
-    assert while_there(mute, answered.wait)
+    assert wait_while_available(mute, answered.wait)
     with pytest.raises(ValueError, match="its own"):
-        while_there(mute, lambda: int("its own"))
+        wait_while_available(mute, lambda: int("its own"))
 
 
 def test_a_run_that_the_store_knows_goes_on_without_it_and_is_told_later(
@@ -737,7 +737,7 @@ def test_a_run_that_the_store_knows_goes_on_without_it_and_is_told_later(
     assert "the run goes on, and is told to it later" in caplog.text
     assert look(tracked).info.status == "FINISHED"
     assert points(tracked, "train/loss") == [(1, 4.0)]
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_a_new_run_is_refused_where_no_store_is(mute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -753,8 +753,8 @@ def test_a_new_run_is_refused_where_no_store_is(mute: str, tmp_path: Path, monke
 def test_a_store_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(track, "client_of", lambda uri: f"a client of {uri}")
     monkeypatch.setattr(track, "reap", lambda place: [])
-    place = track.place(tmp_path / "removed")
-    assert track.opened(place, str) == f"a client of {place.uri}"
+    place = track.tracking_store(tmp_path / "removed")
+    assert track.query_store(place, str) == f"a client of {place.uri}"
 
 
 def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
@@ -766,7 +766,7 @@ def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
             other.execute("BEGIN EXCLUSIVE")
         other.execute("ROLLBACK")
     other.close()
-    assert behind(tmp_path)["status"] == "FINISHED"
+    assert pending_updates(tmp_path)["status"] == "FINISHED"
     for thread in threading.enumerate():
         if thread.name == "mlflow call":  # it may get through after all
             thread.join()
@@ -776,7 +776,7 @@ def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
     client.set_tag(tracked.run_id, track.OWNER, gone)
     assert tracked.run_id in track.reap(place)
     assert look(tracked).info.status == "FINISHED"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_a_run_is_closed_as_it_ended_where_its_store_has_another_address(
@@ -784,28 +784,28 @@ def test_a_run_is_closed_as_it_ended_where_its_store_has_another_address(
 ) -> None:
     """`sesame ui`, which knows the file behind a server that was away, called a run FAILED that was FINISHED."""
     client = track.client_of(place.uri)
-    tracked = track.created(client, place, "by a server")
+    tracked = track.create_run(client, place, "by a server")
     told = {"uri": "http://127.0.0.1:1", "run_id": tracked.run_id}
     (tmp_path / track.RUN_FILE).write_text(json.dumps(told))
     client.set_tag(tracked.run_id, track.FOLDER, tmp_path.as_uri())
     client.set_tag(tracked.run_id, track.OWNER, json.dumps(asdict(owner(pid=2**22 + 1))))
-    note_behind(tmp_path, status="FINISHED", detail="")
+    add_pending(tmp_path, status="FINISHED", detail="")
     assert tracked.run_id in track.reap(place)
     assert look(tracked).info.status == "FINISHED"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_how_a_run_ended_is_told_to_a_store_that_says_something_else(
     place: track.TrackingStore, tmp_path: Path
 ) -> None:
     """Each repetition of the command said that it mirrors, and left it FAILED."""
-    tracked = track.created(track.client_of(place.uri), place, "called failed")
+    tracked = track.create_run(track.client_of(place.uri), place, "called failed")
     track.client_of(place.uri).set_terminated(tracked.run_id, "FAILED")
     (tmp_path / track.RUN_FILE).write_text(json.dumps(asdict(tracked)))
-    note_behind(tmp_path, status="FINISHED", detail="")
-    catch_up(tmp_path, place, ignore)
+    add_pending(tmp_path, status="FINISHED", detail="")
+    catch_up(tmp_path, place, ignore_progress)
     assert look(tracked).info.status == "FINISHED"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_system_metrics_are_kept(
@@ -839,7 +839,7 @@ def test_nothing_of_mlflow_is_printed_between_our_answers(
 
 def test_a_run_gets_the_figures_for_which_it_has_points() -> None:
     history = {"train/loss": [(1, 5.0), (2, 4.0)], "eval/loss": [(2, 4.5)], "train/learning_rate": [(1, 0.1), (2, 0.2)]}
-    drawn = figures.training(history)
+    drawn = figures.plot_training(history)
     assert sorted(drawn) == ["learning_rate", "loss_curve"]
     assert [line.get_label() for line in drawn["loss_curve"].axes[0].lines] == ["train", "eval"]
 
@@ -858,8 +858,8 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Path, tmp_path: Path) -> None:
-    with track.run(track.place(tmp_path), tmp_path / "run", corpus, METADATA) as tracked:
-        track.log_figures(tracked, {"loss_curve": figures.curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
+    with track.run(track.tracking_store(tmp_path), tmp_path / "run", corpus, METADATA) as tracked:
+        track.log_figures(tracked, {"loss_curve": figures.plot_curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -929,7 +929,7 @@ def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_p
     with pytest.raises(
         BadInput, match=r"(no such place|file/below): cannot be made \(.*\); give another --output-dir, or"
     ):
-        track.opened(track.place(tmp_path / folder), lambda client: None)
+        track.query_store(track.tracking_store(tmp_path / folder), lambda client: None)
 
 
 def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: track.TrackedRun, tmp_path: Path) -> None:
@@ -951,7 +951,7 @@ def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
     run = replace(gpt(mini_run(corpus, tmp_path)), sample_prompts=("w7 w9", ""), eval_every=2)
     run = replace(run, phases=(replace(run.phases[0], steps=4),))
     log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optimizer, run.engine)
-    pretrain(run, engine, log, show=worker.shown(run, engine, log))
+    pretrain(run, engine, log, show=worker.sample_writer(run, engine, log))
     log.close()
     client = track.client_of(tracked.uri)
     names = [file.path for file in client.list_artifacts(tracked.run_id, "samples")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestration.tracking import server
-from orchestration.tracking.runs import opened, place
+from orchestration.tracking.runs import query_store, tracking_store
 from preprocessing.errors import BadInput, ResourceError
 
 HTML = b"<!doctype html><html><head><title>MLflow</title></head></html>"
@@ -96,7 +96,7 @@ def test_where_the_ui_is_is_said_when_it_will_be_there(
     started: list[str] = []
     monkeypatch.setattr(server.os, "execve", lambda path, command, environment: started.extend(command))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    opened(place(tmp_path), lambda client: None)
+    query_store(tracking_store(tmp_path), lambda client: None)
     server.ui(tmp_path, 0)
     assert started[:3] == [sys.executable, "-W", "ignore"]
     assert (

@@ -19,7 +19,7 @@ import pytest
 from orchestration import figures
 from orchestration.jobs.pretrain import catch_up
 from orchestration.launch import group
-from orchestration.progress import ignore
+from orchestration.progress import ignore_progress
 from orchestration.terminal import doctor
 from orchestration.tracking import (
     MetricLog,
@@ -27,18 +27,24 @@ from orchestration.tracking import (
     TrialRecord,
     corpus_progress,
     corpus_run,
-    examined,
+    examine_store,
     log_card,
     log_scores,
     log_table,
     log_task,
     mirror,
-    owed,
     register,
     store_timeout,
+    unlogged_metrics,
 )
 from orchestration.tracking import runs as track
-from orchestration.tracking.store_timeout import CallTimeout, MonitoredClient, behind, in_a_line, while_there
+from orchestration.tracking.store_timeout import (
+    CallTimeout,
+    MonitoredClient,
+    pending_updates,
+    summarize_error,
+    wait_while_available,
+)
 from preprocessing.errors import BadInput, ResourceError
 from tests.orchestration.tracking.servers import Proxy, mlflow_server, proxy
 from tests.orchestration.tracking.test_models import exported
@@ -119,7 +125,7 @@ def test_a_short_run_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     assert (run.data.tags["recipe_hash"], run.data.tags["hardware.gpus"]) == ("abc", "8 x H100")
     assert {file.path for file in client.list_artifacts(tracked.run_id)} >= {"recipe.yaml", "samples"}
     assert run.outputs.model_outputs
-    assert behind(folder) == {}
+    assert pending_updates(folder) == {}
     assert begun <= 14, slow.asked
     assert mirrored - begun <= 6, "what is known of a run is asked once, not once a key"
     assert slow.requests - mirrored <= 55, slow.asked
@@ -134,7 +140,7 @@ def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
         mini_corpus(folder, num_train=3, num_validation=1)
         page = tmp_path / "data_card.md"
         page.write_text("a card")
-        log_card(run, [page], {"zipf": figures.zipf([(1, 10), (2, 5)])})
+        log_card(run, [page], {"zipf": figures.plot_zipf([(1, 10), (2, 5)])})
     client, found = direct(slow, run.tracked)
     assert found.info.status == "FINISHED"
     assert client.get_metric_history(run.tracked.run_id, "text/documents")[-1].value == 4
@@ -153,16 +159,16 @@ def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog
     page.write_text("a table")
     mirror(tmp_path, "mine", "the scores of mine", lambda run: log_task(run, record))
     by_task = slow.requests - begun
-    picture = figures.zipf([(1, 10), (2, 5)])
+    picture = figures.plot_zipf([(1, 10), (2, 5)])
     mirror(tmp_path, "page", "the table", lambda run: log_table(run, {"MLM": 0.5}, page, picture))
     mirror(tmp_path, "more", "more scores", lambda run: log_scores(run, {"average": 0.5}))
-    tracked = track.known(tmp_path)
+    tracked = track.existing_run(tmp_path)
     assert tracked
     client, run = direct(slow, tracked)
     assert {"eval/mine/accuracy", "MLM", "average"} <= set(run.data.metrics)
     found = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
     assert [child.info.status for child in found] == ["FINISHED"]
-    assert not owed(tmp_path)
+    assert not unlogged_metrics(tmp_path)
     assert "does not take" not in caplog.text
     assert by_task <= 7 + 5 * len(cells), slow.asked
 
@@ -200,12 +206,12 @@ def test_what_answers_otherwise_than_mlflow_is_not_said_to_be_silent(
     ):
         pass
     if body != b"{}":
-        assert examined(prompt.uri) == (f"{prompt.uri} {said}", "check MLFLOW_TRACKING_URI")
+        assert examine_store(prompt.uri) == (f"{prompt.uri} {said}", "check MLFLOW_TRACKING_URI")
     assert not (tmp_path / "run" / track.RUN_FILE).exists()
 
 
 def test_the_doctor_says_how_slow_it_is(slow: Proxy, tmp_path: Path) -> None:
-    finding = doctor.tracking(slow.uri, tmp_path, examined)
+    finding = doctor.tracking(slow.uri, tmp_path, examine_store)
     assert finding.found.startswith(f"{slow.uri} answers")
     assert not finding.remedy
 
@@ -230,11 +236,11 @@ def test_a_run_whose_points_are_not_there_says_so_until_they_are(
     assert run.info.status == "FINISHED"
     assert run.data.tags["sesame.exit_reason"] == f"MLflow lacks 76 points of it, which are kept in {tmp_path}"
     assert "it lacks 76 points" in caplog.text
-    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore)
+    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
     _, run = direct(prompt, tracked)
     assert is_complete(prompt, tracked, 4)
     assert run.data.tags["sesame.exit_reason"] == ""
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 def test_points_that_the_first_worker_has_not_sent_are_sent_at_the_end(prompt: Proxy, tmp_path: Path) -> None:
@@ -247,15 +253,15 @@ def test_points_that_the_first_worker_has_not_sent_are_sent_at_the_end(prompt: P
 
 def test_the_same_command_mirrors_for_real_where_the_server_is_slow(slow: Proxy, tmp_path: Path) -> None:
     """It said once more that the server does not answer, each time."""
-    tracked = track.created(track.client_of(slow.uri), track.TrackingStore(slow.uri), "mini")
+    tracked = track.create_run(track.client_of(slow.uri), track.TrackingStore(slow.uri), "mini")
     (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
     recorded(MetricLog(tmp_path, None), 30)
-    store_timeout.note_behind(tmp_path, points=570, status="FINISHED", detail="")
-    catch_up(tmp_path, track.TrackingStore(slow.uri), ignore)
+    store_timeout.add_pending(tmp_path, points=570, status="FINISHED", detail="")
+    catch_up(tmp_path, track.TrackingStore(slow.uri), ignore_progress)
     _, run = direct(slow, tracked)
     assert is_complete(slow, tracked, 30)
     assert run.info.status == "FINISHED"
-    assert behind(tmp_path) == {}
+    assert pending_updates(tmp_path) == {}
 
 
 # Credentials
@@ -269,7 +275,7 @@ def test_a_new_run_without_credentials_is_told_which_variables_to_set(prompt: Pr
     ):
         pass
     assert not (tmp_path / "run").exists()
-    finding = doctor.tracking(prompt.uri, tmp_path, examined)
+    finding = doctor.tracking(prompt.uri, tmp_path, examine_store)
     assert finding == doctor.HealthCheck(
         "mlflow", f"{prompt.uri}: wants a user and a password (401)", WANTED, fatal=True
     )
@@ -311,10 +317,10 @@ def test_a_known_run_goes_on_where_its_credentials_have_expired(
     assert f"{WANTED}: the run goes on, and is told to it later" in caplog.text
     for what in ("metrics", "the scores of mine; the same command again logs them", "that the run is FINISHED"):
         assert any(f"MLflow does not take {what}" in one and WANTED in one for one in caplog.messages)
-    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore)
+    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
     assert f"does not answer (wants a user and a password (401); {WANTED})" in caplog.text
     prompt.status = 0
-    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore)
+    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
     _, run = direct(prompt, tracked)
     assert (run.info.status, run.data.metrics[KEYS[0]]) == ("FINISHED", 1.0)
 
@@ -341,15 +347,15 @@ def test_a_server_whose_certificate_python_does_not_trust_is_there(monkeypatch: 
         monkeypatch.setattr("urllib.request.urlopen", urlopen)
 
     refuse(ssl.SSLCertVerificationError("self-signed certificate"))
-    assert store_timeout.why_away("https://host") == ""
+    assert store_timeout.describe_failure("https://host") == ""
     refuse(ConnectionRefusedError("refused"))
-    assert store_timeout.why_away("https://host") != ""
+    assert store_timeout.describe_failure("https://host") != ""
 
 
 def test_artifacts_that_are_refused_name_the_variables_too() -> None:
     error = OSError("401 Client Error: UNAUTHORIZED for url: http://host/artifacts")
     error.response = SimpleNamespace(status_code=401)  # type: ignore[attr-defined]
-    assert in_a_line(error).endswith(WANTED)
+    assert summarize_error(error).endswith(WANTED)
 
 
 # How long a call is waited for, by a clock that only the test moves
@@ -431,4 +437,4 @@ def test_every_answer_of_a_client_is_heard_by_who_waits_for_the_call() -> None:
     with Listening("http://store"):
         assert client.get_run("b") == "b"
     assert heard == ["answer"]
-    assert while_there("http://store", lambda: client.get_run("c")) == "c"
+    assert wait_while_available("http://store", lambda: client.get_run("c")) == "c"

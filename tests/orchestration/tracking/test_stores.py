@@ -16,9 +16,15 @@ from typing import Any
 import pytest
 
 from orchestration.cli import shared
-from orchestration.tracking import examined, register, stores
+from orchestration.tracking import examine_store, register, stores
 from orchestration.tracking import runs as track
-from orchestration.tracking.store_timeout import database_file, database_uri, folder_of, in_a_line, package_wanted
+from orchestration.tracking.store_timeout import (
+    database_file,
+    database_uri,
+    folder_of,
+    suggest_package,
+    summarize_error,
+)
 from preprocessing.errors import BadInput
 from tests.orchestration.conftest import MADE_BY_MLFLOW
 from tests.orchestration.tracking.test_models import exported
@@ -276,7 +282,7 @@ def test_a_first_command_that_was_killed_is_repeated(statement: int, tmp_path: P
     again = command(tmp_path)
     found, error = again.communicate()
     assert again.returncode == 0, error
-    assert track.client_of(track.place(tmp_path).uri).get_run(found.strip()).info.status == "FINISHED"
+    assert track.client_of(track.tracking_store(tmp_path).uri).get_run(found.strip()).info.status == "FINISHED"
     assert not list(tmp_path.glob(".tmp-*"))
 
 
@@ -307,7 +313,7 @@ def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     out = tmp_path / name
-    place = track.place(out)
+    place = track.tracking_store(out)
     assert (database_file(place.uri), folder_of(place.artifacts)) == (out / "mlflow.db", out / "artifacts")
     with track.run(place, out / "runs" / "mini", None, METADATA) as tracked:
         pass
@@ -317,7 +323,7 @@ def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
     assert list(out.glob("artifacts/**/recipe.yaml"))
     assert {path.name for path in tmp_path.iterdir()} == {"here", name}
     assert list((tmp_path / "here").iterdir()) == []
-    assert track.known(out / "runs" / "mini") == tracked
+    assert track.existing_run(out / "runs" / "mini") == tracked
     assert folder_of(client.get_run(tracked.run_id).data.tags["sesame.run_dir"]) == out / "runs" / "mini"
 
 
@@ -325,14 +331,14 @@ def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
 @pytest.mark.parametrize("name", ODD)
 def test_a_run_in_an_odd_folder_is_closed_as_it_ended(name: str, fill: list[str], tmp_path: Path) -> None:
     """The folder in its tag was not found, so that it was called FAILED."""
-    place, folder = track.place(tmp_path / name), tmp_path / name / "run"
+    place, folder = track.tracking_store(tmp_path / name), tmp_path / name / "run"
     with track.run(place, folder, None, METADATA) as tracked:
         pass
     client = track.client_of(place.uri)
     gone = track.Owner(os.uname().nodename, 2**22 + 1, 1.0, 1.0)
     client.update_run(tracked.run_id, status="RUNNING")
     client.set_tag(tracked.run_id, track.OWNER, track.json.dumps(track.asdict(gone)))
-    track.note_behind(folder, status="FINISHED", detail="")
+    track.add_pending(folder, status="FINISHED", detail="")
     assert track.reap(place) == [tracked.run_id]
     assert client.get_run(tracked.run_id).info.status == "FINISHED"
 
@@ -358,11 +364,11 @@ def test_a_database_without_its_driver_names_the_package(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with pytest.raises(BadInput) as refused:
-        track.place(tmp_path)
+        track.tracking_store(tmp_path)
     said = str(refused.value)
     assert said.startswith(f"MLFLOW_TRACKING_URI is {uri.replace('ann:secret', '***')}, which needs the module ")
     assert package in said.partition("install it: pip install ")[2]
-    assert examined(uri)[1].startswith("install it: pip install ")
+    assert examine_store(uri)[1].startswith("install it: pip install ")
 
 
 @pytest.mark.parametrize(
@@ -389,23 +395,23 @@ def test_an_address_of_no_store_is_one_line(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with pytest.raises(BadInput, match=said) as refused:
-        track.place(tmp_path)
+        track.tracking_store(tmp_path)
     assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
     """`doctor` said that it does, and of a place where none can be made too."""
-    assert examined(f"sqlite:///{tmp_path}/x.db") == (
+    assert examine_store(f"sqlite:///{tmp_path}/x.db") == (
         f"sqlite:///{tmp_path}/x.db is not there: the first run makes it",
         "",
     )
     (tmp_path / "file").touch()
-    assert examined(f"sqlite:///{tmp_path}/file/x.db")[1] == "give a folder that can be written to"
+    assert examine_store(f"sqlite:///{tmp_path}/file/x.db")[1] == "give a folder that can be written to"
 
 
 @pytest.mark.parametrize("uri", ["http://host", "https://host/path", "databricks", "databricks://profile"])
 def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
-    assert stores.checked(uri) == uri
+    assert stores.check_store_address(uri) == uri
 
 
 @pytest.mark.parametrize(
@@ -432,7 +438,7 @@ def test_artifacts_in_no_known_place_are_one_line() -> None:
 
 
 def test_a_new_run_is_refused_where_its_artifacts_could_not_be_kept(fill: list[str], tmp_path: Path) -> None:
-    place = track.TrackingStore(track.place(tmp_path).uri, "s3://bucket/x")
+    place = track.TrackingStore(track.tracking_store(tmp_path).uri, "s3://bucket/x")
     with (
         pytest.raises(BadInput, match="needs the module boto3, which is not installed; install it: pip install boto3"),
         track.run(place, tmp_path / "run", None, METADATA),
@@ -443,13 +449,13 @@ def test_a_new_run_is_refused_where_its_artifacts_could_not_be_kept(fill: list[s
 
 def test_a_module_that_is_missing_later_is_named_with_its_package() -> None:
     error = ModuleNotFoundError("No module named 'boto3'", name="boto3")
-    assert in_a_line(error) == package_wanted("boto3")
+    assert summarize_error(error) == suggest_package("boto3")
 
 
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", ODD)
 def test_the_model_of_a_run_in_an_odd_folder_is_registered(name: str, fill: list[str], tmp_path: Path) -> None:
-    place, folder = track.place(tmp_path / name), exported("bert", tmp_path / name / "run")
+    place, folder = track.tracking_store(tmp_path / name), exported("bert", tmp_path / name / "run")
     with track.run(place, folder, None, METADATA):
         pass
     version = register(folder, folder / "export", "mine")

@@ -29,9 +29,9 @@ from pipeline.readers import (
 )
 from pipeline.readers import splits as sources
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, find_single
+from pipeline.readers.files import Sides, find_single_files
 from pipeline.readers.files import absolute as absolute_path
-from pipeline.readers.lines import TextLine, dropped
+from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, line_records
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN
@@ -177,7 +177,7 @@ class Tsv:
         return replace(self, path=absolute_path(self.path, folder))
 
     def files(self) -> list[Sides]:
-        return find_single(self.path, self.usual)
+        return find_single_files(self.path, self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], text_cuts(sides[0], step))
@@ -188,7 +188,7 @@ class Tsv:
 
 def row(label: str, line: TextLine) -> Record:
     if not line.start:
-        return dropped(label, line, BETWEEN)
+        return drop_record(label, line, BETWEEN)
     return Record(label, line.size, line.content.split(b"\t")[0].decode(), start=line.start)
 
 

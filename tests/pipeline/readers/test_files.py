@@ -8,7 +8,7 @@ import fsspec
 import pytest
 import zstandard
 
-from pipeline.readers.files import InputFile, fault, find, head, is_text, open_bytes
+from pipeline.readers.files import InputFile, describe_fault, find, head, is_text, open_bytes
 from preprocessing.errors import BadInput
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.ZstdCompressor().compress}
@@ -145,7 +145,7 @@ def test_a_bomb_stops_and_says_so_in_little_memory(
     try:
         with open_bytes(str(path)) as file:
             size = sum(map(len, iter(lambda: file.read(1 << 16), b"")))
-            why = fault(file)
+            why = describe_fault(file)
         assert tracemalloc.get_traced_memory()[1] < 1 << 21
     finally:
         tracemalloc.stop()
@@ -157,7 +157,7 @@ def test_a_zstd_window_of_more_than_128_mb_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\x00\x00")  # a frame with a window of 2 GB
     with open_bytes(str(path)) as file:
-        assert (file.read(), fault(file)) == (b"", "truncated")
+        assert (file.read(), describe_fault(file)) == (b"", "truncated")
 
 
 def test_the_ending_of_a_compressed_name_is_the_one_before(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.readers import GutenbergReader, sniff
-from pipeline.readers.gutenberg import book, stripped
+from pipeline.readers.gutenberg import book, strip_boilerplate
 from pipeline.readers.lines import TextLine
 
 TODAY = """The Project Gutenberg eBook of A Book
@@ -108,7 +108,7 @@ def test_a_wrapped_mark_is_a_mark_of_a_book(tmp_path: Path) -> None:
     content = WRAPPED.replace("START OF THE PROJECT GUTENBERG", "START OF THE PROJECT\nGUTENBERG").format(book=BOOK)
     (tmp_path / "a.txt").write_text(content)
     assert sniff(str(tmp_path)) == GutenbergReader(path=str(tmp_path))
-    assert stripped(content).strip() == BOOK.strip()
+    assert strip_boilerplate(content).strip() == BOOK.strip()
 
 
 @pytest.mark.parametrize(
@@ -127,23 +127,25 @@ def test_a_wrapped_mark_is_a_mark_of_a_book(tmp_path: Path) -> None:
 )
 def test_notes_of_the_transcriber_go_wherever_they_stand(note: str, rest: str | None) -> None:
     kept = note if rest is None else rest
-    assert stripped(f"A BOOK\n\n\n{note}\n\n\n{BOOK}").split() == f"A BOOK {kept} {BOOK}".split()
+    assert strip_boilerplate(f"A BOOK\n\n\n{note}\n\n\n{BOOK}").split() == f"A BOOK {kept} {BOOK}".split()
     middle = f"{BOOK * 500}\n\n{note}\n\nIt went on [1] so.\n\nFor long.\n\n\n{BOOK * 500}"
     expected = f"{BOOK * 500} {kept} It went on [1] so. For long. {BOOK * 500}"
     if "\n\n  " not in note and "---" not in note:
-        assert stripped(middle).split() == expected.split()
+        assert strip_boilerplate(middle).split() == expected.split()
 
 
 def test_a_note_inside_of_a_sentence_goes_and_a_bracket_without_an_end_stays() -> None:
-    assert stripped("a time [Transcriber's note: of?] war") == "a time war"
-    assert stripped("a time [Transcriber's note of war") == "a time [Transcriber's note of war"
+    assert strip_boilerplate("a time [Transcriber's note: of?] war") == "a time war"
+    assert strip_boilerplate("a time [Transcriber's note of war") == "a time [Transcriber's note of war"
 
 
 def test_corrections_behind_the_book_go_to_its_end() -> None:
     text = BOOK * 100
     behind = "\n\n\n\nTranscriber's Notes\n\n\n- Page 4: changed.\n\nCHAPTER II, page 9: not.\n\n\n\n\nPage 10.\n"
-    assert stripped(text + behind).strip() == text.strip()
-    assert stripped(f"{text}\n\nTranscriber's Note: x\n\n\nCHAPTER II\n\nOn.").endswith("\n\nCHAPTER II\n\nOn.")
+    assert strip_boilerplate(text + behind).strip() == text.strip()
+    assert strip_boilerplate(f"{text}\n\nTranscriber's Note: x\n\n\nCHAPTER II\n\nOn.").endswith(
+        "\n\nCHAPTER II\n\nOn."
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_a_page_of_contents_goes_and_the_headings_after_it_stay(contents: str) -
         f"{heading}\n\n{'It was the day on which they all went down to the boats in the harbour, early. ' * 9}\n\n"
         for heading in (first, "THE WHITE BOAT", "CHAPTER II", "THE SECOND DAY", "NO BOAT")
     )
-    assert stripped(f"A BOOK\n\nby Nobody\n\n{contents}{body}").split() == f"A BOOK by Nobody {body}".split()
+    assert strip_boilerplate(f"A BOOK\n\nby Nobody\n\n{contents}{body}").split() == f"A BOOK by Nobody {body}".split()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_a_page_of_contents_goes_and_the_headings_after_it_stay(contents: str) -
 )
 def test_what_only_looks_like_contents_stays(text: str) -> None:
     body = "".join(f"Chapter {number}\n\n{number} came and went, and it was late.\n\n" for number in range(3, 40))
-    assert stripped(text + body) == text + body
+    assert strip_boilerplate(text + body) == text + body
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_what_only_looks_like_contents_stays(text: str) -> None:
     ],
 )
 def test_marks_of_italics_go_and_other_underscores_stay(text: str, expected: str) -> None:
-    assert stripped(text) == expected
+    assert strip_boilerplate(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_marks_of_italics_go_and_other_underscores_stay(text: str, expected: str
 )
 @pytest.mark.timeout(60)
 def test_odd_books_take_no_longer_than_their_length(text: str) -> None:
-    assert len(stripped(text)) <= len(text)
+    assert len(strip_boilerplate(text)) <= len(text)
 
 
 @pytest.mark.shared
@@ -221,7 +223,7 @@ def test_novels_lose_their_contents_and_their_marks_alone(shared: Path) -> None:
         for member in archive:
             if (name := Path(member.name).stem) in names and (file := archive.extractfile(member)):
                 text = file.read().decode().replace("\r\n", "\n")
-                assert len(text.split()) - len(stripped(text).split()) == names.pop(name)
+                assert len(text.split()) - len(strip_boilerplate(text).split()) == names.pop(name)
                 if not names:
                     break
     assert not names
@@ -229,6 +231,8 @@ def test_novels_lose_their_contents_and_their_marks_alone(shared: Path) -> None:
 
 def test_a_book_that_quotes_the_licence_of_another_ends_at_the_first_end() -> None:
     assert (
-        stripped("*** START OF THE PROJECT GUTENBERG EBOOK X ***\nA\n*** END OF THE PROJECT GUTENBERG EBOOK X\nB\n")
+        strip_boilerplate(
+            "*** START OF THE PROJECT GUTENBERG EBOOK X ***\nA\n*** END OF THE PROJECT GUTENBERG EBOOK X\nB\n"
+        )
         == "A\n"
     )

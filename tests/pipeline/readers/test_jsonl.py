@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.readers import EXPECTED, Record, recognise
-from pipeline.readers.jsonl import parsed
+from pipeline.readers.jsonl import parse_line
 from pipeline.readers.lines import TextLine
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import read, texts, write
 
 
 def _read(line: bytes, field: str = "text", spans: str = "") -> Record:
-    return parsed("a", TextLine(5, len(line), line), field, spans)
+    return parse_line("a", TextLine(5, len(line), line), field, spans)
 
 
 def test_a_field_with_dots_is_a_field_of_a_field() -> None:

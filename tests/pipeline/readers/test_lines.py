@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipeline.readers.lines import TextLine, blocks, lines, owned
+from pipeline.readers.lines import TextLine, blocks, lines, lines_of_range
 
 BIG = 1 << 30
 
@@ -36,7 +36,7 @@ def test_ranges_that_touch_share_no_line_and_miss_none(
     found = [
         line.content
         for start, stop in pairwise(cuts)
-        for line in owned(lines(str(path), start, stop, BIG), stop, begins)
+        for line in lines_of_range(lines(str(path), start, stop, BIG), stop, begins)
     ]
     assert found == content.splitlines(keepends=True)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.readers import WikiExtractorReader, plan_splits, records, sniff
-from pipeline.readers.wikiextractor import titled
+from pipeline.readers.wikiextractor import prepend_title
 
 
 def _texts(folder: Path, content: str) -> list[str]:
@@ -85,7 +85,7 @@ def test_what_is_left_of_the_markup_goes(tmp_path: Path, text: str, expected: st
     ],
 )  # fmt: skip
 def test_a_text_without_markup_stays_as_it_is(text: str) -> None:
-    assert titled("T", f"T\n\n{text}") == f"T\n\n{text}"
+    assert prepend_title("T", f"T\n\n{text}") == f"T\n\n{text}"
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_a_text_without_markup_stays_as_it_is(text: str) -> None:
 )
 @pytest.mark.timeout(60)
 def test_odd_text_takes_no_longer_than_its_length(text: str) -> None:
-    assert len(titled("", text)) <= len(text)
+    assert len(prepend_title("", text)) <= len(text)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestration.config import load_cluster
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader
 from pipeline.runners import beam, check_options, pipeline
 from pipeline.spec import BeamSettings, Corpus
@@ -37,7 +37,7 @@ def build(corpus: Corpus, out: Path, beam_args: tuple[str, ...]) -> Manifest:
     """All three jobs."""
     read_text(corpus, out / "text", beam_args)
     train_vocab(out / "text", SMALL, out / "vocab", beam_args)
-    return encode(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
+    return encode_corpus(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
 
 
 class Submitted(Exception):
@@ -90,7 +90,7 @@ def test_what_is_submitted_has_the_expected_layout(
     read_text(corpus, text, HERE)
     assert steps(submission(lambda: train_vocab(text, SMALL, vocab, arguments))) == {"Vocabulary", "Train"}
     train_vocab(text, SMALL, vocab, HERE)
-    graph = submission(lambda: encode(text, vocab, corpus, tmp_path / "corpus", arguments))
+    graph = submission(lambda: encode_corpus(text, vocab, corpus, tmp_path / "corpus", arguments))
     assert steps(graph) == {"Shards", "Encode"}
 
 

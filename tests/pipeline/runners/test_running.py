@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runners import beam, check_here, check_options, pipeline, running, watched
+from pipeline.runners import beam, check_here, check_options, pipeline, report_progress, running
 from pipeline.runners.running import _processes
 from pipeline.steps.output_folder import seal
 from preprocessing import limits
@@ -144,7 +144,7 @@ def test_progress_is_the_sum_of_the_seals(tmp_path: Path) -> None:
         part = tmp_path / f"part{number}.arrow"
         part.touch()
         seal(part, ledger=Ledger(kept=Count(3, 20, 5)).to_dict())
-    with watched("corpus", tmp_path, ["part0.arrow", "part1.arrow", "part2.arrow"], told.append):
+    with report_progress("corpus", tmp_path, ["part0.arrow", "part1.arrow", "part2.arrow"], told.append):
         pass
     assert told[-1] == {"stage": "corpus", "done": 2, "total": 3, "documents": 6, "bytes": 40, "tokens": 10}
 
@@ -159,7 +159,7 @@ def test_what_goes_on_when_all_parts_are_there_has_a_name(tmp_path: Path) -> Non
             finishing.set()
 
     part = tmp_path / "part.arrow"
-    with watched("text", tmp_path, ["part.arrow"], report):
+    with report_progress("text", tmp_path, ["part.arrow"], report):
         part.touch()
         seal(part, ledger=Ledger(kept=Count(3, 20, 5)).to_dict())
         assert finishing.wait(250)
@@ -167,7 +167,7 @@ def test_what_goes_on_when_all_parts_are_there_has_a_name(tmp_path: Path) -> Non
 
 
 def test_without_a_listener_nothing_is_watched(tmp_path: Path) -> None:
-    with watched("corpus", tmp_path / "missing", ["part"], None):
+    with report_progress("corpus", tmp_path / "missing", ["part"], None):
         pass
 
 

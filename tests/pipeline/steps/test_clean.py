@@ -9,8 +9,8 @@ from pipeline.readers import JsonlReader, Record, TextReader, plan_splits
 from pipeline.readers.record import BETWEEN
 from pipeline.spec import Clean
 from pipeline.steps import clean as clean_step
-from pipeline.steps import sealed
-from pipeline.steps.clean import Cleaner, CleaningTally, clean_split, cleaned
+from pipeline.steps import read_seal
+from pipeline.steps.clean import Cleaner, CleaningTally, clean_records, clean_split
 from pipeline.steps.documents import batches
 from preprocessing.manifest import Count
 from preprocessing.text import apply_rules, text_key
@@ -20,7 +20,7 @@ GOOD = "A document that is long enough to be kept."
 
 def _clean(records: Iterable[Record], **clean: Any) -> tuple[list[str], CleaningTally]:
     tally = CleaningTally()
-    return [document.text for document in cleaned(records, Cleaner(Clean(**clean)), tally)], tally
+    return [document.text for document in clean_records(records, Cleaner(Clean(**clean)), tally)], tally
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_document_of_another_language_is_dropped() -> None:
 def test_phrases_of_a_source_are_found_again_in_the_cleaned_text() -> None:
     raw = f"  \x00{GOOD} New  York is large."
     record = Record("a", len(raw), raw, spans=((raw.index("New"), raw.index(" is large")),))
-    (document,) = cleaned([record], Cleaner(Clean(), with_spans=True), CleaningTally())
+    (document,) = clean_records([record], Cleaner(Clean(), with_spans=True), CleaningTally())
     start, stop = document.spans
     assert document.text[start:stop] == "New York"
 
@@ -163,7 +163,7 @@ def test_a_split_that_is_there_and_whole_is_not_made_again(tmp_path: Path) -> No
     clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
     (tmp_path / "in.txt").unlink()
     clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
-    assert sealed(tmp_path / "part.arrow") is not None
+    assert read_seal(tmp_path / "part.arrow") is not None
 
 
 def test_a_split_that_was_damaged_is_made_again(tmp_path: Path) -> None:

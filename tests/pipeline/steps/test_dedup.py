@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import TextReader
 from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
 from pipeline.steps import TextDirectory, read_text
@@ -137,7 +137,7 @@ class TestAgainst:
         old = corpus_of(tmp_path / "old", [story(number) for number in range(20)])
         read_text(old, tmp_path / "old" / "text", HERE)
         train_vocab(tmp_path / "old" / "text", WordPiece(vocab_size=200), tmp_path / "vocab", HERE)
-        encode(tmp_path / "old" / "text", tmp_path / "vocab", old, tmp_path / "corpus", HERE)
+        encode_corpus(tmp_path / "old" / "text", tmp_path / "vocab", old, tmp_path / "corpus", HERE)
         fresh = [story(number) for number in range(10, 30)]
         texts = read(tmp_path / "new", fresh, dedup=Dedup(reference_corpora=(str(tmp_path / "corpus"),)))
         assert kept(texts) == set(fresh[10:])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader, ParallelReader, Source, TextReader
 from pipeline.spec import Clean, Corpus
 from pipeline.steps import phrases_of, read_text
@@ -31,7 +31,7 @@ def build(folder: Path, source: Source, *, lowercase: bool = True, **keys: Any) 
     corpus = Corpus(name="marks", sources=(source,), validation_ratio=0, test_ratio=0, **keys)
     read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", WordPiece(vocab_size=300, lowercase=lowercase), folder / "vocab", HERE)
-    encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
+    encode_corpus(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
     return folder / "corpus"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.steps import owned, sealed, sweep
+from pipeline.steps import locked_directory, read_seal, sweep
 from pipeline.steps.output_folder import seal
 from preprocessing.errors import BadInput, ResourceError
 
@@ -22,17 +22,17 @@ def test_a_second_process_is_refused_while_the_first_writes(tmp_path: Path) -> N
         (tmp_path / ".tmp-of-the-first").touch()
         with (
             pytest.raises(ResourceError, match=rf"process {holder.pid} on \S+ \(since [^\n]+ is writing here"),
-            owned(tmp_path, 0),
+            locked_directory(tmp_path, 0),
         ):
             pass
         assert (tmp_path / ".tmp-of-the-first").exists()
         holder.kill()
-    with owned(tmp_path, 0):  # the lock ends with its process, however that ended
+    with locked_directory(tmp_path, 0):  # the lock ends with its process, however that ended
         pass
 
 
 def _write_until_full(folder: Path, need: int) -> None:
-    with owned(folder, need):
+    with locked_directory(folder, need):
         (folder / ".tmp-half").write_text("written")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -45,20 +45,20 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(tmp_path: Path, nee
 
 
 def test_other_failures_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="Input/output"), owned(tmp_path, 0):
+    with pytest.raises(OSError, match="Input/output"), locked_directory(tmp_path, 0):
         raise OSError(errno.EIO, "Input/output error")
 
 
 def test_a_file_in_the_place_of_the_folder_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BadInput, match=r"^[^\n]+give a folder[^\n]+$"), owned(path, 0):
+        with pytest.raises(BadInput, match=r"^[^\n]+give a folder[^\n]+$"), locked_directory(path, 0):
             pass
 
 
 def test_what_a_killed_writer_left_is_removed_at_the_start(tmp_path: Path) -> None:
     (tmp_path / ".tmp-part-1234").touch()
-    with owned(tmp_path, 0):
+    with locked_directory(tmp_path, 0):
         assert list(tmp_path.iterdir()) == [tmp_path / ".owner.json"]
     assert list(tmp_path.iterdir()) == []
 
@@ -72,7 +72,7 @@ def part(tmp_path: Path) -> Path:
 
 
 def test_a_seal_says_what_it_was_given(part: Path) -> None:
-    facts = sealed(part, text="hash")
+    facts = read_seal(part, text="hash")
     assert facts is not None
     assert facts["rows"] == 3
 
@@ -80,16 +80,16 @@ def test_a_seal_says_what_it_was_given(part: Path) -> None:
 @pytest.mark.parametrize("content", [b"contenx", b"conten", b""])
 def test_a_damaged_part_is_not_sealed(part: Path, content: bytes) -> None:
     part.write_bytes(content)
-    assert sealed(part) is None
+    assert read_seal(part) is None
 
 
 def test_a_part_of_something_else_is_not_sealed(part: Path) -> None:
-    assert sealed(part, text="other hash") is None
+    assert read_seal(part, text="other hash") is None
 
 
 def test_a_part_without_a_whole_seal_is_not_sealed(part: Path) -> None:
     part.with_suffix(".json").write_bytes(b'{"bytes": 7')
-    assert sealed(part) is None
+    assert read_seal(part) is None
 
 
 def test_sweeping_removes_old_parts_and_never_a_file_that_is_not_ours(part: Path) -> None:

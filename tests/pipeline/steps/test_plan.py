@@ -7,7 +7,7 @@ from pipeline.readers import TextReader, plan_splits
 from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps.clean import Cleaner, clean_split
 from pipeline.steps.dedup import addresses, write_first_of_each
-from pipeline.steps.plan import cut, folds, planned_shards, text_hash, write_plan
+from pipeline.steps.plan import assign_shards, folds, planned_shards, text_hash, write_plan
 
 RNG = np.random.default_rng(5)
 
@@ -98,7 +98,7 @@ def test_a_split_that_is_not_wanted_stays_empty() -> None:
 @pytest.mark.parametrize("most_mb", [1, 3, 64])
 def test_shards_are_about_equal_and_keep_the_order(most_mb: int) -> None:
     bytes_N = RNG.integers(1, 20_000, 5000)
-    shard_N = cut(bytes_N, most_mb << 20)
+    shard_N = assign_shards(bytes_N, most_mb << 20)
     sizes = np.bincount(shard_N, weights=bytes_N)
     assert (np.diff(shard_N) >= 0).all()
     assert sizes.max() - sizes.min() <= 2 * bytes_N.max()
@@ -109,6 +109,6 @@ def test_shards_are_about_equal_and_keep_the_order(most_mb: int) -> None:
 def test_documents_of_any_size_leave_no_shard_empty_or_with_one_document(seed: int) -> None:
     rng = np.random.default_rng([8, seed])
     bytes_N = (1 << rng.integers(1, 25, size=int(rng.integers(2, 40)))).astype(np.int64)
-    sizes = np.bincount(cut(bytes_N, most=1 << 20))
+    sizes = np.bincount(assign_shards(bytes_N, most=1 << 20))
     assert sizes.min() >= 2
     assert sizes.sum() == len(bytes_N)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs import encode, train_vocab
+from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader, Source, TextReader
 from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps import read_text
@@ -36,7 +36,7 @@ def build(
     corpus = Corpus(name="code", sources=(source,), clean=clean, validation_ratio=0, test_ratio=0, **keys)
     read_text(corpus, folder / "text", HERE)
     train_vocab(folder / "text", vocab, folder / "vocab", HERE)
-    encode(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
+    encode_corpus(folder / "text", folder / "vocab", corpus, folder / "corpus", HERE)
     store = TokenStore.open(folder / "corpus", "train")
     return store, Vocab.load(store.vocab_dir)
 

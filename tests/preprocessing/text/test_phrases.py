@@ -6,11 +6,11 @@ import pytest
 from preprocessing.text import (
     Gazetteer,
     move_spans,
-    normalise,
+    normalize,
     num_without_token,
     phrase_starts,
     relocate_spans,
-    repaired,
+    repair_text,
 )
 
 
@@ -49,7 +49,7 @@ def test_a_list_of_phrases_travels_to_another_process() -> None:
 def test_spans_are_found_again_behind_what_cleaning_took_away() -> None:
     raw = "\x00  Paris  is big.\r\n\r\n\r\n\r\nHe likes   Paris ."
     spans = [(raw.rindex("Paris"), raw.rindex("Paris") + 5)]
-    text = normalise(raw)
+    text = normalize(raw)
     assert relocate_spans(raw, spans, text) == ((text.rindex("Paris"), text.rindex("Paris") + 5),)
 
 
@@ -118,10 +118,10 @@ DAMAGED = (
 )
 def test_spans_follow_what_cleaning_makes_of_them(phrase: str, becomes: str) -> None:
     """A ligature, an entity, mojibake, marks and white space: other characters, the same phrase."""
-    text = normalise(repaired(DAMAGED))
+    text = normalize(repair_text(DAMAGED))
     start = DAMAGED.index(phrase)
     ((first, stop),) = relocate_spans(
-        DAMAGED, [(start, start + len(phrase))], text, lambda raw: normalise(repaired(raw))
+        DAMAGED, [(start, start + len(phrase))], text, lambda raw: normalize(repair_text(raw))
     )
     assert text[first:stop] == becomes
 
@@ -130,8 +130,8 @@ def test_a_span_in_a_line_that_is_mended_otherwise_than_its_parts_is_searched() 
     """Entities stay in a line with a tag, so that the parts of it alone tell nothing."""
     raw = "<b>A &amp; B</b> or AT&amp;T"
     start = raw.index("AT&")
-    text = normalise(repaired(raw))
-    ((first, stop),) = relocate_spans(raw, [(start, len(raw))], text, lambda part: normalise(repaired(part)))
+    text = normalize(repair_text(raw))
+    ((first, stop),) = relocate_spans(raw, [(start, len(raw))], text, lambda part: normalize(repair_text(part)))
     assert text[first:stop] == "AT&amp;T"
 
 

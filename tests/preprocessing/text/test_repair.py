@@ -7,7 +7,7 @@ import ftfy
 import pytest
 from ftfy.badness import MOJIBAKE_CATEGORIES, is_bad
 
-from preprocessing.text import repair, repaired
+from preprocessing.text import repair, repair_text
 from preprocessing.text.repair import _FIXES, is_damaged
 
 
@@ -29,7 +29,7 @@ from preprocessing.text.repair import _FIXES, is_damaged
     ],
 )
 def test_damage_is_mended(broken: str, whole: str) -> None:
-    assert repaired(broken) == whole
+    assert repair_text(broken) == whole
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_damage_is_mended(broken: str, whole: str) -> None:
     ],
 )
 def test_sound_text_stays_as_it_is(text: str) -> None:
-    assert repaired(text) == text
+    assert repair_text(text) == text
 
 
 def test_one_bad_line_does_not_touch_the_others() -> None:
-    assert repaired("<b>a&amp;b</b>\nc&amp;d\r\n\n caf\u00c3\u00a9 ") == "<b>a&amp;b</b>\nc&d\r\n\n caf\u00e9 "
+    assert repair_text("<b>a&amp;b</b>\nc&amp;d\r\n\n caf\u00c3\u00a9 ") == "<b>a&amp;b</b>\nc&d\r\n\n caf\u00e9 "
 
 
 def test_nothing_that_ftfy_takes_for_mojibake_is_overlooked() -> None:
@@ -122,7 +122,7 @@ def test_sound_text_of_any_script_costs_few_looks(language: str, monkeypatch: py
 
     monkeypatch.setattr(repair, "is_bad", counting)
     text = SOUND[language] * 300
-    assert repaired(text) == text
+    assert repair_text(text) == text
     assert seen[0] <= 1.4 * len(text)
 
 
@@ -161,10 +161,10 @@ def test_whatever_comes_in_twice_is_as_good_as_once_and_ftfy_agrees() -> None:
     alphabet = "ab &;<#1xlt\u00c3\u00a9\u00e2\u20ac\u2122\x9d\ud800\udc00\x1b[m\u4e2d\ufb01"
     for _ in range(2_000):
         text = "".join(draw.choices(alphabet, k=12))
-        once = repaired(text)
-        assert repaired(once) == once, ascii(text)
+        once = repair_text(text)
+        assert repair_text(once) == once, ascii(text)
         assert once == ftfy.fix_text_segment(text, _FIXES), ascii(text)
 
 
 def test_a_very_long_line_is_mended_in_parts() -> None:
-    assert repaired("caf\u00c3\u00a9 " * 50_000) == "caf\u00e9 " * 50_000
+    assert repair_text("caf\u00c3\u00a9 " * 50_000) == "caf\u00e9 " * 50_000

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from preprocessing.text import decode, lines_as_sentences, normalise, sentences, text_key
+from preprocessing.text import decode, lines_as_sentences, normalize, sentences, text_key
 
 REPEATABLE = settings(deadline=None, derandomize=True)  # the same examples each time, however busy the machine
 
@@ -69,20 +69,20 @@ def test_decode_takes_any_bytes(data: bytes) -> None:
     ],
 )
 def test_normalise_tidies(raw: str, tidy: str) -> None:
-    assert normalise(raw) == tidy
+    assert normalize(raw) == tidy
 
 
 @REPEATABLE
 @given(st.one_of(EVENTFUL, st.text(st.characters())))
 def test_normalise_twice_is_normalise_once(text: str) -> None:
-    tidy = normalise(text)
-    assert normalise(tidy) == tidy
+    tidy = normalize(text)
+    assert normalize(tidy) == tidy
 
 
 @REPEATABLE
 @given(st.text(st.characters()))
 def test_normalised_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
-    tidy = normalise(text)
+    tidy = normalize(text)
     assert unicodedata.is_normalized("NFC", tidy)
     tidy.encode()
     assert not re.search(r"\n{3}|  | \n|\n |^\s|\s$|[^\S \n]|\x00", tidy)
@@ -127,7 +127,7 @@ def test_joined_sentences_are_the_text(text: str) -> None:
 
 
 @REPEATABLE
-@given(EVENTFUL.map(lambda text: normalise(re.sub("(?=[\u201c\u3010])", " ", text))))
+@given(EVENTFUL.map(lambda text: normalize(re.sub("(?=[\u201c\u3010])", " ", text))))
 @example("\u3002\u4e0b. A.\n\nA\u3002a\uff01 \u201cA\u06d4b\n- \u0964")
 def test_gpt2_splits_sentences_as_it_splits_the_text(text: str) -> None:
     """Unless an opening quotation mark follows a Chinese mark: it takes both for one."""
@@ -135,7 +135,7 @@ def test_gpt2_splits_sentences_as_it_splits_the_text(text: str) -> None:
 
 
 @REPEATABLE
-@given(EVENTFUL.map(normalise))
+@given(EVENTFUL.map(normalize))
 def test_no_sentence_is_white_space(text: str) -> None:
     assert all(piece.strip() for piece in [*sentences(text), *lines_as_sentences(text)])
 
@@ -182,7 +182,7 @@ def test_a_sentence_without_end_is_cut_at_white_space_or_hard(split: Callable[[s
 def test_long_runs_take_linear_time(run: str) -> None:
     text = run * 300_000
     assert "".join(sentences(text)) == text
-    normalise(text)
+    normalize(text)
 
 
 def test_the_key_is_xxh3_of_the_text_in_128_bits() -> None:
@@ -192,7 +192,7 @@ def test_the_key_is_xxh3_of_the_text_in_128_bits() -> None:
 
 @pytest.mark.shared
 def test_gpt2_splits_real_sentences_as_it_splits_the_text(shared: Path) -> None:
-    text = normalise((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))[:200_000]
+    text = normalize((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))[:200_000]
     pieces = sentences(text)
     assert len(pieces) > 1_000
     assert list(itertools.chain.from_iterable(map(split_by_gpt2, pieces))) == split_by_gpt2(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import regex
 
-from preprocessing.text import implausible, sentences, unmarked
+from preprocessing.text import describe_implausible, describe_unmarked, sentences
 from preprocessing.text.abbreviations import ANYWHERE, BEFORE_NUMBERS, COMMON_WORDS, ONLY_IN, ORDINALS
 from preprocessing.text.sentence_ends import (
     _CJK,
@@ -19,7 +19,7 @@ from preprocessing.text.sentence_ends import (
     _SOFT,
     _TIBETAN,
     _letters,
-    guessed,
+    guess_language,
 )
 
 BURMESE_COMMA = "\u104a"
@@ -265,21 +265,21 @@ def test_tables_of_languages_have_no_words_twice_and_no_full_stop_at_the_end() -
     ],
 )
 def test_a_language_is_guessed_by_its_words(text: str, language: str) -> None:
-    assert guessed(text) == language
+    assert guess_language(text) == language
 
 
 # What is implausible
 
 
 def test_long_medians_are_implausible() -> None:
-    assert implausible(["a" * 250, "b" * 250]) == ""
-    assert "has 251 characters" in implausible([" " + "a" * 251])
-    assert implausible(["一" * 80]) == ""
-    assert "more than 80" in implausible(["一" * 81])
-    assert implausible([]) == ""
+    assert describe_implausible(["a" * 250, "b" * 250]) == ""
+    assert "has 251 characters" in describe_implausible([" " + "a" * 251])
+    assert describe_implausible(["一" * 80]) == ""
+    assert "more than 80" in describe_implausible(["一" * 81])
+    assert describe_implausible([]) == ""
 
 
 def test_scripts_without_marks_are_said() -> None:
-    assert unmarked(["ฉันไปตลาด"]).startswith("Thai without sentence marks")
-    assert unmarked(["គាត់ទៅផ្ទះ", " ຂ້ອຍ"]).startswith("Lao and Khmer without")
-    assert unmarked(["This is a word of Thai: ฉัน", "and so on"]) == ""
+    assert describe_unmarked(["ฉันไปตลาด"]).startswith("Thai without sentence marks")
+    assert describe_unmarked(["គាត់ទៅផ្ទះ", " ຂ້ອຍ"]).startswith("Lao and Khmer without")
+    assert describe_unmarked(["This is a word of Thai: ฉัน", "and so on"]) == ""

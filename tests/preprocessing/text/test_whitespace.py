@@ -2,7 +2,7 @@
 
 import pytest
 
-from preprocessing.text import lines_as_sentences, normalise, sentences
+from preprocessing.text import lines_as_sentences, normalize, sentences
 from preprocessing.text.tidy import single_blanks
 
 CODE = "  if a:\n\tb  = 1  # One.  Two.\n\n\n\n    return {\n        'x': 1,\n    }\n\x0c\nclass C:\n    pass"
@@ -22,8 +22,8 @@ PROSE = "One  sentence.  Another   one!\tA third?\n\n\n   New paragraph.\u3000It
     ],
 )
 def test_whitespace_can_be_kept(raw: str, kept: str) -> None:
-    assert normalise(raw, "keep") == kept
-    assert normalise(kept, "keep") == kept
+    assert normalize(raw, "keep") == kept
+    assert normalize(kept, "keep") == kept
 
 
 @pytest.mark.parametrize("text", [CODE, PROSE, "a", "\n\n", " ", "", "x\n \ny.  Z", "。\u3000文。  文"])

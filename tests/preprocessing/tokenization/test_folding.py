@@ -72,7 +72,7 @@ def test_the_tokenizer_json_folds_as_well(vocab: Vocab) -> None:
 
 
 def test_the_same_texts_give_the_same_bytes(vocab: Vocab) -> None:
-    folding.normaliser.cache_clear()
+    folding.build_normalizer.cache_clear()
     folding.plain.cache_clear()
     texts = [text for language, text in TEXTS.items() if language not in ("ar", "hi", "th", "ur", "zh")] * 9
     assert train(SentencePieceBPE(vocab_size=90, lowercase=True, strip_accents=True), texts).hash == vocab.hash
@@ -87,6 +87,6 @@ def test_a_file_with_accents_can_be_read_without_them(tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_while_rules_are_read(capfd: pytest.CaptureFixture[str]) -> None:
-    folding.normaliser.cache_clear()
-    folding.normaliser(lowercase=True, strip_accents=True)
+    folding.build_normalizer.cache_clear()
+    folding.build_normalizer(lowercase=True, strip_accents=True)
     assert capfd.readouterr() == ("", "")

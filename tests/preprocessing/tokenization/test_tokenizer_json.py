@@ -11,7 +11,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from orchestration.config import check, load, load_cluster
 from preprocessing.errors import BadInput
-from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, TokenizerSpec, Unigram, WordPiece, given
+from preprocessing.tokenization import (
+    ByteLevelBPE,
+    SentencePieceBPE,
+    TokenizerSpec,
+    Unigram,
+    WordPiece,
+    vocab_from_file,
+)
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog; it doesn't care, 3.5% of the time.",
@@ -118,7 +125,10 @@ def spec_of(kind: str, file: Path, **more: Any) -> TokenizerSpec:
 def test_ids_are_those_of_transformers(kind: str, folders: dict[str, Path]) -> None:
     from transformers import PreTrainedTokenizerFast  # slow to import
 
-    vocab, reference = given(spec_of(kind, folders[kind])), PreTrainedTokenizerFast.from_pretrained(folders[kind])
+    vocab, reference = (
+        vocab_from_file(spec_of(kind, folders[kind])),
+        PreTrainedTokenizerFast.from_pretrained(folders[kind]),
+    )
     assert [vocab.encode(text) for text in OTHER] == [
         reference.encode(text, add_special_tokens=False) for text in OTHER
     ]
@@ -127,13 +137,13 @@ def test_ids_are_those_of_transformers(kind: str, folders: dict[str, Path]) -> N
 
 @pytest.mark.parametrize("kind", CASES)
 def test_roles_are_as_the_files_say_or_by_usual_names(kind: str, folders: dict[str, Path]) -> None:
-    vocab = given(spec_of(kind, folders[kind] / "tokenizer.json"))
+    vocab = vocab_from_file(spec_of(kind, folders[kind] / "tokenizer.json"))
     assert {role: vocab.piece(id) for role, id in vocab.specials.items()} == CASES[kind][3]
 
 
 @pytest.mark.parametrize("kind", CASES)
 def test_a_special_token_written_out_in_a_text_is_never_that_token(kind: str, folders: dict[str, Path]) -> None:
-    vocab = given(spec_of(kind, folders[kind]))
+    vocab = vocab_from_file(spec_of(kind, folders[kind]))
     names = [vocab.piece(id) for id in vocab.special_ids if id != vocab.unk]
     found = {id for text in (*names, " ".join(names)) for id in vocab.encode(text)}
     assert not (found - {vocab.unk}) & set(vocab.special_ids)
@@ -141,7 +151,7 @@ def test_a_special_token_written_out_in_a_text_is_never_that_token(kind: str, fo
 
 @pytest.mark.parametrize("kind", CASES)
 def test_words_begin_where_the_text_has_them(kind: str, folders: dict[str, Path]) -> None:
-    vocab = given(spec_of(kind, folders[kind]))
+    vocab = vocab_from_file(spec_of(kind, folders[kind]))
     (document,) = vocab.encode_documents([["The quick brown fox"]])
     starts = [vocab.piece(id) for id, begins in zip(document.ids, document.word_starts, strict=True) if begins]
     assert len(starts) == 4
@@ -150,11 +160,11 @@ def test_words_begin_where_the_text_has_them(kind: str, folders: dict[str, Path]
 
 @pytest.mark.parametrize("kind", CASES)
 def test_what_is_exported_of_it_is_read_again_as_it_is(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
-    vocab = given(spec_of(kind, folders[kind]))
+    vocab = vocab_from_file(spec_of(kind, folders[kind]))
     vocab.save(tmp_path)
     if kind == "byte_level_bpe":
         (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": "<|fill|>"}))
-    assert given(spec_of(kind, tmp_path)) == vocab
+    assert vocab_from_file(spec_of(kind, tmp_path)) == vocab
 
 
 def test_truncation_padding_and_dropout_of_a_file_are_left_out(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -164,7 +174,7 @@ def test_truncation_padding_and_dropout_of_a_file_are_left_out(folders: dict[str
     about = json.loads(tokenizer.to_str())
     about["model"] |= {"dropout": 0.5, "ignore_merges": False}
     (tmp_path / "tokenizer.json").write_text(json.dumps(about))
-    vocab = given(spec_of("byte_level_bpe", tmp_path))
+    vocab = vocab_from_file(spec_of("byte_level_bpe", tmp_path))
     ids = vocab.encode(TEXT[0])
     assert len(ids) > 4
     assert all(vocab.encode(TEXT[0]) == ids for _ in range(5))
@@ -176,14 +186,14 @@ def test_a_role_whose_token_is_not_marked_as_special_is_not_read_out_of_a_text(t
     tokenizer.add_tokens([AddedToken("<fim>", special=False)])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": "<fim>"}))
-    vocab = given(spec_of("byte_level_bpe", tmp_path))
+    vocab = vocab_from_file(spec_of("byte_level_bpe", tmp_path))
     assert vocab.mask is not None
     assert vocab.mask not in vocab.encode("a <fim> b")
 
 
 def refused(spec: TokenizerSpec) -> str:
     with pytest.raises(BadInput) as error:
-        given(spec)
+        vocab_from_file(spec)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -247,9 +257,10 @@ def test_a_file_that_does_not_fit_is_said_before_anything_is_read(folders: dict[
     file = folders["byte_level_bpe"]
     assert problems("gpt2", f"data.tokenizer.path={file}") == []
     assert problems("gpt2", f"data.tokenizer.path={file}", "data.tokenizer.vocab_size=300") == [
-        f"data.tokenizer.vocab_size is 300, the vocabulary given has {given(spec_of('byte_level_bpe', file)).size} "
+        f"data.tokenizer.vocab_size is 300, the vocabulary given has "
+        f"{vocab_from_file(spec_of('byte_level_bpe', file)).size} "
         f"pieces; write "
-        f"data.tokenizer.vocab_size={given(spec_of('byte_level_bpe', file)).size}"
+        f"data.tokenizer.vocab_size={vocab_from_file(spec_of('byte_level_bpe', file)).size}"
     ]
     assert problems("bert_base", f"data.tokenizer.path={file}") == [
         f"data.tokenizer.path: {file / 'tokenizer.json'}: is BPE of kind byte_level_bpe, tokenizer.kind is wordpiece; "
@@ -277,7 +288,7 @@ def test_published_vocabularies_as_transformers_saves_them_give_its_ids(shared: 
         (bert, WordPiece(path=str(tmp_path / "bert"))),
         (albert, Unigram(vocab_size=30_000, lowercase=True, path=str(tmp_path / "albert"))),
     ):
-        vocab = given(spec)
+        vocab = vocab_from_file(spec)
         assert [vocab.encode(text) for text in texts] == [
             reference.encode(text, add_special_tokens=False) for text in texts
         ]

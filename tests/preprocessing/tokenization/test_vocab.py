@@ -26,7 +26,7 @@ from preprocessing.tokenization import (
     table_rows,
     train,
 )
-from preprocessing.tokenization.training import fits
+from preprocessing.tokenization.training import check_vocab
 
 SENTENCE = "the cat sat on a mat and the dogs ran after it quickly while nobody was looking at their unhappy faces"
 WORDS = SENTENCE.split()
@@ -388,12 +388,12 @@ def test_a_file_with_more_pieces_than_asked_for_is_bad_input(
 
 def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     vocab = vocabs[SPECS[0]]
-    fits(vocab, WordPiece(vocab_size=100))
-    fits(vocab, WordPiece(vocab_size=101))
+    check_vocab(vocab, WordPiece(vocab_size=100))
+    check_vocab(vocab, WordPiece(vocab_size=101))
     with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 99, the vocabulary given has 100"):
-        fits(vocab, WordPiece(vocab_size=99))
+        check_vocab(vocab, WordPiece(vocab_size=99))
     with pytest.raises(BadInput, match=r"tokenizer\.kind is unigram, the vocabulary given is wordpiece"):
-        fits(vocab, Unigram())
+        check_vocab(vocab, Unigram())
 
 
 def test_whole_words_are_numbered_by_frequency_and_rare_ones_are_unknown() -> None:

@@ -8,7 +8,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
-from preprocessing.text import normalise, sentences
+from preprocessing.text import normalize, sentences
 from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, Unigram, WordPiece, train
 
 pytestmark = pytest.mark.shared
@@ -20,7 +20,7 @@ ODD = ["<pad> </s> <unk> [CLS] <s> <extra_id_0>", "\u4e0b\u4e00 \u6211\u4eec", "
 def sample(shared: Path) -> list[str]:
     """Sentences in many scripts, and English ones."""
     scripts = (shared / "tokenizers" / "hf_fixtures" / "sample_text.txt").read_text(encoding="utf-8").split("\n")
-    text = normalise((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))
+    text = normalize((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))
     return [*scripts, *sentences(text[:50_000]), *ODD]
 
 
@@ -44,7 +44,7 @@ def test_chinese_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> 
     vocab, reference = train(WordPiece(path=str(file)), []), BertTokenizerLegacy(str(file))
     assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (21128, 0, 100, 101, 102, 103)
     news = (shared / "zh" / "zh_samples" / "news_zh_1.txt").read_text(encoding="utf-8", errors="replace")
-    for text in sentences(normalise(news))[:100]:
+    for text in sentences(normalize(news))[:100]:
         assert vocab.encode(text) == reference.convert_tokens_to_ids(reference.tokenize(text))
 
 
@@ -172,7 +172,7 @@ def test_albert_tokenizer_json_agrees_with_sentencepiece_on_real_text(shared: Pa
     vocab = train(Unigram(vocab_size=30000, path=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
     vocab.save(tmp_path)
     plain = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    text = normalise((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))[:100_000]
+    text = normalize((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))[:100_000]
     pieces = [sentence.strip().lower() for sentence in sentences(text)]
     equal = [plain.encode(piece, add_special_tokens=False).ids == vocab.encode(piece) for piece in pieces]
     assert np.mean(equal) > 0.999

@@ -7,7 +7,7 @@ import pytest
 
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import SentencePieceBPE, Unigram, Vocab, train
-from preprocessing.tokenization.training import fits
+from preprocessing.tokenization.training import check_vocab
 from tests.preprocessing.vocab.test_vocab import SAMPLE, TEXTS
 
 SPECS = [Unigram(vocab_size=80, extra_ids=20), SentencePieceBPE(vocab_size=80, extra_ids=20)]
@@ -25,7 +25,7 @@ def test_they_are_the_last_ids_and_count_from_the_end(pair: tuple[Unigram, Vocab
     assert vocab.special_ids == (0, 1, 2, 3, 4, *range(60, 80))
     assert vocab.specials == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4, "sentinel": 79}
     assert vocab.starts_word_V[60:].all()
-    fits(vocab, spec)
+    check_vocab(vocab, spec)
 
 
 def test_the_other_pieces_are_those_of_a_vocabulary_of_the_rest(pair: tuple[Unigram, Vocab]) -> None:

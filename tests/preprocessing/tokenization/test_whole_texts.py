@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from preprocessing.text import lines_as_sentences, normalise, sentences
+from preprocessing.text import lines_as_sentences, normalize, sentences
 from preprocessing.tokenization import (
     ByteLevelBPE,
     SentencePieceBPE,
@@ -34,8 +34,8 @@ OTHERS = "नमस्ते दुनिया। यह दूसरा है
 TEXTS = [CHINESE, JAPANESE, THAI, ENGLISH, OTHERS, "長" * 30_000, "a" * 30_000, "12. ab " * 3_000]
 _DRAW = random.Random(0)
 _MARKS = "。！？｡.!?…\"'“”‘’「」《》«» \n\n，、;:-—()12abcABC的一是不人éŞİßǅ①㍿ｶﾞ์ ไทย។।॥։ա ա: ؟ "
-WILD = [normalise("".join(_DRAW.choices(_MARKS, k=_DRAW.randint(1, 90)))) for _ in range(300)]
-DRAWN = [normalise("".join(_DRAW.choices(sentences(text), k=9))) for text in TEXTS[:5] for _ in range(20)]
+WILD = [normalize("".join(_DRAW.choices(_MARKS, k=_DRAW.randint(1, 90)))) for _ in range(300)]
+DRAWN = [normalize("".join(_DRAW.choices(sentences(text), k=9))) for text in TEXTS[:5] for _ in range(20)]
 SPECS: list[TokenizerSpec] = [
     WordPiece(vocab_size=700),
     WordPiece(vocab_size=700, lowercase=False),

@@ -15,7 +15,7 @@ from torch import Tensor, distributed, nn
 from orchestration.config import load
 from tests.training.batches import random_rows, unpadded
 from training.architectures import WHOLE, PipelineStage, Share, StageInputs
-from training.model import Model, materialise
+from training.model import Model, materialize
 
 TOKENS, VOCAB = 8, 1_000
 
@@ -36,7 +36,7 @@ def norm_of(x: Tensor) -> float:
 def begin(model: Model, dtype: torch.dtype) -> dict[str, float]:
     """Make the weights of a model on the meta device; where the norms of their gradients will be, of which no more than
     one is kept at a time."""
-    materialise(model, lambda value: nn.Parameter(value.to(dtype)))
+    materialize(model, lambda value: nn.Parameter(value.to(dtype)))
     norms: dict[str, float] = {}
     for name, weight in model.named_parameters():
 

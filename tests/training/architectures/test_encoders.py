@@ -25,7 +25,7 @@ from tests.training.parity import (
     weights,
 )
 from training.architectures.layers import layout
-from training.formats import FORMATS, described, to_transformers
+from training.formats import FORMATS, describe_export, to_transformers
 from training.formats.load import from_transformers
 from training.losses import Loss, MaskedTokens, NextToken, SentencePair, SpanBoundary
 from training.model import Model, ModelSpec
@@ -449,7 +449,7 @@ def test_head_that_no_class_has_is_left_out_and_named(vocabs: list[Path], tmp_pa
     spec = spec_of(replace(BERT, type_vocab_size=1), MaskedTokens(), SpanBoundary())
     model = built(spec)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)
-    assert described(spec, pad=0).startswith("BertForMaskedLM, without its span_boundary head")
+    assert describe_export(spec, pad=0).startswith("BertForMaskedLM, without its span_boundary head")
     assert isinstance(loaded(tmp_path), hf().BertForMaskedLM)
     found, back = from_transformers(tmp_path)
     assert found.losses == (MaskedTokens(),)

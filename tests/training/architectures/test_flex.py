@@ -23,7 +23,7 @@ RANK_T, REACH_T = (torch.randint(0, 300, (T,), generator=GENERATOR) for _ in ran
 SAME = ROW_T[:, None] == ROW_T
 APART = torch.arange(T) - torch.arange(T)[:, None]
 RULES: dict[str, tuple[BlockMask, Tensor]] = {
-    "ranks": (flex.ranked(ROW_T, RANK_T, REACH_T), SAME & ((REACH_T[:, None] >= RANK_T) | (APART == 0))),
+    "ranks": (flex.rank_mask(ROW_T, RANK_T, REACH_T), SAME & ((REACH_T[:, None] >= RANK_T) | (APART == 0))),
     "band": (flex.band(ROW_T, 20, 7), SAME & (APART >= -20) & (APART <= 7)),
     "before": (flex.band(ROW_T, 127, 0), SAME & (APART >= -127) & (APART <= 0)),
     "wide": (flex.band(ROW_T, 128, 129), SAME & (APART >= -128) & (APART <= 129)),
@@ -110,7 +110,7 @@ def test_compiled_kernel_equals_a_dense_mask() -> None:
 @pytest.mark.parametrize("name", ["ranks", "band"])
 def test_kernel_and_its_gradient_on_a_gpu_equal_a_dense_mask(name: str) -> None:
     row_T, rank_T, reach_T = (x.cuda() for x in (ROW_T, RANK_T, REACH_T))
-    who = flex.ranked(row_T, rank_T, reach_T) if name == "ranks" else flex.band(row_T, 20, 7)
+    who = flex.rank_mask(row_T, rank_T, reach_T) if name == "ranks" else flex.band(row_T, 20, 7)
     qkv = torch.randn(T, 3, 4, 64, device="cuda", requires_grad=True)
     found, wanted = flex.attend(qkv, who), dense(qkv, RULES[name][1].cuda())
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-2)

@@ -17,12 +17,12 @@ from training.architectures.layers import layout
 from training.data import open_loader
 from training.engines.local import LocalEngine
 from training.formats import build_model, electra, save_weights
-from training.formats.start import take_over
+from training.formats.start import load_init_checkpoint
 from training.loop import pretrain
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection
 from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_sample
-from training.losses.heads.replaced_token_detection import originals, predicted_at
+from training.losses.heads.replaced_token_detection import original_ids, predicted_at
 from training.model import Model, ModelSpec
 from training.optimizers import Adafactor, AdamW, Lamb, Optimizer
 from training.score import Score
@@ -82,7 +82,7 @@ def test_a_sample_stands_at_each_chosen_place_and_the_text_everywhere_else() -> 
 
 def test_a_token_counts_as_replaced_where_the_sample_differs_from_the_original() -> None:
     batch, model = unpadded(rows()), twin()
-    read_ids = originals(batch).clone()
+    read_ids = original_ids(batch).clone()
     at_M = batch["targets_at"]
     read_ids[at_M[1:]] = (batch["targets"][1:] + 1) % VOCAB  # the first sample is right
     read = {**batch, "input_ids": read_ids}
@@ -100,7 +100,7 @@ def test_what_was_replaced_is_among_the_chosen() -> None:
     batch, model = unpadded(rows()), twin()
     for seed in range(5):
         _, read = scored(model, batch, seed)
-        changed = (read["input_ids"] != originals(batch)).nonzero().squeeze(1)
+        changed = (read["input_ids"] != original_ids(batch)).nonzero().squeeze(1)
         assert set(changed.tolist()) <= set(batch["targets_at"].tolist())
 
 
@@ -116,7 +116,7 @@ def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> N
     _, read = scored(model := twin(), batch := unpadded(rows()))
     torch.manual_seed(0)
     score = model(batch)["replaced_token_detection"]
-    assert int(score.metrics["replaced_share"]) == int((read["input_ids"] != originals(batch)).sum())
+    assert int(score.metrics["replaced_share"]) == int((read["input_ids"] != original_ids(batch)).sum())
     assert score.count == len(batch["input_ids"])
 
 
@@ -287,7 +287,7 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
     encoder = Model(FROZEN.generator_net, (MaskedTokens(),), VOCAB, seed=3).eval()
     save_weights(dict(encoder.named_parameters()), encoder.spec, folder)
     model = Model(FROZEN, (ReplacedTokenDetection(),), VOCAB, seed=4).eval()
-    take_over(model, folder)
+    load_init_checkpoint(model, folder)
     return encoder, model, unpadded(rows())
 
 
@@ -378,5 +378,5 @@ def test_all_tokens_mlm_mixes_the_softmax_with_a_copy_of_the_input() -> None:
     copy_T1 = head.copy(hidden_TD).sigmoid()
     mixed_TV = copy_T1 * F.one_hot(read["input_ids"], VOCAB) + (1 - copy_T1) * p_TV
     torch.testing.assert_close(mixed_TV.sum(-1), torch.ones(len(p_TV)))
-    wanted = -mixed_TV.gather(1, originals(batch)[:, None]).log().sum()
+    wanted = -mixed_TV.gather(1, original_ids(batch)[:, None]).log().sum()
     torch.testing.assert_close(scores["replaced_token_detection"].loss, wanted)

@@ -24,7 +24,7 @@ from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import TrainingResult, pretrain
 from training.losses import MaskedTokens, NextToken
-from training.reshard_memory import MemoryLayout, recut
+from training.reshard_memory import MemoryLayout, reshard_memory
 from training.run import Run
 from training.specs import (
     AdaptiveEmbedding,
@@ -186,7 +186,7 @@ def test_a_memory_is_cut_for_any_other_layout(batch: int, tensor: int) -> None:
                 read.append(rank)
                 return memory(theirs, rank // tensor)
 
-            found = recut(noted, theirs, ours, number)
+            found = reshard_memory(noted, theirs, ours, number)
             for slot, rows in enumerate(ours.slots(number)):
                 states = found[f"states.{slot}"]
                 assert found[f"counts.{slot}"].tolist() == row_B[list(rows)].tolist()

@@ -9,9 +9,9 @@ from orchestration.config import load
 from preprocessing.tokenization import table_rows
 from tests.training.batches import random_rows, unpadded
 from training.architectures import WHOLE, PipelineStage, Share, StageInputs
-from training.engines import TensorSlice, shares_of
+from training.engines import TensorSlice, tensor_shares_of
 from training.losses import MaskedTokens, SentencePair
-from training.model import Model, materialise
+from training.model import Model, materialize
 from training.specs import Encoder, EngineSettings, LearnedPositions
 
 GIANTS = ("megatron_8b", "gpt3_175b", "mt_nlg_530b")
@@ -41,7 +41,7 @@ def test_the_shares_of_a_net_begin_as_the_whole_one(of: int) -> None:
         seen = torch.zeros_like(parameter)
         for share in shares:
             whole_one = tuple(parameter.shape), TensorSlice(0, ((0, len(parameter)),))
-            shape, cut = shares_of(share, is_first=True).cuts.get(name, whole_one)
+            shape, cut = tensor_shares_of(share, is_first=True).cuts.get(name, whole_one)
             assert shape == parameter.shape
             at = torch.cat([torch.arange(first, stop) for first, stop in cut.pieces])
             assert torch.equal(share.get_parameter(name), parameter.index_select(cut.dimension, at)), name
@@ -56,7 +56,7 @@ def test_a_share_that_is_born_by_tensors_is_that_of_a_net_that_is_made_at_once(n
         born = shared(number, 2)
     given = shared(0, 1).get_parameter(started).detach() + 1
     born.given = {started: lambda: given}
-    materialise(born, nn.Parameter)
+    materialize(born, nn.Parameter)
     for name, weight in whole.named_parameters():
         assert torch.equal(born.get_parameter(name), weight + (name == started)), name
 

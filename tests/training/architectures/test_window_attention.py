@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.batches import padded, random_rows, unpadded
-from training.architectures.window_attention import WindowAttention, banded
+from training.architectures.window_attention import WindowAttention, banded_attention
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import Model
 from training.specs import (
@@ -63,7 +63,7 @@ def test_band_equals_a_dense_mask(before: int, after: int, first: bool) -> None:
     qkv = torch.randn(4, longest, 3, 2, 8, generator=torch.Generator().manual_seed(0))
     inside_BS = torch.arange(longest) < lengths_B[:, None]
     seen_BSS = near(longest, before, after, first) & inside_BS[:, None]
-    found = banded(qkv, lengths_B, before, after, first=first)
+    found = banded_attention(qkv, lengths_B, before, after, first=first)
     torch.testing.assert_close(found[inside_BS], dense(qkv, seen_BSS)[inside_BS], rtol=0, atol=1e-6)
 
 
@@ -76,7 +76,11 @@ def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_padding_has_none(fi
     qkv, weight = (torch.randn(4, longest, *parts, 2, 8, generator=generator) for parts in ((3,), ()))
     for fast in (True, False):
         given = qkv.clone().requires_grad_()
-        mixed = banded(given, lengths_B, 2, 2, first=first) if fast else dense(given, seen_BSS | ~inside_BS[..., None])
+        mixed = (
+            banded_attention(given, lengths_B, 2, 2, first=first)
+            if fast
+            else dense(given, seen_BSS | ~inside_BS[..., None])
+        )
         (mixed[inside_BS] * weight[inside_BS]).sum().backward()
         gradients.append(given.grad)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
@@ -100,7 +104,7 @@ def test_no_tensor_of_a_band_grows_with_the_square_of_the_row() -> None:
     sizes = []
     for longest in (256, 512):
         with Largest() as largest:
-            banded(torch.zeros(1, longest, 3, 1, 2), torch.tensor([longest]), 4, 4, first=True)
+            banded_attention(torch.zeros(1, longest, 3, 1, 2), torch.tensor([longest]), 4, 4, first=True)
         sizes.append(largest.size)
     assert sizes[1] <= 2 * sizes[0]
 

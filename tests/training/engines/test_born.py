@@ -13,7 +13,7 @@ from tests.training.corpora import mini_run
 from tests.training.trunks.test_recompute import every_net
 from training.engines.local import LocalEngine
 from training.formats import build_model, describe_model, save_weights
-from training.model import ReplicaGroup, _First, materialise, parameter_groups, shapes_of
+from training.model import ReplicaGroup, _First, materialize, parameter_groups, shapes_of
 from training.run import CHECKPOINTS, Run
 
 
@@ -45,7 +45,7 @@ def test_no_two_new_weights_are_held_in_float32(run: Run) -> None:
         return nn.Parameter(value.bfloat16())
 
     model = describe_model(run)
-    materialise(model, settle)
+    materialize(model, settle)
     assert len(alive) == len(list(model.parameters()))
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
 
@@ -58,7 +58,7 @@ def test_what_another_worker_draws_is_received_on_the_device(run: Run) -> None:
             received.append(value.device)
         return torch.zeros(value.shape)
 
-    materialise(describe_model(run), nn.Parameter, ReplicaGroup(1, 2, passed, torch.device("meta")))
+    materialize(describe_model(run), nn.Parameter, ReplicaGroup(1, 2, passed, torch.device("meta")))
     assert set(received) == {torch.device("meta")}
 
 
@@ -71,7 +71,7 @@ def test_what_a_run_starts_with_is_taken_over_weight_by_weight(corpus: Path, tmp
     save_weights(state, given.spec, tmp_path / "weights")
     run = mini_run(corpus, tmp_path, init_checkpoint=str(tmp_path / "weights"))
     found, wanted = describe_model(run), dict(build_model(run).named_parameters())
-    materialise(found, nn.Parameter)
+    materialize(found, nn.Parameter)
     assert all(torch.equal(weight, wanted[name]) for name, weight in found.named_parameters())
     assert not found.given
 
@@ -80,10 +80,10 @@ def test_a_run_that_goes_on_draws_no_weight(run: Run) -> None:
     checkpoint = Path(run.folder) / CHECKPOINTS / "step-000000002"
     checkpoint.mkdir(parents=True)
     model = describe_model(run)
-    materialise(model, nn.Parameter)
+    materialize(model, nn.Parameter)
     assert all(weight.isnan().all() for weight in model.parameters())
     anew = describe_model(replace(run, resume="never"))
-    materialise(anew, nn.Parameter)
+    materialize(anew, nn.Parameter)
     assert not any(weight.isnan().any() for weight in anew.parameters())
 
 
@@ -103,7 +103,7 @@ def test_peers_draw_a_third_each_and_have_all(run: Run, number: int, monkeypatch
 
     model = describe_model(run)
     names = [name for name, _ in model.named_parameters()]
-    materialise(model, nn.Parameter, ReplicaGroup(number, 3, pass_on))
+    materialize(model, nn.Parameter, ReplicaGroup(number, 3, pass_on))
     assert drawn == names[number::3]
     assert passed == [at % 3 for at in range(len(names))]
     assert all(torch.equal(weight, of_all) for weight, of_all in zip(model.parameters(), wanted, strict=True))

@@ -245,7 +245,7 @@ def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
 def test_a_product_in_pieces_has_the_gradient_that_it_is_given(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "LONGEST", longest)
     x, d_x = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
-    pipeline.having_gradient(x, d_x).backward()
+    pipeline.with_gradient(x, d_x).backward()
     assert x.grad is not None
     assert torch.equal(x.grad, d_x)
 

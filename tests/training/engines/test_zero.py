@@ -28,7 +28,7 @@ from preprocessing.errors import ResourceError
 from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
 from tests.training.worker import CRUMB, CRUMBS, job
 from training import checkpoint
-from training.checkpoint import newest, weights_of
+from training.checkpoint import find_newest, weights_of
 from training.engines import connect, deepspeed_import
 from training.engines.deepspeed import deepspeed_config
 from training.engines.local import LocalEngine
@@ -383,7 +383,7 @@ BF16 = [in_bf16(zero) for zero in (1, 2, 3)]
 
 @each(str, name=[cell(world, zero, 96) for world in (1, 2) for zero in STAGES] + BF16)
 def test_a_checkpoint_has_them_too_for_one_process(seen: Seen, name: str) -> None:
-    path = newest(seen.folder / name / CHECKPOINTS)
+    path = find_newest(seen.folder / name / CHECKPOINTS)
     assert path is not None
     found = weights_of(path)
     for name_of, weight in safetensors.torch.load_file(seen.folder / name / "final.safetensors").items():

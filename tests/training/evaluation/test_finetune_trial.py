@@ -11,8 +11,8 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import INSERTS, ByteLevelBPE, Template, Vocab, WordPiece, train, with_inserts
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
-from training.evaluation.finetune_trial import engine_of, finetuned, of_repeated
-from training.finetuning import TaskModel, Tuning, groups, orders, tune
+from training.evaluation.finetune_trial import engine_of, finetune_task, of_repeated
+from training.finetuning import TaskModel, Tuning, groups, orders, train_head
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
 from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions
@@ -87,7 +87,7 @@ def items(task: LabeledTask) -> dict[str, list[TaskItem]]:
 
 
 def run(net: EvaluatedModel, tuning: Tuning, task: LabeledTask = PAIR, **more: Any) -> EvalResult:
-    return finetuned(net, task, items(task), tuning, length=24, **more)
+    return finetune_task(net, task, items(task), tuning, length=24, **more)
 
 
 # Every key of a tuning
@@ -305,7 +305,7 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
     examples = task.encoded(pairs(8), vocab, 24, training=True).examples
     losses, expected = list[float](), list[float]()
     engine = engine_of(ours, tuning.optim(10), EngineSettings(), groups(ours, tuning))
-    tune(engine, examples, tuning, 60, lambda done, loss: losses.append(loss))
+    train_head(engine, examples, tuning, 60, lambda done, loss: losses.append(loss))
 
     rows, head = Template(vocab, 24), plain.heads[targets[0].kind]
     linear = head.classify if kind == "classification" else head.regress
@@ -339,7 +339,7 @@ def test_of_two_orders_one_answer_is_made_in_either_order(decoder: EvaluatedMode
     swapped = [replace(item, texts=item.texts[::-1]) for item in pairs(10)]
     task = SIMILAR["regression"]
     given = {"train": pairs(8), "dev": pairs(10), "test": swapped, "test_unlabelled": [replace(pairs(1)[0], gold=None)]}
-    found = finetuned(decoder, task, given, tuning, length=24)
+    found = finetune_task(decoder, task, given, tuning, length=24)
     assert found.predictions["dev"] == pytest.approx(found.predictions["test"], rel=1e-5)
     assert len(set(found.predictions["dev"])) > 1
     assert len(found.predictions["test_unlabelled"]) == 1
@@ -351,7 +351,7 @@ def test_questions_that_are_also_in_train_are_counted(encoder: EvaluatedModel) -
     swapped = [replace(item, texts=item.texts[::-1]) for item in train]
     unlabelled = [replace(item, gold=None) for item in train]
     given = {"train": train, "dev": blanks, "test": swapped, "test_unlabelled": unlabelled}
-    found = finetuned(encoder, PAIR, given, tuning, length=24)
+    found = finetune_task(encoder, PAIR, given, tuning, length=24)
     assert [note for note in found.notes if "also in train" in note] == ["dev: 2 of 4 questions are also in train"]
 
 
@@ -468,14 +468,16 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(
         BASE, learning_rate=0.01, batch_size=4, epochs=8, num_evaluations=8, lr_schedule="constant", warmup_ratio=0
     )
     given = {"train": learnt, "dev": opposite}
-    found = finetuned(encoder, task, given, tuning, length=24, keep=kept.update)
+    found = finetune_task(encoder, task, given, tuning, length=24, keep=kept.update)
     on_way, last = said[:8], said[8:]
     assert last[:1] == [max(on_way)]
     assert on_way[-1] < max(on_way)  # else the last weights would do
     best = 2 * (on_way.index(max(on_way)) + 1)
     assert found.notes[-2:] == ("the best of 8 evaluations on dev counts", "dev: 8 of 8 questions are also in train")
     stopped: dict[str, Tensor] = {}  # the rate is the same at each step, so that a shorter training begins as this one
-    finetuned(encoder, task, given, replace(tuning, num_evaluations=0, max_steps=best), length=24, keep=stopped.update)
+    finetune_task(
+        encoder, task, given, replace(tuning, num_evaluations=0, max_steps=best), length=24, keep=stopped.update
+    )
     assert all(torch.equal(kept[name], stopped[name]) for name in stopped)
 
 
@@ -498,7 +500,7 @@ def test_an_evaluation_on_dev_wants_a_labelled_split(encoder: EvaluatedModel) ->
         with pytest.raises(
             BadInput, match=r"tuning\.num_evaluations is 1: no labelled dev split is at hand; use another grid"
         ):
-            finetuned(encoder, PAIR, given, replace(BASE, num_evaluations=1), length=24)
+            finetune_task(encoder, PAIR, given, replace(BASE, num_evaluations=1), length=24)
 
 
 def test_fine_tuned_weights_are_handed_over_to_the_next_task(encoder: EvaluatedModel) -> None:
@@ -533,19 +535,19 @@ def test_a_vocabulary_of_spans_gets_no_further_tokens() -> None:
 def test_the_threshold_of_dev_is_that_of_all_splits(encoder: EvaluatedModel) -> None:
     """Whether a question has an answer is not to be seen here: dev says what is best, test takes it over."""
     given = {"train": questions(8), "test": questions(4), "dev": [q for q in questions(10) if q.gold[1]]}
-    found = finetuned(encoder, SPAN, given, BASE, length=24)
+    found = finetune_task(encoder, SPAN, given, BASE, length=24)
     assert found.scores["dev"]["f1"] == pytest.approx(found.scores["dev"]["best_f1"])
     at = found.scores["dev"]["best_f1_thresh"]
     (note,) = [note for note in found.notes if "logits" in note]
     assert note.startswith(f"no answer where it is better by more than {at:.4g} logits")
     assert all((answer.text == answer.best) == (answer.no_answer <= at) for answer in found.predictions["test"])
-    without = finetuned(encoder, SPAN, {"train": questions(8), "test": questions(4)}, BASE, length=24)
+    without = finetune_task(encoder, SPAN, {"train": questions(8), "test": questions(4)}, BASE, length=24)
     assert "the threshold for no answer is 0: no labelled dev split to choose it on" in without.notes
 
 
 def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) -> None:
     long = [replace(item, texts=(TEXT, TEXT)) for item in pairs(2)]
-    found = finetuned(encoder, PAIR, {"train": [*pairs(6), *long], "dev": pairs(4)}, BASE, length=64)
+    found = finetune_task(encoder, PAIR, {"train": [*pairs(6), *long], "dev": pairs(4)}, BASE, length=64)
     assert found.notes == (
         "rows have up to 40 tokens, not 64: the net reads no more",
         "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
@@ -556,7 +558,7 @@ def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) ->
 
 def test_rows_with_what_the_vocabulary_does_not_know_are_said_split_by_split(encoder: EvaluatedModel) -> None:
     strange = [replace(item, texts=("Ω", item.texts[1])) for item in pairs(3)]
-    found = finetuned(
+    found = finetune_task(
         encoder, PAIR, {"train": pairs(6), "dev": [*pairs(2), *strange], "test": pairs(2)}, BASE, length=40
     )
     known = "words or characters that the vocabulary does not know: to the net they are all alike"
@@ -589,10 +591,10 @@ def test_questions_without_an_answer_teach_nothing_and_classes_that_train_lacks_
         "train": [*hidden, *[replace(item, gold=1) for item in made[2:8]]],
         "dev": [replace(made[8], gold=0), made[9]],
     }
-    found = finetuned(encoder, PAIR, given, Tuning(max_steps=1, batch_size=4), length=24)
+    found = finetune_task(encoder, PAIR, given, Tuning(max_steps=1, batch_size=4), length=24)
     assert (
         found.losses
-        == finetuned(
+        == finetune_task(
             encoder, PAIR, {**given, "train": given["train"][2:]}, Tuning(max_steps=1, batch_size=4), length=24
         ).losses
     )

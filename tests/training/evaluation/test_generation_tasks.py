@@ -13,8 +13,8 @@ from preprocessing.schema import IGNORE
 from preprocessing.tokenization import ByteLevelBPE, Unigram, Vocab, WordPiece, train
 from training.evaluation import generation_tasks as module
 from training.evaluation.eval_result import EvaluatedModel
-from training.evaluation.generation_tasks import stops, written
-from training.evaluation.prompt_formats import PromptDataset, copies_of, form_of
+from training.evaluation.generation_tasks import evaluate_generation, stops
+from training.evaluation.prompt_formats import PromptDataset, copies_of, prompt_format_of
 from training.finetuning import Tuning
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
@@ -106,7 +106,7 @@ TASK = Generation(
 def test_a_net_of_each_form_learns_to_reverse(name: str, decoder: Any, vocab: Vocab) -> None:
     task = replace(TASK, generation=replace(TASK.generation, decoder=decoder, label_smoothing=0.05))
     items = {"train": reversals(300, 0), "dev": reversals(16, 1), "test": reversals(16, 2)}
-    found = written(net(name, vocab), task, items, Tuning(learning_rate=5e-3, batch_size=32, max_steps=120))
+    found = evaluate_generation(net(name, vocab), task, items, Tuning(learning_rate=5e-3, batch_size=32, max_steps=120))
     assert found.scores["dev"]["exact"] > 0.8
     assert found.scores["test"]["exact"] > 0.8
     assert len(found.losses) == 120
@@ -123,18 +123,20 @@ def test_two_evaluations_are_equal_and_leave_the_global_generator_alone(vocab: V
     ):
         task, state = replace(TASK, generation=writing), torch.get_rng_state()
         tuning = Tuning(batch_size=8, max_steps=3)
-        first, again = (written(net("encoder", vocab), task, items, tuning) for _ in range(2))
+        first, again = (evaluate_generation(net("encoder", vocab), task, items, tuning) for _ in range(2))
         assert first == again
         assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    real = module.tune
+    real = module.train_head
     monkeypatch.setattr(module, "tune", lambda *given: [seen.append(given[3]), real(*given)])
     items = {"train": [TaskItem("x", (TaskPrompt((), "ape " * 15, "="),), ("bee bee bee",))], "dev": []}
     for name in ("decoder", "encoder and decoder"):
-        written(net(name, vocab), TASK, items, Tuning(max_steps=1), machine=EngineSettings(micro_batch_tokens=1_000))
+        evaluate_generation(
+            net(name, vocab), TASK, items, Tuning(max_steps=1), machine=EngineSettings(micro_batch_tokens=1_000)
+        )
     assert seen == [1_000, 200]
 
 
@@ -146,7 +148,7 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
     shot = replace(
         TASK, generation=GenerationSettings(num_fewshot=2, fewshot_delimiter=" ", max_new_tokens=4, instruction="cat")
     )
-    found = written(pretrained(net("decoder", vocab)), shot, items)
+    found = evaluate_generation(pretrained(net("decoder", vocab)), shot, items)
     lines = found.example.split("=")
     assert len(lines) == 4
     assert found.example.startswith("cat ")
@@ -154,19 +156,21 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
     assert sum(gold in found.example for gold in golds) >= 2
     assert found.losses == []
     long = TaskItem("x:1", (TaskPrompt((), "ape " * 40, "="),), ("bee",))
-    found = written(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
+    found = evaluate_generation(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
     assert "dev: 1 of 1 questions are longer than there is room: cut" in found.notes
     strange = replace(long, texts=(TaskPrompt((), "Ω", "="),))
     for tuning, said in ((None, "dev: 1 of 2 questions have"), (Tuning(max_steps=1), "train: 1 of 4 examples have")):
         given = {"train": [*reversals(3, 0), strange], "dev": [*reversals(1, 1), strange]}
-        notes = written(pretrained(net("decoder", vocab)), TASK, given, tuning).notes
+        notes = evaluate_generation(pretrained(net("decoder", vocab)), TASK, given, tuning).notes
         assert any(note.startswith(f"{said} words or characters that the vocabulary does not know") for note in notes)
         assert ("dev: 1 of 2 questions are also in train" in notes) == (tuning is not None)
     many = replace(shot, generation=replace(shot.generation, num_fewshot=9))
-    assert any("fewer examples" in note for note in written(pretrained(net("decoder", vocab)), many, items).notes)
+    assert any(
+        "fewer examples" in note for note in evaluate_generation(pretrained(net("decoder", vocab)), many, items).notes
+    )
     too_many = replace(shot, generation=replace(shot.generation, num_fewshot=99))
     with pytest.raises(BadInput, match="x:0: 99 examples are asked for"):
-        written(pretrained(net("decoder", vocab)), too_many, items)
+        evaluate_generation(pretrained(net("decoder", vocab)), too_many, items)
 
 
 def test_what_ends_an_answer_ends_it() -> None:
@@ -192,12 +196,14 @@ def test_a_net_that_cannot_is_refused_in_a_line(
 ) -> None:
     task = replace(TASK, generation=replace(TASK.generation, **changes))
     with pytest.raises(BadInput, match=said) as caught:
-        written(pretrained(net(name, vocab)), task, {"train": reversals(4, 0), "dev": reversals(2, 1)}, tuning)
+        evaluate_generation(
+            pretrained(net(name, vocab)), task, {"train": reversals(4, 0), "dev": reversals(2, 1)}, tuning
+        )
     assert "\n" not in str(caught.value)
 
 
 def test_a_net_in_permuted_order_writes_as_it_is(vocab: Vocab) -> None:
-    found = written(pretrained(net("xlnet", vocab)), TASK, {"dev": reversals(2, 1)})
+    found = evaluate_generation(pretrained(net("xlnet", vocab)), TASK, {"dev": reversals(2, 1)})
     assert len(found.predictions["dev"]) == 2
 
 
@@ -206,12 +212,12 @@ def test_a_net_without_the_head_that_names_tokens_does_not_write_as_it_is(vocab:
     assert whole.weights is not None
     bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
     with pytest.raises(BadInput, match=r"the weights have no heads\.masked_tokens\.bias; give those of a net with"):
-        written(bare, TASK, {"dev": reversals(2, 1)})
+        evaluate_generation(bare, TASK, {"dev": reversals(2, 1)})
 
 
 def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> None:
     items = [replace(item, gold=None) for item in reversals(2, 1)]
-    found = written(pretrained(net("decoder", vocab)), TASK, {"test": items})
+    found = evaluate_generation(pretrained(net("decoder", vocab)), TASK, {"test": items})
     assert found.scores == {}
     assert len(found.predictions["test"]) == 2
 
@@ -220,7 +226,7 @@ def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> N
 
 
 def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
-    form = form_of(net("decoder", vocab), GenerationSettings(max_new_tokens=6))
+    form = prompt_format_of(net("decoder", vocab), GenerationSettings(max_new_tokens=6))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape")[0]
     row = form.row(question, answer, key(0, "masking").at(0, 0))
     assert row["input_ids"].tolist() == [vocab.sep, *question, *vocab.encode("bee ape")]
@@ -229,7 +235,7 @@ def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
 
 
 def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Vocab) -> None:
-    form = form_of(net("unilm", vocab), GenerationSettings(max_new_tokens=6, target_mask_prob=0.5))
+    form = prompt_format_of(net("unilm", vocab), GenerationSettings(max_new_tokens=6, target_mask_prob=0.5))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape cat dog")[0]
     read = [vocab.cls, *question, vocab.sep]
     tuning = Tuning(epochs=30, batch_size=1)
@@ -254,7 +260,7 @@ def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
     """Those of T5's and PEGASUS's rewrites, and of BART's."""
     pieces = train(Unigram(vocab_size=24, extra_ids=2), [" ".join(WORDS)] * 30)
     given = net("encoder and decoder", pieces)
-    form = form_of(
+    form = prompt_format_of(
         replace(given, spec=replace(given.spec, model=replace(given.spec.model, norm_position=norm))),
         GenerationSettings(max_new_tokens=6),
     )
@@ -279,7 +285,7 @@ def test_labels_are_written_as_words(vocab: Vocab) -> None:
         TaskItem(f"x:{n}", (" ".join(WORDS[at] for at in words),), int(words[0] < 4))
         for n, words in enumerate(rng.integers(len(WORDS), size=(200, 3)))
     ]
-    found = written(
+    found = evaluate_generation(
         net("encoder and decoder", vocab),
         task,
         {"train": items[:150], "dev": items[150:]},
@@ -311,7 +317,7 @@ ITEMS = {
 )
 def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=f"tuning.{key} is {given!r}, which is not for a net that learns to write"):
-        written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, **{key: given}))
+        evaluate_generation(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, **{key: given}))
 
 
 @pytest.mark.parametrize(
@@ -341,20 +347,20 @@ def test_what_counts_is_what_the_best_weights_on_dev_write(
     task = replace(TASK, generation=replace(TASK.generation, decoder=decoder))
     items = {"train": reversals(8, 0), "dev": reversals(4, 1), "test": reversals(4, 2)}
     tuning = Tuning(learning_rate=5e-3, batch_size=4, max_steps=8, num_evaluations=4)
-    found = written(net(name, vocab), task, items, tuning)
+    found = evaluate_generation(net(name, vocab), task, items, tuning)
     *on_way, last = weights
     assert len(on_way) == 4
     assert all(torch.equal(last[name], on_way[1][name]) for name in last)  # of equal ones the first
     assert not all(torch.equal(last[name], on_way[3][name]) for name in last)
     assert found.notes[0] == "the best of 4 evaluations on dev counts"
-    plain = written(net(name, vocab), task, items, replace(tuning, num_evaluations=0))
+    plain = evaluate_generation(net(name, vocab), task, items, replace(tuning, num_evaluations=0))
     assert found.losses == plain.losses  # to look does not change what is learned
 
 
 @pytest.mark.parametrize("dev", [{}, {"dev": [replace(item, gold=None) for item in ITEMS["dev"]]}])
 def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=r"tuning\.num_evaluations is 2: no labelled dev split is at hand"):
-        written(
+        evaluate_generation(
             net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(max_steps=1, num_evaluations=2)
         )
 
@@ -362,13 +368,13 @@ def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab)
 def test_with_zero_3_no_worker_has_the_weights_that_write_best_on_dev(vocab: Vocab) -> None:
     machine = EngineSettings(precision="bf16", zero_stage=3)
     with pytest.raises(BadInput, match=r"with engine\.zero_stage 3 no worker has the whole net"):
-        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(num_evaluations=2), machine=machine)
+        evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(num_evaluations=2), machine=machine)
 
 
 def test_dev_on_the_way_is_the_first_one_with_answers(vocab: Vocab) -> None:
     unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
     given = {"train": ITEMS["train"], "dev": unlabelled, "dev_mismatched": ITEMS["dev"]}
-    found = written(net("decoder", vocab), LABELLED, given, Tuning(max_steps=2, num_evaluations=2))
+    found = evaluate_generation(net("decoder", vocab), LABELLED, given, Tuning(max_steps=2, num_evaluations=2))
     assert set(found.scores) == {"dev_mismatched"}
     assert "the best of 2 evaluations on dev counts" in found.notes
 
@@ -376,7 +382,7 @@ def test_dev_on_the_way_is_the_first_one_with_answers(vocab: Vocab) -> None:
 @pytest.mark.parametrize("name", ["decoder", "encoder and decoder", "encoder"])
 def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
     long = TaskItem("x:1", (TaskPrompt((), "ape " * 40, "="),), ("bee " * 9,))
-    found = written(
+    found = evaluate_generation(
         net(name, vocab), TASK, {"train": [long, *reversals(3, 0)], "dev": reversals(2, 1)}, Tuning(max_steps=1)
     )
     assert found.notes[:2] == (
@@ -391,19 +397,23 @@ def test_a_head_for_which_the_net_has_no_weights_is_said(vocab: Vocab) -> None:
     whole = pretrained(net("encoder", vocab))
     assert whole.weights is not None
     bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
-    said = [written(each, TASK, items, Tuning(max_steps=1)).notes[0] for each in (whole, bare)]
+    said = [evaluate_generation(each, TASK, items, Tuning(max_steps=1)).notes[0] for each in (whole, bare)]
     assert said[0].startswith("dev: ")
     assert said[1].startswith("begins with random numbers, as the net has no weights of it: heads.")
-    found = written(replace(whole, weights=None), TASK, items, Tuning(max_steps=1))  # all are random, and meant to be
+    found = evaluate_generation(
+        replace(whole, weights=None), TASK, items, Tuning(max_steps=1)
+    )  # all are random, and meant to be
     assert not any("random" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])
 def test_questions_are_as_long_as_the_tuning_allows_and_dropout_is_what_it_says(kind: str, vocab: Vocab) -> None:
-    whole, cut = (written(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9))
+    whole, cut = (
+        evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9)
+    )
     assert whole.losses != cut.losses
     assert any("cut" in note for note in cut.notes)
-    dropped = written(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, dropout=0.5))
+    dropped = evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, dropout=0.5))
     assert dropped.losses != whole.losses
 
 
@@ -411,14 +421,16 @@ def test_a_length_without_room_for_a_question_is_one_line(vocab: Vocab) -> None:
     with pytest.raises(
         BadInput, match=r"tuning\.max_seq_length is 8: answers of 4 tokens leave no room for a question"
     ):
-        written(net("decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
-    assert written(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8)).losses
+        evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
+    assert evaluate_generation(
+        net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8)
+    ).losses
 
 
 def test_a_split_without_answers_is_answered_and_has_no_score(vocab: Vocab) -> None:
     unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
     given = {**ITEMS, "test": unlabelled}
-    found = written(net("encoder and decoder", vocab), LABELLED, given, Tuning(max_steps=1))
+    found = evaluate_generation(net("encoder and decoder", vocab), LABELLED, given, Tuning(max_steps=1))
     assert (set(found.scores), len(found.predictions["test"])) == ({"dev"}, 4)
 
 
@@ -426,23 +438,30 @@ def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vo
     """One of them was an error of the whole task, in a fine-tuning and in prompts."""
     known, tuning = reversals(8, 0), Tuning(batch_size=4, max_steps=1)
     hidden, dev = replace(known[0], place="x:8", gold=None), reversals(4, 1)
-    found = written(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
+    found = evaluate_generation(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
     said = "1 of {} questions have no answer in the file, and do not count"
     assert {f"train: {said.format(9)}", f"dev: {said.format(5)}"} <= {*found.notes}
-    assert found.losses == written(net("decoder", vocab), TASK, {"train": known, "dev": dev}, tuning).losses
+    assert found.losses == evaluate_generation(net("decoder", vocab), TASK, {"train": known, "dev": dev}, tuning).losses
     shots = replace(TASK, generation=replace(TASK.generation, num_fewshot=1))
-    assert len(written(pretrained(net("decoder", vocab)), shots, {"train": [*known, hidden], "dev": dev}).scores) == 1
+    assert (
+        len(
+            evaluate_generation(
+                pretrained(net("decoder", vocab)), shots, {"train": [*known, hidden], "dev": dev}
+            ).scores
+        )
+        == 1
+    )
     with pytest.raises(BadInput, match="no question has an answer to learn from"):
-        written(net("decoder", vocab), TASK, {"train": [hidden], "dev": dev}, tuning)
+        evaluate_generation(net("decoder", vocab), TASK, {"train": [hidden], "dev": dev}, tuning)
 
 
 def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(vocab: Vocab) -> None:
     shots, train = replace(TASK, generation=replace(TASK.generation, num_fewshot=2)), reversals(2, 0)
     items = {"train": train, "dev": [replace(train[0], place="dev:1"), *reversals(2, 1)]}
-    found = written(pretrained(net("decoder", vocab)), shots, items)
+    found = evaluate_generation(pretrained(net("decoder", vocab)), shots, items)
     assert found.scores["dev"]["left_out"] == 1
     assert [answer is None for answer in found.predictions["dev"]] == [True, False, False]
     why = "dev:1: 2 examples are asked for, and 1 differ from the question; ask for fewer"
     assert f"dev: 1 of 3 items are left out, and count in no score: {why}" in found.notes
     with pytest.raises(BadInput, match=why):
-        written(pretrained(net("decoder", vocab)), shots, {**items, "dev": items["dev"][:1]})
+        evaluate_generation(pretrained(net("decoder", vocab)), shots, {**items, "dev": items["dev"][:1]})

@@ -14,7 +14,7 @@ from tests.training.likelihood.nets import LONG, net, vocabulary
 from tests.training.likelihood.test_others import electra
 from tests.training.parity import TEXT, weights
 from training.evaluation.eval_result import EvaluatedModel
-from training.evaluation.likelihoods import scored
+from training.evaluation.likelihoods import evaluate_likelihoods
 from training.files import JsonlFormat, LinesFormat, WholeFileFormat
 from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Windowing
 from training.likelihood.models import causal
@@ -46,12 +46,12 @@ def items_of(task: Any, folder: Path, **splits: Any) -> dict[str, list[TaskItem]
 def test_a_net_is_asked_in_the_way_that_fits_it(kind: str, tmp_path: Path) -> None:
     asked = net_of(kind)
     items = items_of(BLIMP, tmp_path, test=PAIRS)
-    found = scored(asked, BLIMP, items)
+    found = evaluate_likelihoods(asked, BLIMP, items)
     assert set(found.scores["test"]) >= {"accuracy", "macro_low", "accuracy_low", "ties", "accuracy_of_two", "chance"}
     assert found.scores["test"]["ties"] == pytest.approx(1 / 3)
     assert len(found.predictions["test"]) == 3
     json.dumps(found.predictions["test"])
-    assert found == scored(asked, BLIMP, items)  # the same once more
+    assert found == evaluate_likelihoods(asked, BLIMP, items)  # the same once more
     way = "pseudo-log-likelihood (within_word_l2r), special tokens not scored" if kind == "bert" else "log p"
     assert found.notes[0].startswith(f"test: {way}")
     assert found.notes[1] == (
@@ -66,16 +66,21 @@ def test_likelihoods_are_those_of_the_net_and_not_of_random_weights(tmp_path: Pa
     asked, items = net_of("gpt2"), items_of(BLIMP, tmp_path, test=PAIRS)
     requests = BLIMP.asked(items["test"]).requests
     wanted = [each.nats for each in causal(net("gpt2"), asked.vocab, requests)]
-    found = scored(asked, BLIMP, items).predictions["test"]
+    found = evaluate_likelihoods(asked, BLIMP, items).predictions["test"]
     assert [nats for each in found for nats in each["nats"]] == pytest.approx(wanted, abs=1e-4)
-    random = [scored(replace(asked, weights=None), BLIMP, items, seed=seed).predictions["test"] for seed in (0, 0, 1)]
+    random = [
+        evaluate_likelihoods(replace(asked, weights=None), BLIMP, items, seed=seed).predictions["test"]
+        for seed in (0, 0, 1)
+    ]
     assert random[0] == random[1] != random[2]
     assert random[0] != found
 
 
 def test_the_pseudo_likelihood_is_the_one_that_the_task_names(tmp_path: Path) -> None:
     asked, items = net_of("bert"), items_of(BLIMP, tmp_path, test=[{**PAIRS[0], "good": "liquor jugs", "bad": "fox"}])
-    both = [scored(asked, replace(BLIMP, pll_variant=kind), items) for kind in ("original", "within_word_l2r")]
+    both = [
+        evaluate_likelihoods(asked, replace(BLIMP, pll_variant=kind), items) for kind in ("original", "within_word_l2r")
+    ]
     assert both[0].predictions != both[1].predictions
     assert "(original)" in both[0].notes[0]
 
@@ -84,7 +89,7 @@ def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Pa
     task = LoglikelihoodChoice(context="{q}", choices=("{a}", "{b}"), num_fewshot=2, fewshot_delimiter="; ")
     records: list[Mapping[str, str]] = [{"q": f"the {n}", "a": "fox", "b": "dog"} for n in range(6)]
     items = items_of(task, tmp_path, train=records[:3], dev=records[3:])
-    found = scored(net_of("gpt2"), task, items)
+    found = evaluate_likelihoods(net_of("gpt2"), task, items)
     assert list(found.scores) == list(found.predictions) == ["dev"]
     first, second, question = found.example.split("; ")
     assert {first, second} < {f"the {n} fox" for n in range(3)}
@@ -94,21 +99,23 @@ def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Pa
 
 def test_progress_is_told(tmp_path: Path) -> None:
     told = list[tuple[int, float]]()
-    scored(net_of("gpt2"), BLIMP, items_of(BLIMP, tmp_path, test=PAIRS), on_step=lambda *done: told.append(done))
+    evaluate_likelihoods(
+        net_of("gpt2"), BLIMP, items_of(BLIMP, tmp_path, test=PAIRS), on_step=lambda *done: told.append(done)
+    )
     assert told[-1] == (6, 6)
 
 
 def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_path: Path) -> None:
     items = items_of(BLIMP, tmp_path, test=PAIRS)
     model = electra()
-    trained = scored(EvaluatedModel(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
-    random = scored(EvaluatedModel(model.spec, None, vocabulary("bert")), BLIMP, items)
+    trained = evaluate_likelihoods(EvaluatedModel(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
+    random = evaluate_likelihoods(EvaluatedModel(model.spec, None, vocabulary("bert")), BLIMP, items)
     assert trained.predictions != random.predictions
     assert trained.notes[0] == "the generator is asked: the discriminator names no tokens"
-    assert scored(net_of("bert"), BLIMP, items).notes[0].startswith("test: pseudo-log-likelihood")
+    assert evaluate_likelihoods(net_of("bert"), BLIMP, items).notes[0].startswith("test: pseudo-log-likelihood")
     uniform = electra("uniform")
     with pytest.raises(BadInput, match="gives no likelihood of a text"):
-        scored(EvaluatedModel(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
+        evaluate_likelihoods(EvaluatedModel(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,7 @@ def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_p
     text = " = Fox = \n The fox , quick , jumps . \n"
     (tmp_path / "text.txt").write_text(text)
     items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
-    found = scored(net_of("xl"), task, items)
+    found = evaluate_likelihoods(net_of("xl"), task, items)
     scores = found.scores["test"]
     assert (scores["words"], scores["bytes"]) == (len(text.split()) + 2, len(text))
     assert (scores["window"], scores["memory"]) == (keys.get("window", 1024), memory)
@@ -137,7 +144,7 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
     task = PerplexityTask(line_ends=True)
     (tmp_path / "text.txt").write_text(f"The fox\n{strange} jumps\n")
     items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
-    found = scored(asked, task, items)
+    found = evaluate_likelihoods(asked, task, items)
     assert (found.scores["test"]["words"], found.scores["test"]["unknown"]) == (4, 1)
     assert "(1 unknown to the vocabulary), 4 words" in found.notes[0]
     assert "ends of lines" not in found.notes[0]
@@ -146,15 +153,15 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
         "words",
         "test: the vocabulary lower-cases: capitals are not predicted, though words and bytes have them",
     )
-    assert found.notes[1:] == scored(asked, replace(task, line_ends=False), items).notes[1:] == lost
-    assert len(scored(net_of("gpt2"), task, items).notes) == 1
-    lengths = scored(asked, ContextLength(lengths=(2, 4)), items)
+    assert found.notes[1:] == evaluate_likelihoods(asked, replace(task, line_ends=False), items).notes[1:] == lost
+    assert len(evaluate_likelihoods(net_of("gpt2"), task, items).notes) == 1
+    lengths = evaluate_likelihoods(asked, ContextLength(lengths=(2, 4)), items)
     assert lengths.notes[0].endswith(
         f"; 1 of {int(found.scores['test']['tokens'])} tokens are unknown to the vocabulary"
     )
     pairs = items_of(BLIMP, tmp_path, test=[PAIRS[0], {**PAIRS[1], "bad": strange}])
     for kind in ("gpt2", "bert"):
-        chosen = scored(replace(net_of(kind), vocab=vocabulary("bert")), BLIMP, pairs)
+        chosen = evaluate_likelihoods(replace(net_of(kind), vocab=vocabulary("bert")), BLIMP, pairs)
         assert chosen.scores["test"]["unknown"] == 1
         assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters that the vocabulary does not")
 
@@ -163,18 +170,20 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
 def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_path: Path) -> None:
     task = PerplexityTask(**keys)
     items = items_of(task, tmp_path, test=[{"text": text} for text in ("", " \n", *TEXT, "")])
-    found = scored(net_of("xl"), task, items)
+    found = evaluate_likelihoods(net_of("xl"), task, items)
     blank = f"test: 3 of {len(items['test'])} texts are blank, the first one test.jsonl:1: they have no word to predict"
     assert blank in found.notes
     assert found.example.lower().endswith(TEXT[0].lower())
     if not keys:
-        plain = scored(net_of("xl"), task, items_of(task, tmp_path, test=[{"text": text} for text in TEXT]))
+        plain = evaluate_likelihoods(
+            net_of("xl"), task, items_of(task, tmp_path, test=[{"text": text} for text in TEXT])
+        )
         assert found.scores["test"]["words"] == plain.scores["test"]["words"]
         assert not any("blank" in note for note in plain.notes)
-        lengths = scored(net_of("xl"), ContextLength(lengths=(2, 4)), items)
+        lengths = evaluate_likelihoods(net_of("xl"), ContextLength(lengths=(2, 4)), items)
         assert blank in lengths.notes
     with pytest.raises(BadInput) as caught:
-        scored(net_of("xl"), task, {"test": items["test"][:2]})
+        evaluate_likelihoods(net_of("xl"), task, {"test": items["test"][:2]})
     assert str(caught.value) == "test.jsonl:1: this text and all others are blank: there is nothing to predict"
 
 
@@ -184,7 +193,10 @@ def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path:
     asked = replace(net_of(kind), vocab=vocabulary("bert"))
     wrong = [{**PAIRS[0], "bad": ""}, {**PAIRS[0], "good": LONG * 2}]
     items = items_of(BLIMP, tmp_path, test=[wrong[0], *PAIRS, *wrong])
-    found, others = scored(asked, BLIMP, items), scored(asked, BLIMP, {"test": items["test"][1:4]})
+    found, others = (
+        evaluate_likelihoods(asked, BLIMP, items),
+        evaluate_likelihoods(asked, BLIMP, {"test": items["test"][1:4]}),
+    )
     assert found.scores["test"] == {**others.scores["test"], "left_out": 3.0}
     assert found.predictions["test"][1:4] == others.predictions["test"]
     assert [list(one) for one in found.predictions["test"][:1]] == [["left_out"]]
@@ -193,7 +205,7 @@ def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path:
     assert f"{note}behind '' (and 2 more), also test.jsonl:5, test.jsonl:6" in found.notes
     assert found.example == others.example
     with pytest.raises(BadInput) as caught:
-        scored(asked, BLIMP, {"test": items["test"][4:]})
+        evaluate_likelihoods(asked, BLIMP, {"test": items["test"][4:]})
     said = "test.jsonl:5: the continuation ' ' has no token behind ''; 1 more items cannot be scored either"
     assert str(caught.value) == said
 
@@ -209,7 +221,7 @@ def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path
         task = LoglikelihoodChoice(choices=("{o}",), label="y", metrics=("accuracy", "perplexity"))
         rows = [{"o": ["The quick fox ", "box"], "y": 0}]
     asked = net_of("gpt2")
-    found = scored(
+    found = evaluate_likelihoods(
         replace(asked, weights={name: 1_000 * weight for name, weight in (asked.weights or {}).items()}),
         task,
         items_of(task, tmp_path, test=rows),
@@ -229,7 +241,7 @@ def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(t
     good = [{"c": f"The quick {n}", "o": ["fox", "box"], "y": n % 2} for n in range(6)]
     bad = {"c": "The", "o": [LONG * 2, "box"], "y": 0}
     whole, lacking = (
-        scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows)) for rows in (good, [bad, *good])
+        evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows)) for rows in (good, [bad, *good])
     )
     assert lacking.by_unit == whole.by_unit
     assert len(lacking.by_unit["test"]) == 6
@@ -241,7 +253,7 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_
     """It is in train itself, so that one example less is left for its prompt."""
     task = LoglikelihoodChoice(context="{q}", choices=("{good}", "{bad}"), num_fewshot=2)
     rows = [{"q": str(number), "good": "fox", "bad": "box"} for number in range(3)]
-    found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
+    found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
     assert (found.scores["test"]["left_out"], found.example.count("fox")) == (2.0, 3)
     said = (
         "2 of 3 items are left out, and count in no score: test.jsonl:1: 2 examples are asked for, and 1 differ from "
@@ -253,7 +265,7 @@ def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Pa
     """Options were a tie, as the token was lost."""
     task = LoglikelihoodChoice(context="{q}", choices=("{good}", "{bad}"), target_delimiter="")
     rows = [{"q": "The quic", "good": "k fox", "bad": "k box"}, {"q": "The", "good": " fox", "bad": " box"}]
-    found = scored(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
+    found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
     assert found.scores["test"]["ties"] == 0
     assert found.scores["test"]["shares_token"] == 1
     said = "2 of 4 requests share a token with their context: they are scored from the last place at which a token ends"
@@ -264,8 +276,8 @@ def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> N
     task = PerplexityTask(metrics=("token_perplexity",))
     (tmp_path / "lines.txt").write_text("\n".join(TEXT) + "\n")
     items = task.items(SplitRecords(paths=("lines.txt",), format=LinesFormat()).records(tmp_path), {})
-    both = scored(net_of("gpt2"), task, {"test": items})
-    alone = [scored(net_of("gpt2"), task, {"test": [item]}).predictions["test"][0] for item in items]
+    both = evaluate_likelihoods(net_of("gpt2"), task, {"test": items})
+    alone = [evaluate_likelihoods(net_of("gpt2"), task, {"test": [item]}).predictions["test"][0] for item in items]
     for one, wanted in zip(both.predictions["test"], alone, strict=True):
         assert one == pytest.approx(wanted)
     assert both.scores["test"]["tokens"] == sum(one["tokens"] for one in alone)
@@ -275,13 +287,13 @@ def test_perplexity_at_a_length_of_context_is_that_of_windows_of_twice_the_lengt
     (tmp_path / "text.txt").write_text(" ".join(TEXT * 4))
     task = ContextLength(lengths=(2, 4, 8))
     items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
-    found = scored(net_of("gpt2"), task, items).scores["test"]
+    found = evaluate_likelihoods(net_of("gpt2"), task, items).scores["test"]
     for length in task.lengths:
         plain = PerplexityTask(window=2 * length, stride=length, metrics=("token_perplexity",))
-        wanted = scored(net_of("gpt2"), plain, items).scores["test"]["token_perplexity"]
+        wanted = evaluate_likelihoods(net_of("gpt2"), plain, items).scores["test"]["token_perplexity"]
         assert found[f"perplexity_{length}"] == pytest.approx(wanted)
     with pytest.raises(BadInput, match="window"):
-        scored(net_of("gpt2"), ContextLength(lengths=(2, 1024)), items)
+        evaluate_likelihoods(net_of("gpt2"), ContextLength(lengths=(2, 1024)), items)
 
 
 @pytest.mark.parametrize(("used", "effective"), [(2, 2.0), (8, 8.0), (64, 32.0)])
@@ -305,11 +317,11 @@ def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective
 def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
     items = items_of(PerplexityTask(), tmp_path, test=[{"text": "fox"}])
     with pytest.raises(BadInput, match="does not predict a text from left to right"):
-        scored(net_of("bert"), PerplexityTask(), items)
+        evaluate_likelihoods(net_of("bert"), PerplexityTask(), items)
     with pytest.raises(BadInput, match="no memory to carry"):
-        scored(net_of("gpt2"), PerplexityTask(carry_memory=True), items)
+        evaluate_likelihoods(net_of("gpt2"), PerplexityTask(carry_memory=True), items)
     with pytest.raises(BadInput, match="there is no text to predict"):
-        scored(net_of("gpt2"), PerplexityTask(), {"test": []})
+        evaluate_likelihoods(net_of("gpt2"), PerplexityTask(), {"test": []})
     for keys, said in (
         ({"stride": -1}, "stride is -1, allowed is a number of tokens from 0 up"),
         ({"stride": 4, "carry_memory": True}, "stride is 4, allowed is 0 where a memory is carried along"),

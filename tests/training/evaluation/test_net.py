@@ -15,7 +15,7 @@ from tests.preprocessing.vocab.test_folder import gpt_1
 from tests.training.parity import hf, randomised
 from tests.training.parity import loaded as by_transformers
 from training.evaluation.eval_result import EvaluatedModel
-from training.evaluation.finetune_trial import finetuned
+from training.evaluation.finetune_trial import finetune_task
 from training.evaluation.net import net_of, net_of_folder
 from training.finetuning import Tuning
 from training.formats import save_weights, to_transformers
@@ -144,7 +144,7 @@ def test_any_folder_is_fine_tuned(model_type: str, tmp_path: Path) -> None:
     task = Classification(text="a", label="b", labels=("no", "yes"))
     items = [TaskItem(f"{i}", (LEARNED[i % 2],), i % 2) for i in range(4)]
     tuning = Tuning(batch_size=2, max_steps=2, input_format="gpt1" if model_type == "openai-gpt" else "own")
-    found = finetuned(net_of(tmp_path), task, {"train": items, "dev": items}, tuning, length=24)
+    found = finetune_task(net_of(tmp_path), task, {"train": items, "dev": items}, tuning, length=24)
     assert len(found.losses) == 2
     assert len(found.predictions["dev"]) == 4
 

@@ -32,17 +32,17 @@ def planted(num: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_what_a_plane_separates_is_found() -> None:
-    assert probe.linear(*planted(1_200, shift=3.0), fitted=800) > 0.99
+    assert probe.fit_linear(*planted(1_200, shift=3.0), fitted=800) > 0.99
 
 
 def test_what_is_not_there_is_not_found() -> None:
-    assert abs(probe.linear(*planted(3_000, shift=0.0), fitted=1_000) - 0.5) < 0.04
+    assert abs(probe.fit_linear(*planted(3_000, shift=0.0), fitted=1_000) - 0.5) < 0.04
 
 
 def test_the_scored_rows_teach_the_classifier_nothing() -> None:
     feature_ND, label_N = planted(400, shift=0.5)
     turned_N = np.concatenate([label_N[:200], 1 - label_N[200:]])
-    assert probe.linear(feature_ND, label_N, 200) == pytest.approx(1 - probe.linear(feature_ND, turned_N, 200))
+    assert probe.fit_linear(feature_ND, label_N, 200) == pytest.approx(1 - probe.fit_linear(feature_ND, turned_N, 200))
 
 
 def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: Path) -> None:

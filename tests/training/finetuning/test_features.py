@@ -6,7 +6,7 @@ import torch
 from tests.training.finetuning.nets import ROWS, TRUNKS, batch_of, rows
 from tests.training.parity import hf
 from training.engines import LocalEngine
-from training.finetuning import RowLabel, TaskModel, Tuning, groups, tune
+from training.finetuning import RowLabel, TaskModel, Tuning, groups, train_head
 from training.formats import bert
 from training.losses import MaskedTokens
 from training.model import ModelSpec
@@ -59,7 +59,7 @@ def test_a_frozen_trunk_stays_and_its_heads_learn(features: str) -> None:
     model = model_of("bert", features)
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
     tuning = Tuning(learning_rate=1e-2, batch_size=4, max_steps=2, warmup_ratio=0, frozen_features=features)  # type: ignore[arg-type]
-    tune(
+    train_head(
         LocalEngine(model, tuning.optim(2), EngineSettings(), groups(model, tuning)), [[row] for row in rows(8)], tuning
     )
     moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}

@@ -21,7 +21,7 @@ from preprocessing.schema import IGNORE
 from preprocessing.tokenization import ByteLevelBPE, TokenizerSpec, Vocab, WordPiece, train
 from tests.training.parity import hf
 from training.engines.local import LocalEngine
-from training.finetuning import LanguageModelTarget, NoAnswer, Target, TaskModel, Tuning, orders, tune
+from training.finetuning import LanguageModelTarget, NoAnswer, Target, TaskModel, Tuning, orders, train_head
 from training.formats import bert, gpt2
 from training.losses import MaskedTokens, NextToken
 from training.model import ModelSpec
@@ -314,7 +314,7 @@ def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, mic
     expected = their_losses(oracle(net, model.targets[0].kind, model), expected_rows)
     losses = list[float]()
     engine = LocalEngine(model, TUNING.optim(TUNING.max_steps), EngineSettings())
-    tune(engine, encoded.examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
+    train_head(engine, encoded.examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert len(set(losses)) == 10
     assert abs(losses[-1] - losses[0]) > 5e-3  # they move, and together

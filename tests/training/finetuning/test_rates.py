@@ -7,7 +7,7 @@ from preprocessing.errors import BadInput
 from tests.training.finetuning.nets import ROWS, TRUNKS, rows
 from training.engines import LocalEngine
 from training.engines.engine import set_rate
-from training.finetuning import RowLabel, TaskModel, Tuning, groups, tune
+from training.finetuning import RowLabel, TaskModel, Tuning, groups, train_head
 from training.finetuning.rates import thaw
 from training.optimizers import rate
 from training.specs import EngineSettings
@@ -118,7 +118,7 @@ def test_what_has_not_thawed_stays_as_it_was() -> None:
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
     tuning = Tuning(learning_rate=1e-2, batch_size=4, epochs=2, warmup_ratio=0, gradual_unfreezing=True)
     engine = LocalEngine(model, tuning.optim(4), EngineSettings(), groups(model, tuning))
-    tune(engine, examples, tuning)
+    train_head(engine, examples, tuning)
     moved = {name for name, x in model.named_parameters() if not torch.equal(x, before[name])}
     assert moved == {name for name in before if name.startswith(("heads.", "trunk.blocks.1."))}
 
@@ -128,7 +128,7 @@ def test_unfreezing_is_for_one_worker() -> None:
     engine = LocalEngine(model, Tuning().optim(4), EngineSettings())
     engine.zero = 2
     with pytest.raises(BadInput, match="needs one worker without ZeRO; this one has zero 2"):
-        tune(engine, [[row] for row in rows(4)], Tuning(gradual_unfreezing=True))
+        train_head(engine, [[row] for row in rows(4)], Tuning(gradual_unfreezing=True))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from training.finetuning import (
     TaskModel,
     Tuning,
     orders,
-    tune,
+    train_head,
     under_decoder,
     with_decoder,
 )
@@ -102,7 +102,7 @@ def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: fl
     assert model.take_over(weights(begun)) == []
     losses = list[float]()
     engine = LocalEngine(model, optim, EngineSettings())
-    tune(engine, [[each] for each in rows], TUNING, on_step=lambda done, loss: losses.append(loss))
+    train_head(engine, [[each] for each in rows], TUNING, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert abs(losses[-1] - losses[0]) > 5e-3
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from preprocessing.tokenization import ByteLevelBPE, Unigram, given, table_rows, train
+from preprocessing.tokenization import ByteLevelBPE, Unigram, table_rows, train, vocab_from_file
 from tests.family import recipe
 from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
-from training.formats import FORMATS, auto_class, described, to_transformers, without_heads
+from training.formats import FORMATS, auto_class, describe_export, to_transformers, without_heads
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
 
@@ -74,7 +74,7 @@ def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0)
     where = vocabularies[one.data.tokenizer.kind]
     to_transformers(dict(model.named_parameters()), spec, where, folder, **more)
-    return described(spec, 1 if where.name.startswith("byte") else 0).split(",")[0]
+    return describe_export(spec, 1 if where.name.startswith("byte") else 0).split(",")[0]
 
 
 def test_every_type_that_is_exported_is_tried() -> None:
@@ -123,7 +123,7 @@ def test_a_tokenizer_of_others_goes_out_as_it_came_in(tmp_path: Path) -> None:
     theirs.save(str(tmp_path / "theirs" / "tokenizer.json"))
     roles = {"cls_token": "<start>", "sep_token": "<end>", "mask_token": "<hole>", "pad_token": "<fill>"}
     (tmp_path / "theirs" / "tokenizer_config.json").write_text(json.dumps(roles))
-    given(ByteLevelBPE(vocab_size=400, path=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
+    vocab_from_file(ByteLevelBPE(vocab_size=400, path=str(tmp_path / "theirs"))).save(tmp_path / "pieces")
     spec = ModelSpec(model=recipe("bert_base", "tiny").model, losses=(MaskedTokens(),), vocab_size=400)
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, tmp_path / "pieces", tmp_path / "hf")

@@ -21,7 +21,7 @@ from tests.training.batches import padded, unpadded
 from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
 from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomised, vocabulary, weights
 from training.formats import bart, pegasus, t5, to_transformers
-from training.formats.format import ModelFormat, renamed
+from training.formats.format import ModelFormat, rename
 from training.formats.load import from_transformers
 from training.model import Model
 from training.specs import EncoderDecoder, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
@@ -72,7 +72,7 @@ def assert_alike(model: Model, oracle: Any, format: ModelFormat, rows: list[Row]
     torch.testing.assert_close(score.loss / score.count, wanted.loss, rtol=0, atol=1e-5)
     wanted.loss.backward()
     (score.loss / score.count).backward()
-    found = renamed(gradients(model), format.NAMES)
+    found = rename(gradients(model), format.NAMES)
     torch.testing.assert_close(found, gradients(oracle), rtol=0, atol=1e-5)
 
 

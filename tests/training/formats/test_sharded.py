@@ -35,7 +35,7 @@ from training.formats import (
     to_transformers,
     weight_files,
 )
-from training.formats.load import lazily
+from training.formats.load import load_lazily
 from training.formats.sharded import read, write
 from training.formats.weights import read_json
 from training.model import ModelSpec
@@ -159,7 +159,7 @@ def test_a_folder_of_transformers_in_several_files_is_what_a_run_starts_from(cor
 def test_tensors_that_are_asked_for_one_by_one_are_those_of_all(spec: ModelSpec, tmp_path: Path) -> None:
     folder = tmp_path / "export"
     to_transformers(weights(built(spec)), spec, vocabulary(ZERO_PAD, tmp_path / "vocab"), folder)
-    found, wanted = lazily(folder)[1], from_transformers(folder)[1]
+    found, wanted = load_lazily(folder)[1], from_transformers(folder)[1]
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name](), tensor) for name, tensor in wanted.items())
 
@@ -261,7 +261,7 @@ def test_what_a_folder_of_transformers_has_is_known_without_reading_it(
         return cat(tensors, *given, **named)
 
     monkeypatch.setattr(torch, "cat", noted)
-    _, given = lazily(folder)
+    _, given = load_lazily(folder)
     assert devices == {"meta"}
     assert all(given[name]().shape == given[name].shape for name in given)
 

@@ -10,7 +10,7 @@ from preprocessing.errors import BadInput
 from tests.training.batches import random_rows, unpadded
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, vocabulary, weights
 from training.formats import save_weights, to_transformers
-from training.formats.start import take_over
+from training.formats.start import load_init_checkpoint
 from training.losses import MaskedTokens, SentencePair
 from training.model import Model, ModelSpec
 from training.specs import Encoder, LearnedPositions, SlidingWindow
@@ -46,7 +46,7 @@ BERT = replace(
 
 def started(spec: ModelSpec, folder: Path) -> Model:
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=1).eval()
-    take_over(model, folder)
+    load_init_checkpoint(model, folder)
     return model
 
 

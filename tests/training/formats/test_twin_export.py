@@ -16,7 +16,7 @@ from tests.training.trunks.test_twin import LOSSES, SMALL, VOCAB, rows, scored, 
 from training.architectures.layers import layout
 from training.formats import electra, load_weights, save_weights, to_transformers
 from training.formats.load import from_transformers
-from training.losses.heads.replaced_token_detection import originals
+from training.losses.heads.replaced_token_detection import original_ids
 from training.model import Model
 from training.specs import GeneratorDiscriminator
 
@@ -95,7 +95,7 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(
     else:
         hidden = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
         kind, ids_T, logits = "replaced_token_detection", read["input_ids"], model.heads["replaced"].logits(hidden)
-        labels_BS[inside_BS] = (ids_T != originals(ours)).long()
+        labels_BS[inside_BS] = (ids_T != original_ids(ours)).long()
     ids_BS = torch.zeros(4, 14, dtype=torch.int64)
     ids_BS[inside_BS] = ids_T
     output = oracle.eval()(

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from preprocessing.rng import key
 from tests.training.parity import built, hf
-from training.generation import GenerationLimits, Prompt, SampledDecoding, filtered, generate
-from training.generation.filters import completing, limited, repeated
+from training.generation import GenerationLimits, Prompt, SampledDecoding, filter_scores, generate
+from training.generation.filters import apply_limits, find_completing_tokens, penalize_repetition
 from training.generation.sample import draw
 from training.losses import NextToken
 from training.model import ModelSpec
@@ -45,7 +45,7 @@ def test_filters_leave_what_those_of_transformers_leave(method: SampledDecoding)
         wanted = hf().TopKLogitsWarper(method.top_k)(None, wanted)
     if method.top_p < 1:
         wanted = hf().TopPLogitsWarper(method.top_p)(None, wanted)
-    torch.testing.assert_close(filtered(scores(), method), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(filter_scores(scores(), method), wanted, rtol=0, atol=0)
 
 
 PROCESSORS: dict[str, tuple[GenerationLimits, Callable[[Any], Any]]] = {
@@ -72,7 +72,7 @@ PROCESSORS: dict[str, tuple[GenerationLimits, Callable[[Any], Any]]] = {
 def test_limits_are_those_of_transformers(name: str) -> None:
     """Rows of 30 tokens, of which 4 are new."""
     limits, processor = PROCESSORS[name]
-    found = limited(scores(), texts(), torch.full((ROWS,), 30), 4, limits)
+    found = apply_limits(scores(), texts(), torch.full((ROWS,), 30), 4, limits)
     torch.testing.assert_close(found, processor(hf())(texts(), scores()), rtol=0, atol=0)
 
 
@@ -84,10 +84,10 @@ def test_an_n_gram_of_the_prompt_may_be_written_again_where_new_tokens_alone_cou
     )
     zero, lengths = torch.zeros(3, 10), torch.tensor([4, 3, 4])
     for written in (0, 1):
-        assert torch.equal(limited(zero, ids, lengths, written, limits), zero)
-    assert limited(zero, ids, lengths, 3, limits).isneginf().nonzero().tolist() == [[1, 6], [2, 9]]
+        assert torch.equal(apply_limits(zero, ids, lengths, written, limits), zero)
+    assert apply_limits(zero, ids, lengths, 3, limits).isneginf().nonzero().tolist() == [[1, 6], [2, 9]]
     _, processor = PROCESSORS["bigrams"]
-    found = limited(scores(), texts(), torch.full((ROWS,), 30), 20, limits)
+    found = apply_limits(scores(), texts(), torch.full((ROWS,), 30), 20, limits)
     torch.testing.assert_close(found, processor(hf())(texts()[:, 10:], scores()), rtol=0, atol=0)
 
 
@@ -96,20 +96,22 @@ def test_padding_of_a_shorter_row_counts_as_nothing() -> None:
     for row, length in enumerate(lengths.tolist()):
         alone, its_length = ids[row : row + 1, :length], lengths[row : row + 1]
         one = scores()[row : row + 1]
-        assert torch.equal(repeated(scores(), ids, lengths, 1.5)[row], repeated(one, alone, its_length, 1.5)[0])
+        assert torch.equal(
+            penalize_repetition(scores(), ids, lengths, 1.5)[row], penalize_repetition(one, alone, its_length, 1.5)[0]
+        )
         for size in (1, 2, 3):
-            wanted = completing(alone, its_length, size, TOKENS)[0]
-            assert torch.equal(completing(ids, lengths, size, TOKENS)[row], wanted)
+            wanted = find_completing_tokens(alone, its_length, size, TOKENS)[0]
+            assert torch.equal(find_completing_tokens(ids, lengths, size, TOKENS)[row], wanted)
 
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.75, 2), (0.9, 3), (1.0, 5)])
 def test_a_nucleus_is_the_smallest_set_that_has_the_probability(top_p: float, kept: int) -> None:
-    assert int(filtered(FIVE, SampledDecoding(top_p=top_p)).isfinite().sum()) == kept
+    assert int(filter_scores(FIVE, SampledDecoding(top_p=top_p)).isfinite().sum()) == kept
 
 
 def test_all_that_are_as_probable_as_the_last_of_the_best_stay() -> None:
     tied = torch.tensor([[3.0, 2.0, 2.0, 2.0, 1.0]])
-    assert filtered(tied, SampledDecoding(top_k=2)).isfinite().tolist() == [[True, True, True, True, False]]
+    assert filter_scores(tied, SampledDecoding(top_k=2)).isfinite().tolist() == [[True, True, True, True, False]]
 
 
 # Samples.
@@ -129,7 +131,7 @@ def assert_distributed(counts: np.ndarray, probability: np.ndarray) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_draws_have_the_distribution_that_the_filters_leave(method: SampledDecoding) -> None:
-    kept = filtered(scores()[:1], method)
+    kept = filter_scores(scores()[:1], method)
     uniform = torch.from_numpy(key(0, "task").at(0, 0).random(20_000))
     counts = np.bincount(draw(kept.expand(20_000, -1), uniform).numpy(), minlength=TOKENS)
     assert_distributed(counts, kept.double().softmax(-1)[0].numpy())
@@ -155,7 +157,7 @@ def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None
     columns = {"input_ids": torch.tensor([[1, 2]]), "positions": torch.tensor([[0, 1]]), "lengths": torch.tensor([2])}
     with torch.no_grad():
         logits = model.trunk(columns)[0, -1:] @ model.trunk.table.T
-    assert_distributed(counts, filtered(logits, method).double().softmax(-1)[0].numpy())
+    assert_distributed(counts, filter_scores(logits, method).double().softmax(-1)[0].numpy())
 
 
 def test_no_draw_is_a_token_of_probability_0() -> None:

@@ -2,7 +2,7 @@
 
 from preprocessing.tokenization import ByteLevelBPE, train
 from tests.training.parity import built
-from training.generation import samples
+from training.generation import generate_samples
 from training.losses import NextToken
 from training.model import ModelSpec
 from training.specs import Decoder, LearnedPositions
@@ -20,7 +20,7 @@ def test_a_prompt_that_loses_its_beginning_says_so() -> None:
     model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=vocab.size))
     text = " ".join("abcdefghijklmnopqrstuvwxyz")
     lost = len(vocab.encode(text)) - 8
-    short, cut = samples(model, vocab, ["a b", text], seed=0)
+    short, cut = generate_samples(model, vocab, ["a b", text], seed=0)
     assert short.startswith("a b")
     assert lost > 0
     head = f"[the prompt without its first {lost} tokens] "

@@ -25,7 +25,7 @@ from tests.training.batches import unpadded
 from tests.training.learning.test_learning import TINY, Specials
 from training.evaluation import Budget, finetune
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection
-from training.losses.heads.replaced_token_detection import originals
+from training.losses.heads.replaced_token_detection import original_ids
 from training.model import Model, parameter_groups
 from training.specs import GeneratorDiscriminator, LearnedPositions
 from training.tasks import LabeledExamples, Task
@@ -98,7 +98,7 @@ def examine(model: Model, text: World, length: int = 48) -> Found:
 
     def watch(module: torch.nn.Module, given: tuple, score: object) -> None:
         hidden, read, _ = given
-        seen.extend([model.heads["replaced"].logits(hidden), read["input_ids"] != originals(read)])
+        seen.extend([model.heads["replaced"].logits(hidden), read["input_ids"] != original_ids(read)])
 
     handle = model.heads["replaced"].register_forward_hook(watch)
     scores = model(unpadded(masked_rows(text, 1000, np.random.default_rng(1), length)))

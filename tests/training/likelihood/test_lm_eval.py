@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestration.config import load_task
-from preprocessing.tokenization import ByteLevelBPE, Vocab, given
+from preprocessing.tokenization import ByteLevelBPE, Vocab, vocab_from_file
 from tests.training.parity import built, loaded, weights
 from training.files import Record
 from training.formats import to_transformers
@@ -50,7 +50,7 @@ OURS_BY_THEIRS = {"accuracy": "acc", "accuracy_character": "acc_norm", "accuracy
 def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
     """A random GPT-2 with GPT-2's vocabulary, and its folder for transformers."""
     folder = tmp_path_factory.mktemp("net")
-    vocab = given(ByteLevelBPE(path=str(shared / "tokenizers/gpt2-roberta")))
+    vocab = vocab_from_file(ByteLevelBPE(path=str(shared / "tokenizers/gpt2-roberta")))
     model = built(ModelSpec(model=TRUNK, losses=(NextToken(),), vocab_size=vocab.size))
     vocab.save(folder / "vocab")
     (folder / "net").mkdir()

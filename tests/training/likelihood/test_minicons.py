@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from preprocessing.tokenization import Vocab, WordPiece, given
+from preprocessing.tokenization import Vocab, WordPiece, vocab_from_file
 from tests.training.parity import built, hf, loaded, weights
 from training.formats import to_transformers
 from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
@@ -32,7 +32,7 @@ TRUNK = Encoder(
 def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
     """A random BERT with BERT's vocabulary, and its folder for transformers."""
     folder = tmp_path_factory.mktemp("net")
-    vocab = given(WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt")))
+    vocab = vocab_from_file(WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt")))
     model = built(ModelSpec(model=TRUNK, losses=(MaskedTokens(),), vocab_size=vocab.size))
     vocab.save(folder / "vocab")
     (folder / "net").mkdir()

@@ -6,7 +6,17 @@ import sys
 import numpy as np
 import pytest
 
-from training.likelihood import NORMALISATIONS, FewShotExample, LogP, alone, as_array, normalised, prompt, shots, trees
+from training.likelihood import (
+    NORMALISATIONS,
+    FewShotExample,
+    LogP,
+    as_array,
+    normalize,
+    prompt,
+    separate_trees,
+    shots,
+    trees,
+)
 
 
 def test_trees_hold_every_sequence_and_no_token_twice_in_a_row() -> None:
@@ -34,7 +44,7 @@ def test_a_token_sees_its_own_path_and_no_other() -> None:
 
 
 def test_padding_sees_itself_alone() -> None:
-    ids_BS, _, seen_BSS = as_array(alone([[5, 6, 7], [8]]))
+    ids_BS, _, seen_BSS = as_array(separate_trees([[5, 6, 7], [8]]))
     assert ids_BS.tolist() == [[5, 6, 7], [8, 0, 0]]
     assert seen_BSS[1].tolist() == np.eye(3, dtype=bool).tolist()
 
@@ -45,7 +55,7 @@ def test_padding_sees_itself_alone() -> None:
 def test_normalisations(how: str, wanted: float) -> None:
     given = LogP(-6.0, 3, greedy=False)
     text = " na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve"
-    found = normalised(given, how, text, LogP(-8.0, 3, greedy=False))  # type: ignore[arg-type]
+    found = normalize(given, how, text, LogP(-8.0, 3, greedy=False))  # type: ignore[arg-type]
     assert found == pytest.approx(wanted)
     assert set(NORMALISATIONS) == {"sum", "token", "character", "byte", "unconditional"}
 

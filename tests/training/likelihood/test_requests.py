@@ -11,7 +11,7 @@ import pytest
 
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from preprocessing.tokenization import ENDED, Frame, TokenizerSpec, Vocab, framed
+from preprocessing.tokenization import ENDED, Frame, TokenizerSpec, Vocab, add_frame
 from tests.training.likelihood import test_seq2seq
 from tests.training.likelihood.nets import BERT, GPT2, LONG
 from tests.training.parity import built
@@ -23,7 +23,7 @@ from training.likelihood import (
     UnscoredRequests,
     encoder,
     fit,
-    joined,
+    join_request,
     pair_of,
     requests,
 )
@@ -67,7 +67,7 @@ def test_no_part_of_a_continuation_is_lost_that_shares_a_token_with_its_context(
         context, continuation = pair_of(pieces, option)
         assert context + continuation == pieces.encode(text)
         assert begun(pieces, text, continuation) == "th" + option.continuation
-        assert joined(encoder(pieces), option).shares_token
+        assert join_request(encoder(pieces), option).shares_token
     assert len({tuple(pair_of(pieces, option)[1]) for option in ENGLISH}) == 2
 
 
@@ -82,7 +82,7 @@ def test_a_continuation_behind_a_whole_token_is_what_is_behind_the_context(kind:
         context, continuation = pair_of(pieces, request)
         assert context == pieces.encode(request.context.rstrip())
         assert context + continuation == pieces.encode("".join(request))
-        assert not joined(encoder(pieces), request).shares_token
+        assert not join_request(encoder(pieces), request).shares_token
 
 
 @pytest.mark.parametrize("kind", SPECS)
@@ -91,7 +91,7 @@ def test_chinese_has_no_blanks(kind: str, context: str) -> None:
     """All of a continuation is scored, and both options from one place, wherever words are tokens."""
     pieces = vocabulary(kind, "zh")
     options = Option.of(context, ["京大学很多", "气很好", "学生也很多"])
-    found = [joined(encoder(pieces), option) for option in options]
+    found = [join_request(encoder(pieces), option) for option in options]
     assert len({one.start for one in found}) == 1
     for one, option in zip(found, options, strict=True):
         assert one.ids == pieces.encode("".join(option))
@@ -182,7 +182,7 @@ def test_options_take_time_in_proportion_to_their_number(monkeypatch: pytest.Mon
     monkeypatch.setattr(requests, "_begins", begins)
     options = Option.of("It was in", [f" the town {number}" for number in range(60)])
     made = encoder(SimpleNamespace(encode_with_offsets=encode))  # type: ignore[arg-type]
-    assert len({joined(made, option).start for option in options}) == 1
+    assert len({join_request(made, option).start for option in options}) == 1
     assert len(texts) == 61
     assert len(compared) <= 2 * 60
 
@@ -198,7 +198,7 @@ def test_the_encoded_texts_of_a_whole_task_are_not_kept() -> None:
 
     made, most = encoder(SimpleNamespace(encode_with_offsets=encode)), 0  # type: ignore[arg-type]
     for number in range(5_000):
-        joined(made, Request("", f"text {number}"))
+        join_request(made, Request("", f"text {number}"))
         most = max(most, len(alive))
     assert 2 < most < 1_000
 
@@ -216,4 +216,4 @@ def test_a_text_begins_behind_what_rows_begin_with(kind: str, frame: Frame) -> N
     """Those of GPT-1, whose rows have no [CLS], and of XLNet, whose rows end with it, began behind it."""
     pieces = vocabulary(kind)
     assert pair_of(pieces, Request("", "the town"))[0] == [pieces.cls]
-    assert pair_of(framed(pieces, frame), Request("", "the town")) == ([pieces.sep], pieces.encode("the town"))
+    assert pair_of(add_frame(pieces, frame), Request("", "the town")) == ([pieces.sep], pieces.encode("the town"))

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tests.training.batches import padded, random_rows, unpadded
 from training.losses import ReplacedTokenDetection
-from training.losses.heads.replaced_token_detection import OriginalHead, ReplacedTokenDetectionHead, originals
+from training.losses.heads.replaced_token_detection import OriginalHead, ReplacedTokenDetectionHead, original_ids
 from training.model import Model
 from training.score import Score
 from training.specs import Encoder, LearnedPositions
@@ -87,7 +87,7 @@ def test_the_loss_of_a_bf16_net_is_summed_in_float32() -> None:
     head, hidden_TD, batch = bf16_head()
     logit_T = head.logits(hidden_TD).double()
     wanted = F.binary_cross_entropy_with_logits(
-        logit_T, (batch["input_ids"] != originals(batch)).double(), reduction="sum"
+        logit_T, (batch["input_ids"] != original_ids(batch)).double(), reduction="sum"
     )
     score = head(hidden_TD, batch, torch.empty(0))
     assert score.loss.dtype == torch.float32
@@ -114,7 +114,7 @@ def test_every_token_of_a_rectangle_has_one_logit() -> None:
 @torch.no_grad()
 def test_a_token_is_judged_correctly_where_the_sign_of_its_logit_says_whether_it_was_replaced() -> None:
     head, hidden_TD, batch = bf16_head()
-    is_replaced_T = batch["input_ids"] != originals(batch)
+    is_replaced_T = batch["input_ids"] != original_ids(batch)
     wanted = sum(
         int((float(logit) > 0) == bool(is_replaced))
         for logit, is_replaced in zip(head.logits(hidden_TD), is_replaced_T, strict=True)
@@ -127,7 +127,7 @@ def test_a_logit_of_zero_says_that_a_token_is_the_original() -> None:
     head, hidden_TD, batch = bf16_head()
     head.classify.weight.zero_()
     head.classify.bias.zero_()
-    assert int(head(hidden_TD, batch, torch.empty(0)).correct) == int((batch["input_ids"] == originals(batch)).sum())
+    assert int(head(hidden_TD, batch, torch.empty(0)).correct) == int((batch["input_ids"] == original_ids(batch)).sum())
 
 
 @torch.no_grad()
@@ -156,7 +156,7 @@ def test_originals_with_the_highest_probability_are_counted_as_correct() -> None
     hidden_TD, table_VD = (torch.randn(*size, generator=generator) for size in ((160, 32), (VOCAB, 32)))
     score = head(hidden_TD, batch, table_VD)
     best_T = head.log_p(hidden_TD, batch["input_ids"], table_VD).argmax(1)
-    assert int(score.correct) == int((best_T == originals(batch)).sum()) > 80
+    assert int(score.correct) == int((best_T == original_ids(batch)).sum()) > 80
 
 
 def test_a_surprise_carries_no_gradient() -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from preprocessing.rng import key
-from training.metrics import f1, interval, over_seeds, paired, pooled, unit_values
+from training.metrics import f1, interval, over_seeds, paired_difference, pool_values, unit_values
 
 DRAWS = 400
 WORST = 0.05  # the nominal level
@@ -28,7 +28,7 @@ def answers(rng: Any, seeds: int, questions: int, share: float, spread: tuple[fl
 
 def positives(number: int, *how: Any) -> int:
     rng = key(number, "task").at(3, 0)
-    return sum(paired(*answers(rng, *how)).is_significant for _ in range(DRAWS))
+    return sum(paired_difference(*answers(rng, *how)).is_significant for _ in range(DRAWS))
 
 
 @pytest.mark.one_in(4)
@@ -82,7 +82,9 @@ def test_the_interval_covers_the_truth_in_95_of_100() -> None:
 def test_an_interval_has_no_0_where_p_is_below_5_percent_and_only_there() -> None:
     rng = key(0, "task").at(3, 3)
     for _ in range(200):
-        found = paired(*answers(rng, 3, int(rng.integers(5, 60)), 0.8, (0.2, 1.0, 1.0), float(rng.normal(0, 1))))
+        found = paired_difference(
+            *answers(rng, 3, int(rng.integers(5, 60)), 0.8, (0.2, 1.0, 1.0), float(rng.normal(0, 1)))
+        )
         assert found is not None
         assert (found.low > 0 or found.high < 0) == found.is_significant
         assert found.low <= found.difference <= found.high
@@ -93,11 +95,11 @@ def test_few_questions_that_differ_say_little_however_equal_the_seeds() -> None:
     worse = np.zeros((3, 71))
     better = worse.copy()
     better[:, :4] = 1
-    found = paired(better, worse)
+    found = paired_difference(better, worse)
     assert found is not None
     assert found.p == pytest.approx(0.125, abs=0.03)
     better[:, :12] = 1
-    assert (paired(better, worse) or found).is_significant
+    assert (paired_difference(better, worse) or found).is_significant
 
 
 @pytest.mark.parametrize(("value", "difference"), [(np.nan, 0.1), (np.inf, 0.1), (1.0, np.nan)])
@@ -105,18 +107,18 @@ def test_no_difference_is_significant_by_a_value_that_is_no_number(value: float,
     """p was 0.0005: no comparison with a NaN is true."""
     one = np.ones((3, 10))
     one[0, 0] = value
-    assert paired(one, np.zeros((3, 10)), difference) is None
+    assert paired_difference(one, np.zeros((3, 10)), difference) is None
 
 
 def test_of_what_says_nothing_nothing_is_said() -> None:
     same = np.ones((3, 10))
-    found = paired(same, same)
+    found = paired_difference(same, same)
     assert found is not None
     assert (found.p, found.difference) == (1.0, 0.0)
-    assert paired(same[:, :1], same[:, :1]) is None
+    assert paired_difference(same[:, :1], same[:, :1]) is None
     assert interval(same[:, :1], 1.0) is None
     with warnings.catch_warnings(action="error"):  # numpy's, of a mean of nothing
-        assert paired(same[:, :0], same[:, :0]) is interval(same[:, :0], 1.0) is None
+        assert paired_difference(same[:, :0], same[:, :0]) is interval(same[:, :0], 1.0) is None
     low, high = interval(same, 1.0) or (0.0, 0.0)
     assert 0.5 < low < 0.9
     assert high == pytest.approx(1.0)
@@ -147,9 +149,9 @@ def test_f1_of_sorted_rows_is_not_taken_for_a_mean() -> None:
 
 
 def test_splits_that_are_averaged_count_the_same_whatever_their_size() -> None:
-    values = pooled([[1.0, 0.0, 1.0, 1.0], [0.0, 1.0]])
+    values = pool_values([[1.0, 0.0, 1.0, 1.0], [0.0, 1.0]])
     assert np.mean(values) == pytest.approx((0.75 + 0.5) / 2)
-    assert pooled([[1.0], []]) == []
+    assert pool_values([[1.0], []]) == []
 
 
 def test_over_seeds_alone_it_is_students() -> None:

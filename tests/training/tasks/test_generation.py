@@ -26,7 +26,7 @@ from training.tasks import (
     TaskPrompt,
     TextToText,
     as_text,
-    asked,
+    build_prompts,
     ids_of,
 )
 from training.tasks.generation import METRICS
@@ -194,13 +194,13 @@ def test_examples_stand_in_the_form_of_gpt2() -> None:
     )
     rows = [{"en": f"dog {n}", "fr": f"chien {n}"} for n in range(5)]
     train, (item,) = items_of(task, rows), items_of(task, [{"en": "cat", "fr": "chat"}])
-    (question,) = asked(task, [item], train)
+    (question,) = build_prompts(task, [item], train)
     first, *shown = question.before
     assert first == "Translate.\n"
     assert len(shown) == 2
     assert all(line in {f"dog {n} = chien {n}\n" for n in range(5)} for line in shown)
     assert question.text.endswith("\ncat =")
-    assert asked(task, [item, *train[:2]], train)[0] == question
+    assert build_prompts(task, [item, *train[:2]], train)[0] == question
 
 
 def test_what_has_no_room_is_left_out_examples_first() -> None:

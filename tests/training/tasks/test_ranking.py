@@ -10,7 +10,7 @@ import torch
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import Vocab, WordPiece, train
 from training.evaluation import EvaluatedModel
-from training.evaluation.finetune_trial import finetuned
+from training.evaluation.finetune_trial import finetune_task
 from training.files import TsvFormat
 from training.finetuning import Tuning
 from training.losses import MaskedTokens
@@ -81,7 +81,7 @@ def test_a_net_learns_which_sentence_is_right(vocab: Vocab) -> None:
         init_std=0.1,
     )
     spec = ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=vocab.size)
-    found = finetuned(
+    found = finetune_task(
         EvaluatedModel(spec, None, vocab),
         TASK,
         {"train": rows(64), "dev": rows(20)},

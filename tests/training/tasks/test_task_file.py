@@ -24,7 +24,7 @@ from training.tasks import (
     Tuned,
     Way,
     as_text,
-    at_hand,
+    split_availability,
 )
 
 KIND = Classification(text="t", label="y", labels=("a", "b"))
@@ -82,7 +82,7 @@ def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
         f"in.txt:{line}: {columns} columns, column 3 is asked for (the first one is 0)"
         for line, columns in ((2, 2), (4, 1), (5, 3))
     ]
-    assert at_hand(task, tmp_path)["dev"].malformed == tuple(records.malformed)
+    assert split_availability(task, tmp_path)["dev"].malformed == tuple(records.malformed)
     wrong = replace(files["dev"], columns={"text": "7", "label": "3"})
     with pytest.raises(BadInput, match=r"task x, dev: in.txt:1: has no column 7; its columns are 4 without names"):
         replace(task, files={"dev": wrong}).items("dev", tmp_path)
@@ -104,10 +104,12 @@ def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> N
     task = TaskFile(name="x", description="x", citation="x", files={"dev": split(fallbacks=(other,))}, task=KIND)
     with pytest.raises(BadInput, match=r"task x, dev: .* has no dev\.jsonl and no a\*\.tsv and no b\.tsv"):
         task.items("dev", tmp_path)
-    assert at_hand(task, tmp_path) == {"dev": SplitAvailability(is_there=False)}
+    assert split_availability(task, tmp_path) == {"dev": SplitAvailability(is_there=False)}
     (tmp_path / "b.tsv").write_text("b\tThe text\n")
     assert [(item.texts, item.gold) for item in task.items("dev", tmp_path)[0]] == [(("The text",), 1)]
-    assert at_hand(task, tmp_path) == {"dev": SplitAvailability(rows=1, labelled=1, file=str(tmp_path / "b.tsv"))}
+    assert split_availability(task, tmp_path) == {
+        "dev": SplitAvailability(rows=1, labelled=1, file=str(tmp_path / "b.tsv"))
+    }
 
 
 def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one(tmp_path: Path) -> None:
@@ -214,10 +216,10 @@ def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, An
     line = f"task x, dev: {said.replace('dev.tsv', str(tmp_path / 'dev.tsv'))}"
     with pytest.raises(BadInput, match=f"^{re.escape(line)}$"):
         task.items("dev", tmp_path)
-    assert at_hand(task, tmp_path)["dev"].wrong == line
+    assert split_availability(task, tmp_path)["dev"].wrong == line
     if "include" in given:  # the file of all languages lacks one of them, and the others count
         task = replace(task, variants=("de",), files={"dev_de": replace(one, folds=())})
-        assert (at_hand(task, tmp_path)["dev_de"].wrong == "") == bool(content.strip("ty\t\n"))
+        assert (split_availability(task, tmp_path)["dev_de"].wrong == "") == bool(content.strip("ty\t\n"))
 
 
 def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from training.metrics import PairedDifference
-from training.tasks import SelectedTrials, TaskScore, TrialScore, better, chosen
+from training.tasks import SelectedTrials, TaskScore, TrialScore, select_trials, sign_of_metric
 
 
 def cell(start: str, peak: float, seed: int, dev: float, test: float, metric: str = "accuracy") -> TrialScore:
@@ -13,33 +13,38 @@ def cell(start: str, peak: float, seed: int, dev: float, test: float, metric: st
 def test_the_best_median_on_dev_decides_and_the_test_score_of_it_counts() -> None:
     cells = [cell("pretrained", 1e-3, seed, dev, 0.9) for seed, dev in enumerate((0.99, 0.5, 0.5))]
     cells += [cell("pretrained", 1e-4, seed, 0.6, 0.7 + seed / 10) for seed in range(3)]
-    found = chosen(cells, "accuracy", "dev")["pretrained"]
+    found = select_trials(cells, "accuracy", "dev")["pretrained"]
     assert found.how == {"learning_rate": 1e-4}
     assert found.scores["test"]["accuracy"] == pytest.approx((0.7, 0.8, 0.9))
 
 
 def test_of_perplexities_the_lowest_is_the_best() -> None:
     cells = [cell("pretrained", peak, 0, dev, dev, "perplexity") for peak, dev in ((1e-3, 20.0), (1e-4, 30.0))]
-    assert chosen(cells, "perplexity", "dev")["pretrained"].how == {"learning_rate": 1e-3}
-    assert [better(name) for name in ("perplexity", "word_perplexity", "bits_per_byte", "f1")] == [-1, -1, -1, 1]
+    assert select_trials(cells, "perplexity", "dev")["pretrained"].how == {"learning_rate": 1e-3}
+    assert [sign_of_metric(name) for name in ("perplexity", "word_perplexity", "bits_per_byte", "f1")] == [
+        -1,
+        -1,
+        -1,
+        1,
+    ]
 
 
 def test_of_equal_hyperparameters_the_first_of_the_grid_is_taken() -> None:
     cells = [cell("random", peak, 0, 0.5, 0.5) for peak in (3e-4, 1e-4)]
-    assert chosen(cells, "accuracy", "dev")["random"].how == {"learning_rate": 3e-4}
+    assert select_trials(cells, "accuracy", "dev")["random"].how == {"learning_rate": 3e-4}
 
 
 def test_one_seed_that_did_not_diverge_beats_no_three() -> None:
     cells = [cell("pretrained", 1e-4, seed, dev, dev) for seed, dev in enumerate((0.80, 0.82, 0.81))]
     lucky = cell("pretrained", 1e-3, 2, 0.83, 0.83)
-    assert chosen([lucky, *cells], "accuracy", "dev")["pretrained"].how == {"learning_rate": 1e-4}
-    assert chosen([lucky], "accuracy", "dev")["pretrained"].how == {"learning_rate": 1e-3}
+    assert select_trials([lucky, *cells], "accuracy", "dev")["pretrained"].how == {"learning_rate": 1e-4}
+    assert select_trials([lucky], "accuracy", "dev")["pretrained"].how == {"learning_rate": 1e-3}
 
 
 def test_each_start_has_its_own_choice() -> None:
     cells = [cell(*one, 0, dev, 0.5) for *one, dev in (("random", 1e-3, 0.4), ("random", 1e-4, 0.6))]  # type: ignore[misc]
     cells += [cell("pretrained", 1e-3, 0, 0.8, 0.5), cell("pretrained", 1e-4, 0, 0.7, 0.5)]
-    found = chosen(cells, "accuracy", "dev")
+    found = select_trials(cells, "accuracy", "dev")
     assert {start: one.how["learning_rate"] for start, one in found.items()} == {"random": 1e-4, "pretrained": 1e-3}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from preprocessing.errors import BadInput
-from training.tasks.templates import filled, in_two, is_template, listed
+from training.tasks.templates import fill, in_two, is_template, listed
 
 ROW = {"a": "x", "n": 3, "many": ["y", "z"]}
 
@@ -11,7 +11,7 @@ ROW = {"a": "x", "n": 3, "many": ["y", "z"]}
 def test_columns_are_filled_in_and_what_stands_behind_the_last_is_apart() -> None:
     assert in_two("{a} {{of}} {n}?\n", ROW, "r:1") == ("x {of} 3", "?\n")
     assert in_two("no column", ROW, "r:1") == ("", "no column")
-    assert filled("{n}{a}!", ROW, "r:1") == "3x!"
+    assert fill("{n}{a}!", ROW, "r:1") == "3x!"
 
 
 def test_a_column_alone_may_have_a_list() -> None:
@@ -26,4 +26,4 @@ def test_what_is_no_template_is_one_line(text: str) -> None:
     """A split may have one in place of the task's, which nothing has looked at before its files are read."""
     assert not is_template(text)
     with pytest.raises(BadInput, match=r"r:1: .* is no text with columns in braces; {{ and }} stand for braces"):
-        filled(text, ROW, "r:1")
+        fill(text, ROW, "r:1")

@@ -26,7 +26,7 @@ MASKED: Final = (MaskedTokensHead,)
 SOURCE: Final = (NextTokenHead, MaskedTokensHead)
 
 
-def nobody(done: int, of: int) -> None:
+def ignore_activity(done: int, of: int) -> None:
     """The `on_batch` of nets that nobody waits for."""
 
 
@@ -44,7 +44,7 @@ def head_of(model: Model, kinds: tuple[type[Head], ...]) -> Head:
     return found
 
 
-def summed(
+def sum_log_ps(
     log_p_M: Tensor,
     right_M: Tensor,
     counts: Sequence[int],
@@ -63,7 +63,7 @@ def summed(
 
 
 @contextmanager
-def evaluating(model: Model) -> Iterator[None]:
+def evaluation_mode(model: Model) -> Iterator[None]:
     """Without dropout and without gradients; afterwards the model trains again, if it did before."""
     was_training = model.training
     model.eval()

@@ -10,16 +10,16 @@ from torch import Tensor
 from preprocessing.collate import unpadded
 from preprocessing.schema import IGNORE, Bools, Floats, Row
 from preprocessing.tokenization import Vocab
-from training.likelihood import LogP, Pair, Request, Tree, alone, as_array, pairs_of, trees, unknown_of
+from training.likelihood import LogP, Pair, Request, Tree, as_array, pairs_of, separate_trees, trees, unknown_of
 from training.likelihood.models.batches import (
     CAUSAL,
     MICRO_TOKENS,
     OnBatch,
     by_length,
     device_of,
-    evaluating,
+    evaluation_mode,
     head_of,
-    nobody,
+    ignore_activity,
     tensors,
 )
 from training.likelihood.models.ordered import in_order
@@ -42,7 +42,7 @@ def causal(
     *,
     micro_tokens: int = MICRO_TOKENS,
     share: bool = True,
-    on_batch: OnBatch = nobody,
+    on_batch: OnBatch = ignore_activity,
 ) -> list[LogP]:
     """The log-probability of each continuation, in the order of the requests.
 
@@ -71,14 +71,14 @@ def token_log_ps(
     *,
     micro_tokens: int = MICRO_TOKENS,
     share: bool = True,
-    on_batch: OnBatch = nobody,
+    on_batch: OnBatch = ignore_activity,
 ) -> list[TokenLogP]:
     """What the net gives each token of each continuation behind its context; the last one is predicted, never read."""
     head_of(model, CAUSAL)
     sequences = [[*context, *continuation[:-1]] for context, continuation in pairs]
-    shared = trees(sequences) if share and model.trunk.takes_mask else alone(sequences)
+    shared = trees(sequences) if share and model.trunk.takes_mask else separate_trees(sequences)
     found = dict[int, TokenLogP]()
-    with evaluating(model):
+    with evaluation_mode(model):
         for batch in by_length(shared, lambda tree: len(tree.ids), micro_tokens, _LEAST):
             plain = all(tree.is_row for tree in batch)
             found |= _log_ps(model, batch, pairs, plain=plain)

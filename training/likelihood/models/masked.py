@@ -18,7 +18,7 @@ from training.likelihood import (
     TextEncoder,
     each_of,
     encoder,
-    joined,
+    join_request,
     split_at_word,
     unknown_of,
 )
@@ -28,10 +28,10 @@ from training.likelihood.models.batches import (
     OnBatch,
     by_length,
     device_of,
-    evaluating,
+    evaluation_mode,
     head_of,
-    nobody,
-    summed,
+    ignore_activity,
+    sum_log_ps,
     tensors,
 )
 from training.model import Model
@@ -62,7 +62,7 @@ def masked(
     *,
     kind: PseudoKind = "within_word_l2r",
     micro_tokens: int = MICRO_TOKENS,
-    on_batch: OnBatch = nobody,
+    on_batch: OnBatch = ignore_activity,
 ) -> list[LogP]:
     """The pseudo-log-likelihood of each continuation in the row of the whole text, in the order of the requests.
 
@@ -82,7 +82,7 @@ def masked(
     count_N = np.bincount([each.request for each in asked], minlength=len(cuts))
     log_p_M, right_M = torch.zeros(len(asked), dtype=torch.float64), torch.zeros(len(asked), dtype=torch.bool)
     done = 0
-    with evaluating(model):
+    with evaluation_mode(model):
         for part in by_length(list(enumerate(asked)), lambda each: len(each[1].row["input_ids"]), micro_tokens):
             batch = tensors(unpadded([each.row for _, each in part]), device_of(model))
             log_p, right = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
@@ -90,13 +90,13 @@ def masked(
             log_p_M[at], right_M[at] = log_p.double().cpu(), right.cpu()
             done += len(part)
             on_batch(done * len(cuts) // len(asked), len(cuts))
-    return summed(log_p_M, right_M, count_N.tolist(), cuts, unknown, shares) if asked else []
+    return sum_log_ps(log_p_M, right_M, count_N.tolist(), cuts, unknown, shares) if asked else []
 
 
 def _read(template: Template, encoder: TextEncoder, request: Request, longest: int) -> _Read:
     """A request as it is read. Its tokens are scored from where those of a decoder are."""
     context, continuation = split_at_word(request)
-    start = joined(encoder, request).start
+    start = join_request(encoder, request).start
     row = template.row(context + continuation)
     scored = (row.text != SPECIAL) & (row.stop > start)
     over = max(0, len(row.ids) - longest)

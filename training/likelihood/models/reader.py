@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import Template, Vocab
 from training.likelihood import LogP, Perplexity, PerplexityText, PseudoKind, Request, Windowing, encoder, pair_of
-from training.likelihood.models.batches import MICRO_TOKENS, OnBatch, nobody
+from training.likelihood.models.batches import MICRO_TOKENS, OnBatch, ignore_activity
 from training.likelihood.models.causal import causal
 from training.likelihood.models.masked import masked
 from training.likelihood.models.rolling import perplexities
@@ -22,7 +22,7 @@ class CausalLikelihood:
     model: Model
     vocab: Vocab
     micro_tokens: int = MICRO_TOKENS
-    on_batch: OnBatch = nobody
+    on_batch: OnBatch = ignore_activity
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
         given = {"micro_tokens": self.micro_tokens, "on_batch": self.on_batch}

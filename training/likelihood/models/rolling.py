@@ -27,9 +27,9 @@ from training.likelihood.models.batches import (
     MICRO_TOKENS,
     OnBatch,
     device_of,
-    evaluating,
+    evaluation_mode,
     head_of,
-    nobody,
+    ignore_activity,
     tensors,
 )
 from training.likelihood.models.causal import token_log_ps
@@ -60,7 +60,7 @@ def perplexities(
     texts: Sequence[PerplexityText],
     windowing: Windowing,
     micro_tokens: int = MICRO_TOKENS,
-    on_batch: OnBatch = nobody,
+    on_batch: OnBatch = ignore_activity,
 ) -> list[Perplexity]:
     """How well a decoder predicts each text, on its own behind the token that begins a text.
 
@@ -74,7 +74,7 @@ def perplexities(
     targets = [targets_of(vocab, text) for text in texts]
     first = first_of(vocab)
     if windowing.carry:
-        nats = [carried(model, first, each.ids, window, on_batch) for each in targets]
+        nats = [score_with_memory(model, first, each.ids, window, on_batch) for each in targets]
     else:
         pairs = [pairs_of([first, *each.ids], window, stride) for each in targets]
         flat = list(chain.from_iterable(pairs))
@@ -130,12 +130,14 @@ def _memory(trunk: Architecture) -> int:
     )
 
 
-def carried(model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = nobody) -> float:
+def score_with_memory(
+    model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = ignore_activity
+) -> float:
     """The log-probability of a text, window by window, each with the memory of those before it."""
     whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
     queries = model.spec.model.hides_own_token  # at the places of what they predict
     end = len(whole) if queries else len(ids)
-    with evaluating(model):
+    with evaluation_mode(model):
         for start in range(0, end if ids else 0, window):
             stop = min(start + window, end)
             row = in_order(whole[start:stop], int(start == 0)) if queries else _shifted(whole, start, stop)

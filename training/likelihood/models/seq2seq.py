@@ -21,7 +21,7 @@ from training.likelihood import (
     TextEncoder,
     each_of,
     encoder,
-    joined,
+    join_request,
     no_token,
     split_at_word,
     unknown_of,
@@ -32,10 +32,10 @@ from training.likelihood.models.batches import (
     OnBatch,
     by_length,
     device_of,
-    evaluating,
+    evaluation_mode,
     head_of,
-    nobody,
-    summed,
+    ignore_activity,
+    sum_log_ps,
     tensors,
 )
 from training.model import Model, ModelSpec
@@ -47,7 +47,7 @@ def seq2seq(
     requests: Sequence[Request],
     *,
     micro_tokens: int = MICRO_TOKENS,
-    on_batch: OnBatch = nobody,
+    on_batch: OnBatch = ignore_activity,
 ) -> list[LogP]:
     """The log-probability of each continuation behind its context as source, in the order of the requests.
 
@@ -72,14 +72,14 @@ def seq2seq(
     ]
     shares = [each.shares_token for each in both]
     found = dict[int, LogP]()
-    with evaluating(model):
+    with evaluation_mode(model):
         for part in by_length(list(enumerate(rows)), lambda each: _size(each[1]), micro_tokens):
             batch = tensors(unpadded([row for _, row in part]), device_of(model))
             log_p_M, right_M = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
             counts = [int((row["labels"] != IGNORE).sum()) for _, row in part]
             at = [number for number, _ in part]
             of_each = [cuts[n] for n in at], [unknown[n] for n in at], [shares[n] for n in at]
-            each = summed(log_p_M, right_M, counts, *of_each)
+            each = sum_log_ps(log_p_M, right_M, counts, *of_each)
             found |= dict(zip(at, each, strict=True))
             on_batch(len(found), len(rows))
     return [found[number] for number in range(len(rows))]
@@ -109,7 +109,7 @@ def sides(template: Template, encoder: TextEncoder, request: Request) -> SourceA
     """Both sides of a request. A continuation has the tokens that it has alone, where it shares one with its context,
     or another does that it is compared with: the source is read whole."""
     context, continuation = split_at_word(request)
-    found = joined(encoder, request)
+    found = join_request(encoder, request)
     ids = [id for id, _, _ in encoder.encode(continuation)] if found.any_shares else found.ids[found.begin :]
     if not ids:
         raise no_token(request)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.architectures import Table, activate, whole
+from training.architectures import Table, apply_activation, whole
 from training.losses.heads.cross_entropy import token_log_p, token_sample, token_score, tokens_at
 from training.score import Score
 from training.specs import Architecture
@@ -25,7 +25,7 @@ class MaskedTokensHead(nn.Module):
         """What the token table is compared with."""
         if self.transform is None or self.norm is None:
             return hidden_MD
-        return self.norm(activate(self.transform(hidden_MD), self.activation))
+        return self.norm(apply_activation(self.transform(hidden_MD), self.activation))
 
     @torch.no_grad()
     def sample(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.architectures import Table, activate, whole
+from training.architectures import Table, apply_activation, whole
 from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
@@ -30,18 +30,18 @@ class ReplacedTokenDetectionHead(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """States [..., D] -> [...]."""
-        return self.classify(activate(self.transform(hidden), self.activation)).squeeze(-1)
+        return self.classify(apply_activation(self.transform(hidden), self.activation)).squeeze(-1)
 
     @torch.no_grad()
     def surprise(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """The loss [M], in nats, at each of `targets_at`."""
         logit_M = self.logits(tokens_at(hidden, batch["targets_at"])).float()
-        return F.binary_cross_entropy_with_logits(logit_M, replaced(batch).float(), reduction="none")
+        return F.binary_cross_entropy_with_logits(logit_M, is_replaced(batch).float(), reduction="none")
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = predicted_at(batch, self.at)
         logit_M = self.logits(tokens_at(hidden, at_M)).float()
-        replaced_M = (batch["input_ids"].flatten() != originals(batch))[at_M]
+        replaced_M = (batch["input_ids"].flatten() != original_ids(batch))[at_M]
         loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
         return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), replaced_share(batch))
 
@@ -68,7 +68,7 @@ class OriginalHead(nn.Module):
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = predicted_at(batch, "all")
-        target_M = originals(batch)[at_M]
+        target_M = original_ids(batch)[at_M]
         log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["input_ids"].flatten()[at_M], table_VD)
         loss = F.nll_loss(log_p_MV, target_M, reduction="sum")
         return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum(), replaced_share(batch))
@@ -81,19 +81,19 @@ class ChosenOriginalHead(MaskedTokensHead):
         return super().forward(hidden, batch, table_VD)._replace(metrics=replaced_share(batch))
 
 
-def originals(batch: Mapping[str, Tensor]) -> Tensor:
+def original_ids(batch: Mapping[str, Tensor]) -> Tensor:
     """The ids [B * S] or [T] of a batch with the original tokens at `targets_at`."""
     return batch["input_ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
 
 
-def replaced(batch: Mapping[str, Tensor]) -> Tensor:
+def is_replaced(batch: Mapping[str, Tensor]) -> Tensor:
     """Bool [M]: whether another token than the original is at each of `targets_at`."""
     return batch["input_ids"].flatten()[batch["targets_at"]] != batch["targets"]
 
 
 def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The metric of that name: the number of replaced tokens, int64 []."""
-    return {"replaced_share": replaced(batch).sum()}
+    return {"replaced_share": is_replaced(batch).sum()}
 
 
 def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:

@@ -8,7 +8,7 @@ from training.optimizers.steps.adamw import UncorrectedAdamW
 from training.optimizers.steps.lamb import ScaledAdamW
 from training.optimizers.steps.lion import SignUpdates
 from training.optimizers.steps.muon import OrthogonalUpdates
-from training.optimizers.steps.optimizer_shard import one_by_one
+from training.optimizers.steps.optimizer_shard import split_groups
 
 __all__ = [
     "FactoredUpdates",
@@ -16,5 +16,5 @@ __all__ = [
     "ScaledAdamW",
     "SignUpdates",
     "UncorrectedAdamW",
-    "one_by_one",
+    "split_groups",
 ]

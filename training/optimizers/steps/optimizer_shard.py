@@ -49,7 +49,7 @@ class TensorSlices(Protocol):
         """This worker's slice of the whole tensor."""
 
 
-def one_by_one(groups: Iterable[dict[str, Any]]) -> Groups:
+def split_groups(groups: Iterable[dict[str, Any]]) -> Groups:
     """A group for each parameter, with the shapes of its tensors: under ZeRO the parameter becomes a flat piece.
 
     `is_hidden` says of it what `hidden` says of each; where that is not given, whether it is a matrix. `slices` is how

@@ -15,10 +15,10 @@ sum: as it is. token: by its tokens (GPT-3, 2.4). character, byte: by those of t
 NORMALISATIONS: Final = get_args(Normalise)
 
 
-def normalised(given: LogP, how: Normalise, option: str, alone: LogP | None = None) -> float:
+def normalize(given: LogP, how: Normalise, option: str, alone: LogP | None = None) -> float:
     """The log-probability of the text `option`, normalised; `alone` is its own behind the fixed context.
 
-    >>> normalised(LogP(-6.0, 3, False), "token", "a cat"), normalised(LogP(-6.0, 3, False), "character", " cat")
+    >>> normalize(LogP(-6.0, 3, False), "token", "a cat"), normalize(LogP(-6.0, 3, False), "character", " cat")
     (-2.0, -2.0)
     """
     match how:
