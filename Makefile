@@ -31,7 +31,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setup: installing the pinned packages (a few minutes; 2 GB, or 6.4 GB where the index has the CUDA build of torch)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # what Sesame was called before; not there: no matter
-	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev]' -c constraints.txt
+	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev,docs]' -c constraints.txt
 	@echo "setup: compiling them, so that no process does it anew (a minute)"
 	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration sesame.py || true # some are examples of bad syntax
 	@DS_ACCELERATOR=cpu python -c 'from training.engines import ops; ops.setup()'
@@ -100,11 +100,22 @@ chaos: $(READY) ## runs that are killed, stopped, cut off, starved and damaged, 
 check: $(READY) ## format, lint, types, import contracts; doctests are among the tests
 	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo --no-cache
 
+docs: $(READY) ## build the documentation site in build/docs; fail if a generated page differed
+	@python -m docs.generate
+	@python -m sphinx -q -W --keep-going -j auto -b html docs build/docs
+	@echo "docs: build/docs/index.html"
+
+pictures: $(READY) ## draw the pictures of docs/pictures from real output; two of them need chromium
+	@python -m docs.draw $(ARGS)
+
 fix: $(READY) ## format and mend what ruff can
 	@ruff format . && ruff check --fix .
 
 golden: $(READY) ## rewrite tests/golden; read the difference before you commit it
 	@python -m tests.golden.write
+
+release: $(READY) ## check version, tag and changelog, build the wheel and try it in an empty environment (ARGS=--dry-run: no tag)
+	@python -m tests.release $(ARGS)
 
 bench: $(READY) ## the figures of the README, measured here
 	@python benchmarks/masking.py $(ARGS)
@@ -130,4 +141,4 @@ pin: $(READY) ## write constraints.txt anew from .venv
 clean: ## remove what was built, .venv too; work/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check fix golden bench bench-corpus bench-step bench-scale witness pin clean
+.PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check docs pictures fix golden release bench bench-corpus bench-step bench-scale witness pin clean

@@ -1,17 +1,20 @@
-"""Sesame from Python: the rows of a recipe, its batches, its model, a short training and its scores, a line each.
+"""Sesame from Python: the sequences, batches, model, short training and scores of a recipe, a line each.
 
     import sesame
 
     bert = sesame.open("bert_base", scale="tiny", data="demo")
-    bert.rows()             # what the model sees at a step, decoded, with what it predicts
+    bert.examples()         # what the model sees at a step, decoded, with what it predicts
     bert.batch()            # the same as tensors
     bert.model()            # a torch module: as a run begins, or as it ended
     bert.train(steps=20)    # a short run, through Ray, tracked by MLflow
-    bert.scores()           # fine-tuned, beside the same net from random weights
+    bert.evaluate()         # downstream scores, beside a randomly initialized baseline
 
 These are the jobs of the command `sesame`, with its folders, its files and its errors: what the one has made, the other
 finds done. An error that can be mended is a SesameError of one line. `python -m sesame` is the command. Importing this
 module imports nothing heavy: a method imports what it needs when it is called.
+
+A file training.py of the user, or a directory of such a name, would hide a package of Sesame: that is one line here. A
+file sesame.py of the user hides this module itself, which nothing here can tell.
 """
 
 import codecs
@@ -22,13 +25,66 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import accumulate, pairwise
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
-from preprocessing.errors import (
+_PACKAGES: Final = ("preprocessing", "pipeline", "training", "orchestration")
+
+
+def _require_own_packages() -> None:
+    """ImportError in one line if a file or package of the user hides one of ours; no code of the user is run.
+
+    A directory without an __init__.py hides nothing: ours is imported instead, as Python does it where both are on its
+    path. The command prints the line and exits with code 2.
+    """
+    hiding = list[Path]()
+    for name in _PACKAGES:
+        ours, spec = Path(__file__).with_name(name) / "__init__.py", _spec_of(name)
+        if spec is None or not ours.is_file():  # an incomplete installation: the import says what is missing
+            continue
+        if spec.origin is None or not Path(spec.origin).is_file():
+            _import_own(name, ours)
+        elif not os.path.samefile(spec.origin, ours):
+            path = Path(spec.origin)
+            hiding.append(path.parent if path.name == "__init__.py" else path)
+    if not hiding:
+        return
+    is_one, place = len(hiding) == 1, hiding[0].parent
+    message = (
+        f"cannot import Sesame: {' and '.join(map(str, hiding))} {'hides' if is_one else 'hide'} "
+        f"{f'its package {hiding[0].stem}' if is_one else 'packages of it'}; rename {'it' if is_one else 'them'}, or "
+        + ("run from another directory" if place == Path.cwd() else f"remove {place} from the Python path")
+    )
+    if __name__ == "__main__" or Path(sys.argv[0]).name == "sesame":
+        print(f"sesame: {message}", file=sys.stderr)
+        raise SystemExit(2)
+    raise ImportError(message)
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """What `import name` would import, or has imported."""
+    try:
+        return find_spec(name)
+    except ValueError:  # a module that was made by hand
+        return None
+
+
+def _import_own(name: str, file: Path) -> None:
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+
+
+_require_own_packages()
+
+from preprocessing.errors import (  # noqa: E402
     BadInput,
     DataError,
     Diverged,
@@ -112,9 +168,9 @@ def open(
 
 def recipes() -> list[str]:
     """The names of the recipes that come with Sesame."""
-    from orchestration.config import list_names
+    from orchestration.config import names
 
-    return list_names("recipes")
+    return names("recipes")
 
 
 class Session:

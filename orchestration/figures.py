@@ -284,13 +284,13 @@ def plot_histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabe
 
 def plot_zipf(points: Sequence[tuple[int, int]]) -> "Figure":
     """Frequency over rank, both on logarithmic axes, beside the line of Zipf's law (frequency ~ 1 / rank)."""
-    figure, axes = _axes("tokens")
+    figure, axes = _axes("frequency")
     ranks, counts = zip(*points, strict=True)
-    axes.loglog(ranks, counts, color=ACCENT, linewidth=2, label="pieces")
+    axes.loglog(ranks, counts, color=ACCENT, linewidth=2, label="this corpus")
     middle = len(points) // 2  # the ends of the curve leave any such line
     law = [ranks[middle] * counts[middle] / rank for rank in (ranks[0], ranks[-1])]
     axes.loglog((ranks[0], ranks[-1]), law, ":", color=INK, linewidth=1, label="1 / rank")
-    axes.set_xlabel("rank of the piece")
+    axes.set_xlabel("rank")
     axes.legend(frameon=False)
     return figure
 

@@ -10,15 +10,20 @@ _PROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def sesame_version() -> str:
-    """The version that is installed; of a checkout that was not installed under this name, that of its pyproject.toml.
+    """The version of this code: of a checkout, that of its pyproject.toml, else that of the installed distribution.
+
+    An editable installation keeps the version that it had when it was made; the code goes on.
 
     >>> sesame_version().count(".")
     2
     """
     try:
+        project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
+        if project["name"] == DISTRIBUTION:
+            return str(project["version"])
+    except (OSError, KeyError, ValueError):  # no checkout: installed from a wheel
+        pass
+    try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
-        try:
-            return str(tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["version"])
-        except (OSError, KeyError, ValueError):
-            return "unknown"
+        return "unknown"

@@ -7,31 +7,39 @@ ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.p
 import json
 import math
 import re
-from dataclasses import asdict, field
+from dataclasses import asdict
 from typing import Any, Final, Literal
 
 from pipeline.readers import Source
 from preprocessing.credentials import has_credential, is_credential
-from preprocessing.spec import require, require_name, spec
+from preprocessing.spec import key, require, require_name, spec
 from preprocessing.text import Whitespace
 
 
 @spec
 class Clean:
-    """How documents are repaired, and which of them are kept."""
+    """Cleaning: repair of documents and filters that drop them."""
 
-    fix_text: bool = True  # mojibake and the like, by ftfy
-    whitespace: Whitespace = "collapse"  # runs of it are one blank, lines begin without; keep: all stays, as in code
-    mask_pii: tuple[Literal["email", "ip", "phone"], ...] = ()  # private data that placeholders replace
-    languages: tuple[str, ...] = ()  # ISO 639-1 codes of those that are kept; none named: all
-    filters: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = ()  # text/filters.py cites them
-    min_chars: int = 32  # of a document; shorter ones are dropped
-    max_chars: int = 10_000_000  # also before cleaning; the longest novels have 3 to 4 million
-    max_replacement_char_ratio: float = (
-        0.001  # share of the characters of a document that may be U+FFFD: what could not be decoded
+    fix_text: bool = key(default=True, doc="Whether encoding errors such as mojibake are repaired with ftfy.")
+    whitespace: Whitespace = key(
+        default="collapse", doc="Treatment of white space: collapse runs to one space, or keep it as in source code."
     )
-    max_unreadable_ratio: float = (
-        0.05  # share of documents, stored bytes and files that may be unreadable before the job fails
+    mask_pii: tuple[Literal["email", "ip", "phone"], ...] = key(
+        default=(), doc="Types of personal data that placeholders replace."
+    )
+    languages: tuple[str, ...] = key(default=(), doc="ISO 639-1 codes of the languages to keep; []: all.")
+    # The papers are cited in preprocessing/text/filters.py.
+    filters: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = key(
+        default=(), doc="Quality filters to apply, in the order given."
+    )
+    min_chars: int = key(default=32, doc="Minimum characters per document; shorter documents are dropped.")
+    # The longest novels have 3 to 4 million.
+    max_chars: int = key(default=10_000_000, doc="Maximum characters per document, before and after cleaning.")
+    max_replacement_char_ratio: float = key(
+        default=0.001, doc="Maximum fraction of replacement characters (U+FFFD) per document."
+    )
+    max_unreadable_ratio: float = key(
+        default=0.05, doc="Maximum fraction of unreadable documents, bytes and files before the job fails."
     )
 
     @property
@@ -67,24 +75,24 @@ class Clean:
 
 @spec
 class Dedup:
-    """Which documents count as the same text; one of them is kept, independent of their order."""
+    """Deduplication: one of several equal or similar documents is kept.
 
-    exact: bool = True  # of documents with the same text one is kept
-    minhash: bool = False  # MinHash LSH: documents that share most of their n-grams of words
-    ngram_size: int = 5  # words that MinHash takes together
-    num_bands: int = 14  # of a signature; documents meet that have all rows of one in common
-    rows_per_band: int = (
-        8  # of a band; documents with Jaccard similarity s meet with probability 1 - (1 - s**rows)**bands
+    The result does not depend on the order of the documents.
+    """
+
+    exact: bool = key(default=True, doc="Whether one of several documents with equal text is kept.")
+    minhash: bool = key(default=False, doc="Whether near duplicates by word n-grams are removed with MinHash LSH.")
+    ngram_size: int = key(default=5, doc="Words per n-gram of MinHash, from 1 to 64.")
+    num_bands: int = key(default=14, doc="Bands of a MinHash signature; documents that agree in one band are compared.")
+    # Documents of Jaccard similarity s are compared with probability 1 - (1 - s**rows)**bands.
+    rows_per_band: int = key(default=8, doc="Rows per band of a MinHash signature.")
+    min_similarity: float = key(default=0.7, doc="Minimum estimated Jaccard similarity of near duplicates.")
+    line_min_chars: int = key(
+        default=0, doc="Minimum characters of lines that are kept once per corpus; 0: all lines are kept."
     )
-    min_similarity: float = (
-        0.7  # similarity, as the whole signatures estimate it, from which documents that meet are near
+    reference_corpora: tuple[str, ...] = key(
+        default=(), doc="Corpora or text files whose documents are dropped from this corpus."
     )
-    line_min_chars: int = (
-        0  # lines of at least so many characters are kept once in the whole corpus; 0: all lines are kept
-    )
-    reference_corpora: tuple[
-        str, ...
-    ] = ()  # corpora of Sesame, or text of any kind: documents that they have are dropped
 
     def __post_init__(self) -> None:
         for name in ("ngram_size", "num_bands", "rows_per_band"):
@@ -100,10 +108,13 @@ class Dedup:
 
 @spec
 class Decontaminate:
-    """Documents that share an n-gram of words with evaluation sets are dropped (GPT-3, appendix C: 13-grams)."""
+    """Decontamination: documents that overlap with evaluation sets are dropped.
 
-    paths: tuple[str, ...] = ()  # of the evaluation sets, any text that a source reads
-    ngram_size: int = 13  # words
+    The criterion is a shared n-gram of words (GPT-3, appendix C: 13-grams).
+    """
+
+    paths: tuple[str, ...] = key(default=(), doc="Paths to evaluation sets, in any format of a source.")
+    ngram_size: int = key(default=13, doc="Words per n-gram, from 1 to 64.")
 
     def __post_init__(self) -> None:
         require(
@@ -113,11 +124,12 @@ class Decontaminate:
 
 @spec
 class MixtureGroup:
-    """A part of a mixture: one source or several, and their share of the tokens that are trained on."""
+    """Group of sources in a mixture, with one sampling weight."""
 
-    name: str  # of the group, for --data NAME=PATH
-    weight: float  # shares are weights over the sum of all of them: those of GPT-3, as printed, add up to 101
-    sources: tuple[Source, ...] = ()
+    name: str = key(doc="Name of the group, for --data NAME=PATH.")
+    # GPT-3's weights, as printed, add up to 101.
+    weight: float = key(doc="Sampling weight; the fraction of training tokens is weight / sum of weights.")
+    sources: tuple[Source, ...] = key(default=(), doc="Text sources of the group.")
 
     def __post_init__(self) -> None:
         known = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name) is not None
@@ -127,33 +139,38 @@ class MixtureGroup:
 
 @spec
 class Corpus:
-    """Named text: its sources, what is kept of them, and what is held out.
+    """Corpus: text sources, cleaning and held-out splits.
 
-    With a `mixture`, training reads its groups by their weights, whatever their sizes, and `sources` are those of all
-    groups. Of what several groups have, a document or a line, the first of them as listed keeps it. The splits that are
-    held out are not weighted: they have each document as often as any other, so that the
-    figures of two mixtures of the same text compare.
+    With a `mixture`, training samples its groups by weight, whatever their sizes, and `sources` are those of all
+    groups. If several groups have the same document or line, the first listed group keeps it. Held-out splits are not
+    weighted: every document occurs once, so that results of two mixtures of the same text are comparable.
     """
 
-    name: str  # of the corpus and its folder
-    sources: tuple[Source, ...] = ()
-    mixture: tuple[MixtureGroup, ...] = ()
-    clean: Clean = Clean()
-    dedup: Dedup = Dedup()
-    decontaminate: Decontaminate = Decontaminate()
-    document_order: Literal["key", "input"] = (
-        "key"  # of the documents: by a hash of their text, which is random, or as read
+    name: str = key(doc="Name of the corpus and its directory.")
+    sources: tuple[Source, ...] = key(default=(), doc="Text sources.")
+    mixture: tuple[MixtureGroup, ...] = key(
+        default=(), doc="Groups of sources that are sampled by weight; not together with sources."
     )
-    sentence_boundaries: Literal["found", "lines"] = (
-        "found"  # lines: each line is one, as in the files of the reference BERT
+    clean: Clean = key(default=Clean(), doc="Cleaning and filters.")
+    dedup: Dedup = key(default=Dedup(), doc="Deduplication.")
+    decontaminate: Decontaminate = key(default=Decontaminate(), doc="Decontamination against evaluation sets.")
+    document_order: Literal["key", "input"] = key(
+        default="key", doc="Order of documents: by a hash of their text, which is random, or as read."
     )
-    word_segmentation: Literal["pieces", "jieba"] = (
-        "pieces"  # what begins a word: the vocabulary's pieces, or Chinese segmentation
+    # `lines`: as in the files of the reference BERT.
+    sentence_boundaries: Literal["found", "lines"] = key(
+        default="found", doc="Sentence boundaries: found in the text, or one sentence per line."
     )
-    phrases: str = ""  # phrases to mask as one: "given" (spans of the sources), or a file of phrases, one a line
-    validation_ratio: float = 0.005  # share of the documents
-    test_ratio: float = 0.005  # share of the documents, for downstream tasks
-    max_shard_mb: int = 32  # most MB of text in a shard; a small corpus is cut finer, for the sake of the cores
+    word_segmentation: Literal["pieces", "jieba"] = key(
+        default="pieces", doc="Word boundaries for whole-word masking: by the tokenizer, or by jieba for Chinese."
+    )
+    phrases: str = key(
+        default="", doc='Phrases to mask as units: "given" (spans of the sources), or a file with one per line.'
+    )
+    validation_ratio: float = key(default=0.005, doc="Fraction of documents held out for validation, from 0 to 0.5.")
+    test_ratio: float = key(default=0.005, doc="Fraction of documents held out for downstream tasks, from 0 to 0.5.")
+    # A small corpus is divided into smaller shards, so that every core has work.
+    max_shard_mb: int = key(default=32, doc="Maximum text per shard in MB, from 1 to 1024.")
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -202,10 +219,12 @@ Runner = Literal["FnApiRunner", "PortableRunner", "FlinkRunner", "SparkRunner", 
 
 @spec
 class BeamSettings:
-    """Where Beam makes a corpus: its runner, and options of Beam itself. Comes from the cluster file."""
+    """Apache Beam runner that builds the corpus; part of the cluster file."""
 
-    runner: Runner = "FnApiRunner"  # FnApiRunner: this machine, in one process or several
-    options: dict[str, Any] = field(default_factory=dict)  # of Beam, without dashes: {parallelism: 16}
+    runner: Runner = key(
+        default="FnApiRunner", doc="Runner; FnApiRunner runs on this machine, in one or several processes."
+    )
+    options: dict[str, Any] = key(default_factory=dict, doc="Options of Beam, without dashes, e.g. {parallelism: 16}.")
 
     def __post_init__(self) -> None:
         for name, value in self.options.items():

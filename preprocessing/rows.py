@@ -1,13 +1,10 @@
 """The one place where a training sample is made: packing, masking and objective at an address (epoch, sample).
 
-The loader and the materialising pipeline both call `ExampleDataset.row`, so a row on disk and a row from the loader are
-the same.
+The loader and the pipeline that writes rows to disk both call `ExampleDataset.row`, so that their rows are the same.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, get_args
 
@@ -17,31 +14,17 @@ from preprocessing import rng
 from preprocessing.errors import BadInput
 from preprocessing.masking import Masking
 from preprocessing.objectives import Objective
-from preprocessing.order import deal, shuffle, turns, whole_shares
-from preprocessing.packing import Packing, PackingPlan, lines_of, plans_of
+from preprocessing.order import turns
+from preprocessing.packing import Packing
+from preprocessing.row_plans import RowOrder, RowPlans, TokenPositions
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Ints, Row
-from preprocessing.shards import Shard, TokenStore
+from preprocessing.shards import TokenStore
 from preprocessing.spec import kind_of
 from preprocessing.tokenization import KINDS, Vocab
 
 UNMIXED: Final = "take a corpus file without `mixture`, or name the text with --data PATH, without GROUP="
-_FEW_SENTENCES: Final = 1.2  # a document: that many have texts whose lines were taken for documents
-_KEPT_COPIES: Final = 2  # a batch may reach from one epoch into the next
 _UNIONS: Final[dict[str, Any]] = {"packing": Packing, "masking": Masking, "objective": Objective}
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """The plans of one pass over a group of the text (segment.plans_of); row numbers run on from plan to plan."""
-
-    plans: tuple[PackingPlan, ...]
-    end_K: Ints  # rows up to and with plan k
-
-    @property
-    def long_R(self) -> Ints:
-        """Tokens of the text in each row."""
-        return np.concatenate([(plan.stop_RP.astype(np.int64) - plan.start_RP).sum(axis=1) for plan in self.plans])
 
 
 @dataclass(frozen=True)
@@ -69,13 +52,6 @@ class ExampleDataset:
     vocab: Vocab
     sampling: ExampleSpec
     length: int
-    # Caches, no part of the identity: plans and numbers of rows by group and turn; by group, its first place after each
-    # of its epochs; for an epoch, the tokens up to each of its places; the tokens up to the end of each epoch.
-    _copies: dict[tuple[int, int], _Copy] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _counts: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _ends: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _read: dict[int, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _texts: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         choose = self.sampling.masking
@@ -90,33 +66,33 @@ class ExampleDataset:
             raise BadInput(f"{self.store.folder}: is a mixture, and {reason}; {UNMIXED}")
         if choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
-                f"{self.store.folder}: choose {choose.kind!r} needs phrases and this corpus has none: "
-                "set `units` in the corpus file and make the corpus again, or use another masking kind"
+                f"{self.store.folder}: masking {choose.kind!r} needs phrases and this corpus has none: "
+                "set `phrases` in the corpus file and make the corpus again, or use another masking kind"
             )
 
     def count(self, epoch: int) -> int:
         """Rows of this epoch, of all groups; BadInput when the text does not give a single one."""
-        return sum(self._count(group, epoch) for group in range(len(self._groups)))
+        return sum(self._plans.count(group, epoch) for group in range(self._num_groups))
 
     def each(self, epoch: int) -> Iterator[tuple[int, int]]:
         """The address of each row of this epoch, in the order of the text."""
-        for group in range(len(self._groups)):
-            for i in range(self._count(group, epoch)):
-                yield epoch, i * len(self._groups) + group
+        for group in range(self._num_groups):
+            for i in range(self._plans.count(group, epoch)):
+                yield epoch, i * self._num_groups + group
 
     def row(self, epoch: int, sample: int) -> Row:
         """One training sample: the columns of schema.py with labels; the same bytes in any process, at any time."""
-        number, group = divmod(sample, len(self._groups))
-        copy, lines = self._copy(group, epoch), self._lines[group]
-        k = int(np.searchsorted(copy.end_K, number, side="right"))
-        plan, shard = copy.plans[k], lines[k % len(lines)]
-        i = number - int(copy.end_K[k]) + len(plan)
+        number, group = divmod(sample, self._num_groups)
+        planned, lines = self._plans.epoch(group, epoch), self._plans.lines[group]
+        k = int(np.searchsorted(planned.end_K, number, side="right"))
+        plan, shard = planned.plans[k], lines[k % len(lines)]
+        i = number - int(planned.end_K[k]) + len(plan)
         row = self.sampling.packing.row(plan, i, shard, self.vocab, self._wanted)
         if "counts" in self._wanted:
             row["counts"] = self._counts_V[row["input_ids"]]
         if "stream" in self._wanted:
             row["stream"] = self._stream_T
-        draws = self._masking.at(self._turn(epoch), sample)
+        draws = self._masking.at(self._plans.turn(epoch), sample)
         return self.sampling.objective(row | {"hits": self.sampling.masking(row, draws)}, self.vocab, draws)
 
     def at(self, position: int) -> tuple[int, int]:
@@ -128,7 +104,7 @@ class ExampleDataset:
 
     def addresses(self, start: int, stop: int) -> list[tuple[int, int]]:
         """(epoch, sample) at the positions start ... stop - 1; faster than `at` for each."""
-        return [(epoch, sample) for epoch, sample in self._addresses(start, stop).tolist()]
+        return [(epoch, sample) for epoch, sample in self._order.addresses(start, stop).tolist()]
 
     def realised(self, stop: int) -> list[RealizedShare]:
         """What the positions before `stop` have of each group, in the order of the store's; of other text, of all.
@@ -138,10 +114,10 @@ class ExampleDataset:
         return [
             RealizedShare(
                 rows=rows,
-                tokens=rows * self._tokens(group, 0) // self._count(group, 0),
-                epochs=rows / self._count(group, 0),
+                tokens=rows * self._plans.tokens(group, 0) // self._plans.count(group, 0),
+                epochs=rows / self._plans.count(group, 0),
             )
-            for group, rows in enumerate(turns(stop, self._shares).tolist())
+            for group, rows in enumerate(turns(stop, self._order.shares).tolist())
         ]
 
     def rows_in_token_range(self, start: int, stop: int) -> range:
@@ -149,7 +125,7 @@ class ExampleDataset:
 
         Special tokens do not count; the tokens of the text run on from epoch to epoch without end.
         """
-        return range(self._first_from(start), self._first_from(stop))
+        return range(self._positions.first_row_from(start), self._positions.first_row_from(stop))
 
     def stream_rows(self, start: int, stop: int, streams: int) -> list[tuple[int, int, bool]]:
         """(epoch, sample, fresh) at the positions start ... stop - 1 of rows that go on from each other.
@@ -159,7 +135,7 @@ class ExampleDataset:
         into as many stretches as there are streams; the few rows that are left over are left out. Where the text is
         read both ways, the first half of the streams reads it forward, but for as few rows.
         """
-        rows = self._count(0, 0)
+        rows = self._plans.count(0, 0)
         each = rows // streams
         if not each:
             raise BadInput(
@@ -169,84 +145,33 @@ class ExampleDataset:
         turn_N, stream_N = np.divmod(np.arange(start, stop), streams)
         epoch_N, place_N = np.divmod(turn_N, each)
         sample_N = stream_N * each + place_N
-        fresh_N = (place_N == 0) | np.isin(sample_N, self._end_K)
+        fresh_N = (place_N == 0) | np.isin(sample_N, self._plans.epoch(0, 0).end_K)  # the same plans in each epoch
         return list(zip(epoch_N.tolist(), sample_N.tolist(), fresh_N.tolist(), strict=True))
 
     def stats(self) -> dict[str, int]:
         """Counts of the first epoch over all shards: rows, documents, documents too short for a pair, cut sentences."""
-        plans = [plan for group in range(len(self._groups)) for plan in self._copy(group, 0).plans]
+        plans = [plan for group in range(self._num_groups) for plan in self._plans.epoch(group, 0).plans]
         return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
 
-    def _first_from(self, token: int) -> int:
-        """Position of the first row that begins at this token of the text or behind it."""
-        while not self._texts or self._texts[-1] <= token:
-            self._texts.append(int(self._text(len(self._texts))[-1]) + (self._texts[-1] if self._texts else 0))
-        epoch = bisect_right(self._texts, token)
-        token -= self._texts[epoch - 1] if epoch else 0
-        begun = int(np.searchsorted(self._text(epoch), token)) + 1 if token else 0
-        return self._first_of(epoch) + begun
+    @cached_property
+    def _plans(self) -> RowPlans:
+        return RowPlans(self.store, self.sampling, self.length)
 
-    def _first_of(self, epoch: int) -> int:
-        """The first position of an epoch; of a mixture, which has none, of as many rows as its groups' first epochs."""
-        return epoch * self.count(0) if self.store.groups else sum(self.count(before) for before in range(epoch))
+    @cached_property
+    def _order(self) -> RowOrder:
+        return RowOrder(self._plans, rng.key(self.sampling.seed, "order"))
 
-    def _text(self, epoch: int) -> Ints:
-        """Tokens of the text up to and with the row at each place of an epoch; only the latest few stay in memory."""
-        if epoch not in self._read:
-            epoch_N, sample_N = self._addresses(self._first_of(epoch), self._first_of(epoch + 1)).T
-            number_N, group_N = np.divmod(sample_N, len(self._groups))
-            long_N = np.empty(len(sample_N), np.int64)
-            for group, its in np.unique(np.stack([group_N, epoch_N]), axis=1).T.tolist():
-                mine_N = (group_N == group) & (epoch_N == its)
-                long_N[mine_N] = self._copy(group, its).long_R[number_N[mine_N]]
-            while len(self._read) >= _KEPT_COPIES:
-                self._read.pop(next(iter(self._read)))
-            self._read[epoch] = np.cumsum(long_N)
-        return self._read[epoch]
+    @cached_property
+    def _positions(self) -> TokenPositions:
+        return TokenPositions(self._plans, self._order)
 
-    def _remedy(self) -> str:
-        """What helps where the text makes no row: more of it, or documents of more than a sentence."""
-        documents = sum(len(shard.offset_N1) - 1 for shard in self.store.shards)
-        sentences = sum(len(shard.sentence_at_M) for shard in self.store.shards)
-        if sentences > _FEW_SENTENCES * documents:
-            return "give more text"
-        return (
-            f"its {documents:,} documents have {sentences:,} sentences, one each: give documents, not their lines "
-            "(paragraphs:PATH reads a file in which blank lines separate them)"
-        )
+    @property
+    def _num_groups(self) -> int:
+        return len(self._plans.groups)
 
     @cached_property
     def _wanted(self) -> frozenset[str]:
         return self.sampling.masking.needs | self.sampling.objective.needs
-
-    @cached_property
-    def _groups(self) -> tuple[tuple[Shard, ...], ...]:
-        """The shards of each group; of other text all of them as one."""
-        if not self.store.groups:
-            return (self.store.shards,)
-        by_name = {shard.path.name: shard for shard in self.store.shards}
-        return tuple(tuple(by_name[name] for name in group.shards) for group in self.store.groups)
-
-    @cached_property
-    def _lines(self) -> tuple[tuple[Shard, ...], ...]:
-        return tuple(lines_of(self.sampling.packing, shards) for shards in self._groups)
-
-    @cached_property
-    def _shares(self) -> Ints:
-        """Shares of the rows, for `dealt`."""
-        if not self.store.groups:
-            return np.ones(1, np.int64)
-        return whole_shares(
-            [
-                Fraction(str(group.weight)) * self._count(number, 0) / self._tokens(number, 0)
-                for number, group in enumerate(self.store.groups)
-            ]
-        )
-
-    @cached_property
-    def _end_K(self) -> Ints:
-        """Rows up to and with plan k, where rows go on from each other: the same in every epoch."""
-        return self._copy(0, 0).end_K
 
     @cached_property
     def _stream_T(self) -> Ints:
@@ -257,7 +182,7 @@ class ExampleDataset:
         first, groups = self.store.shards[0].ids_T, self.store.groups
         if not groups:
             return first
-        shards = [shards[0].ids_T for shards in self._groups]
+        shards = [shards[0].ids_T for shards in self._plans.groups]
         return np.concatenate(
             [np.resize(ids_T, round(group.share * len(first))) for ids_T, group in zip(shards, groups, strict=True)]
         )
@@ -271,80 +196,6 @@ class ExampleDataset:
     @cached_property
     def _masking(self) -> rng.RandomKey:
         return rng.key(self.sampling.seed, "masking")
-
-    @cached_property
-    def _order(self) -> rng.RandomKey:
-        return rng.key(self.sampling.seed, "order")
-
-    def _turn(self, epoch: int) -> int:
-        """The epoch whose draws this epoch uses."""
-        return epoch % self.sampling.static_masks if self.sampling.static_masks else epoch
-
-    def _addresses(self, start: int, stop: int) -> Ints:
-        """Epoch and sample at the positions start ... stop - 1, int64 [N, 2]."""
-        group_N, place_N = deal(np.arange(start, stop), self._shares)
-        found_N2 = np.empty((len(group_N), 2), np.int64)
-        for group in np.unique(group_N).tolist():
-            mine_N = group_N == group
-            first, count = int(place_N[mine_N][0]), int(mine_N.sum())
-            found_N2[mine_N] = self._of_group(group, first, first + count)
-        return found_N2
-
-    def _of_group(self, group: int, start: int, stop: int) -> Ints:
-        """The same at the places start ... stop - 1 of the order of one group."""
-        found = [np.zeros((0, 2), np.int64)]
-        while start < stop:
-            epoch, first = self._epoch_of(group, start)
-            place_N = np.arange(start, min(stop, self._ends[group][epoch])) - first
-            number_N = shuffle(place_N, self._count(group, epoch), self._order, epoch)
-            sample_N = number_N * len(self._groups) + group
-            found.append(np.stack([np.full(len(sample_N), epoch), sample_N], axis=1))
-            start += len(place_N)
-        return np.concatenate(found)
-
-    def _epoch_of(self, group: int, place: int) -> tuple[int, int]:
-        """Epoch of a place in the order of a group, and the epoch's first place."""
-        ends = self._ends.setdefault(group, [])
-        while not ends or ends[-1] <= place:
-            epoch = len(ends)
-            ends.append(self._count(group, epoch) + (ends[-1] if epoch else 0))
-        epoch = bisect_right(ends, place)
-        return epoch, ends[epoch - 1] if epoch else 0
-
-    def _count(self, group: int, epoch: int) -> int:
-        """Rows of an epoch of a group."""
-        turn = self._plan_turn(epoch)
-        if (group, turn) not in self._counts:
-            self._counts[group, turn] = int(self._copy(group, epoch).end_K[-1])
-        return self._counts[group, turn]
-
-    def _tokens(self, group: int, epoch: int) -> int:
-        """Tokens of the text in the rows of an epoch of a group, without those that are there for a last label."""
-        long_R = self._copy(group, epoch).long_R
-        return int(long_R.sum()) - len(long_R) * self.sampling.objective.lookahead
-
-    def _plan_turn(self, epoch: int) -> int:
-        """The epoch whose pairs this epoch uses."""
-        return self._turn(epoch) if self.sampling.packing.fresh else 0
-
-    def _copy(self, group: int, epoch: int) -> _Copy:
-        """Plans of an epoch of a group, made on first use; only the latest few of each group stay in memory."""
-        turn = self._plan_turn(epoch)
-        if (group, turn) not in self._copies:
-            segment, rewrite = self.sampling.packing, self.sampling.objective
-            key, lookahead = rng.key(self.sampling.seed, "segment"), rewrite.lookahead
-            stride = rewrite.raw_length(self.length, self.sampling.masking) - lookahead
-            first = sum(map(len, self._groups[:group]))
-            plans = plans_of(segment, self._lines[group], stride, lookahead, lambda k: key.at(turn, first + k))
-            if not any(len(plan) for plan in plans):
-                of = f" of {', '.join(self.store.groups[group].shards)}" if self.store.groups else ""
-                where = f"{self.store.split}{of}"
-                raise BadInput(f"{self.store.folder}: not one {segment.kind} row in {where}: {self._remedy()}")
-            mine = [known for known in self._copies if known[0] == group]
-            for old in mine[: 1 - _KEPT_COPIES]:
-                del self._copies[old]
-            self._copies[group, turn] = _Copy(plans, np.cumsum([len(plan) for plan in plans]))
-        return self._copies[group, turn]
 
 
 def impossible(

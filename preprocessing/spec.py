@@ -1,9 +1,10 @@
 """A part of a recipe: a frozen, keyword-only dataclass that forbids unknown keys."""
 
+import dataclasses
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
-from typing import Any, Final, TypeVar, dataclass_transform, get_args, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, is_dataclass
+from typing import Any, Final, TypeVar, dataclass_transform, get_args, get_type_hints, overload
 
 T = TypeVar("T")
 Shrinks = Mapping[str, Mapping[str, object]]
@@ -17,7 +18,50 @@ class AtMost:
     value: Any
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True)
+@overload
+def key(*, choices: Iterable[str] = (), doc: str) -> Any: ...
+@overload
+def key(*, default: T, choices: Iterable[str] = (), doc: str) -> T: ...
+@overload
+def key(*, default_factory: Callable[[], T], choices: Iterable[str] = (), doc: str) -> T: ...
+def key(*, default: Any = MISSING, default_factory: Any = MISSING, choices: Iterable[str] = (), doc: str) -> Any:
+    """A field of a part, with the sentence that `sesame keys` prints for it; without a default, files must give it.
+
+    `choices` are the allowed values, for `sesame keys`, if the type does not list them; the part itself checks them.
+    The sentence is the field's metadata "description", which pydantic also writes into a JSON schema. Constructors,
+    `dataclasses.fields`, `replace` and `asdict` do not use it, so hashes do not depend on it.
+    """
+    metadata = {"description": doc, "choices": tuple(choices)}
+    return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
+
+
+def doc_of(part: type, name: str) -> str:
+    """The sentence for a key of a part; "" if there is none. A subclass that only changes a default inherits it.
+
+    >>> @spec
+    ... class Tokens:
+    ...     rate: float = key(default=0.15, doc="Fraction of tokens to select.")
+    >>> @spec
+    ... class Words(Tokens):
+    ...     rate: float = 0.3
+    >>> Words().rate, doc_of(Words, "rate")
+    (0.3, 'Fraction of tokens to select.')
+    """
+    return str(_metadata(part, name).get("description", ""))
+
+
+def choices_of(part: type, name: str) -> tuple[str, ...]:
+    """The allowed values of a key of a part, if its field lists them; ()."""
+    return tuple(_metadata(part, name).get("choices", ()))
+
+
+def _metadata(part: type, name: str) -> Mapping[str, Any]:
+    """What `key` stored in a field of a part, or in the field of the class that the part extends."""
+    fields = (base.__dataclass_fields__.get(name) for base in part.__mro__ if is_dataclass(base))
+    return next((field.metadata for field in fields if field and field.metadata), {})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(key,))
 def spec(cls: type[T]) -> type[T]:
     """Make `cls` a part: frozen, keyword-only, slotted; the recipe loader refuses keys it does not have.
 

@@ -1,4 +1,4 @@
-"""docs/extending.md is executed: its files and lines go into a copy of the checkout, and its commands run there."""
+"""docs/extending/ is executed: its files and lines go into a copy of the checkout, and its commands run there."""
 
 import json
 import os
@@ -15,7 +15,8 @@ import pytest
 from tests.golden import text
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "extending.md").read_text()
+PAGES = ("index", "masking", "objective", "loss", "reader", "optimizer", "task", "recipe", "other-parts")
+PAGE = "\n".join((ROOT / "docs" / "extending" / f"{name}.md").read_text() for name in PAGES)
 FLOORS = ("orchestration", "pipeline", "preprocessing", "training")
 FEW_STEPS = {"phases": [{"seq_length": 48, "global_batch_size": 16, "steps": 12}]}
 PROGRAM = """
@@ -87,7 +88,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for language in ("python", "yaml"):
         for block in blocks(language, "file="):
             path = folder / block.label.removeprefix("file=")
-            assert not path.exists(), f"{path} is there already: the page should show it with is="
+            assert not path.exists(), f"{path} is there already: show it with is="
             path.write_text(block.code)
     for block in blocks("python", "door="):
         join_union(folder / block.label.removeprefix("door="), block.code)
@@ -106,6 +107,10 @@ def run(copy: Path, *lines: str) -> str:
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return f"{done.stdout}\n{done.stderr}"
+
+
+def test_the_pages_are_those_of_the_directory() -> None:
+    assert {file.stem for file in (ROOT / "docs" / "extending").glob("*.md")} == set(PAGES)
 
 
 def test_each_extension_is_one_new_file_and_one_line_in_a_union() -> None:

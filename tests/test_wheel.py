@@ -1,6 +1,5 @@
 """The wheel: all that the command and `import sesame` need is in it, and nothing else."""
 
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -10,24 +9,13 @@ from pathlib import Path
 import pytest
 
 from orchestration.version import DISTRIBUTION, sesame_version
-
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("orchestration", "pipeline", "preprocessing", "training")
+from tests.release import PACKAGES, ROOT, build
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: setuptools writes beside its sources."""
     pytest.importorskip("setuptools", reason="builds the wheel with the setuptools of this environment")
-    source = tmp_path_factory.mktemp("source")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("sesame.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
-    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, text=True)
-    (built,) = source.glob("*.whl")
-    return built
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.mark.slow
@@ -35,7 +23,7 @@ def test_recipes_corpora_clusters_and_the_module_are_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         str(path.relative_to(ROOT))
-        for place in ("recipes", "corpora", "clusters", "tasks")
+        for place in ("recipes", "corpora", "clusters", "tasks", "reports/data_card/templates")
         for path in (ROOT / "orchestration" / place).rglob("*")
         if path.is_file()
     }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.errors import MiscountedWeights
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.architectures import (
     ONLY,
     WHOLE,
@@ -33,11 +33,11 @@ from training.specs import Architecture, Init
 
 @spec
 class ModelSpec:
-    """All that is needed to build a net: what `export.save_weights` writes beside its tensors."""
+    """Configuration of a model, as `export.save_weights` writes it beside the weights."""
 
-    model: Architecture
-    losses: tuple[Loss, ...]
-    vocab_size: int  # rows of the token table; may exceed the tokenizer
+    model: Architecture = key(doc="Model.")
+    losses: tuple[Loss, ...] = key(doc="Losses, one head each.")
+    vocab_size: int = key(doc="Rows of the token table; may exceed the tokenizer's size.")
 
     def __post_init__(self) -> None:
         check_losses(self.model, self.losses)

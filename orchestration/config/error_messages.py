@@ -5,7 +5,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from orchestration.config import glossary, part_checks
 from preprocessing import renames
 
 Keys = tuple[str | int, ...]
+_LISTED = 30  # most names in a message
 
 _WANTED = {
     "int_type": "a whole number",
@@ -35,6 +36,14 @@ def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) ->
     'bert_base'
     """
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
+
+
+def unknown_name(given: str, folder: str, known: Sequence[str], groups: frozenset[str]) -> str:
+    """The message for a name that is in no folder and is no file, with the nearest known name."""
+    close = find_nearest(given.lower(), [*known, *groups])
+    hint = f"; did you mean {close}?" if close else ""
+    listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
+    return f"{given} is not one of the {folder} ({listed}) and not a .yaml file{hint}"
 
 
 def options(annotation: Any) -> tuple[Any, ...]:
@@ -206,13 +215,13 @@ def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
     if having := [kind_of(other) for other in others if key in annotations(other)]:
         kinds = f"kind {' or '.join(having)}, not of {kind_of(part)}" if part else ""
         return f"{_dotted(path)} is a key of {_dotted(parent)} of {kinds}; its keys are {', '.join(keys)}", ""
-    if key in glossary.BY_NAME:
+    if key in glossary.KEYS:
         return _foreign(path, keys, key, "is not a key; here")
     if key in glossary.ABSENT:
         return f"{_dotted(path)} is not a key; {glossary.ABSENT[key]}", ""
     close = find_nearest(key, keys)
-    likest = find_nearest(key, [*keys, *glossary.BY_NAME], cutoff=0.8)
-    if likest in glossary.BY_NAME and likest not in keys:
+    likest = find_nearest(key, [*keys, *glossary.KEYS], cutoff=0.8)
+    if likest in glossary.KEYS and likest not in keys:
         return _foreign(path, keys, likest, f"is not a key; did you mean {likest}? Here")
     elsewhere = (leaf for leaf in iterate_leaves(root, data) if leaf.split(".")[-1] == key)
     meant = _dotted((*parent, close)) if close else next(elsewhere, "")
@@ -222,10 +231,10 @@ def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
 
 def _foreign(path: Keys, keys: list[str], name: str, said: str) -> tuple[str, str]:
     """What to say of a name that others have for a key, and that key."""
-    term = glossary.BY_NAME[name]
-    ours = term.key.rpartition(".")[2]
-    here = _dotted((*path[:-1], ours)) if ours in keys else term.key
-    return f"{_dotted(path)} {said} it is {here}" + (f", {term.note}" if term.note else ""), here
+    key = glossary.KEYS[name]
+    ours, note = key.rpartition(".")[2], glossary.NOTES.get(key, "")
+    here = _dotted((*path[:-1], ours)) if ours in keys else key
+    return f"{_dotted(path)} {said} it is {here}" + (f", {note}" if note else ""), here
 
 
 def _no_kind(root: type, data: Any, path: Keys) -> str:

@@ -1,19 +1,13 @@
-"""Every key of a recipe, a cluster file and a corpus file: its type, its default and what it means.
+"""Every key of a recipe, a cluster file, a corpus file and a task file: its type, default and meaning.
 
-Nothing is written down here twice. What a key means stands where the key is: in the comment behind its field, in the
-glossary, in a sentence of its part's docstring that has it between backticks, or in the docstring of the part that it
-holds. A key of which none of these says anything fails a test.
+The meaning of a key is the `doc` of its field (`preprocessing.spec.key`), that of a part the docstring of its class.
 """
 
 import dataclasses
-import inspect
-import io
+import json
 import re
-import sys
-import textwrap
-import tokenize
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -22,90 +16,151 @@ from orchestration.config import glossary
 from orchestration.config.error_messages import annotations, find_nearest, kind_of, options
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
 from preprocessing.errors import BadInput
+from preprocessing.spec import choices_of, doc_of
+from training.tasks import TaskFile
 
-FILES: Final = {"": Recipe, "cluster": Cluster, "corpus": CorpusFile}
-WORDS: Final = {int: "whole number", float: "number", str: "word", bool: "true or false"}
-TERMS: Final = {term.key.replace(".0", ""): term.means for term in glossary.TERMS}
+FILES: Final = {"": Recipe, "cluster": Cluster, "corpus": CorpusFile, "task": TaskFile}
+WORDS: Final = {int: "whole number", float: "number", str: "word", bool: "true or false", type(None): "null"}
 
 
 @dataclass(frozen=True)
 class KeyDoc:
-    """A key of a part, as a recipe writes it."""
+    """A key of a part, as a file writes it."""
 
     name: str
     type: str
-    default: str  # "" where it must be given
-    means: str
+    default: str  # "" if a file must give it
+    doc: str
+    choices: tuple[str, ...]  # allowed values that the type does not list
 
 
 @dataclass(frozen=True)
 class KeyGroup:
-    """The keys that stand together in a file, of one kind where there are several."""
+    """The keys of one place in a file, for one kind if there are several."""
 
-    path: str  # "optimizer"; "" are the keys at the top of a recipe
-    kind: str  # "" where there is one only
-    within: tuple[str, ...]  # kinds of the part around it, where not all of them have it
-    means: str
+    path: str  # "optimizer"; "" for the top level of a recipe
+    kind: str  # "" if there is only one
+    within: tuple[str, ...]  # kinds of the enclosing part, if not all of them have this part
+    doc: str
+    details: str  # further paragraphs of the docstring
     keys: tuple[KeyDoc, ...]
 
     @property
     def name(self) -> str:
-        """What `sesame keys` takes for it: "optimizer.adamw"."""
+        """Argument of `sesame keys` for this part, e.g. "optimizer.adamw"."""
         return ".".join(filter(None, (self.path, self.kind)))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key, and the kinds that have it with the same type, default and meaning."""
+
+    path: str  # "optimizer.learning_rate"
+    kinds: tuple[str, ...]  # of the part that has the key
+    key: KeyDoc
 
 
 @cache
 def parts() -> tuple[KeyGroup, ...]:
-    """Those of a recipe, then of a cluster file, then of a corpus file, each before those inside of it."""
+    """All parts by file: recipe, cluster, corpus, task; each before the parts inside it."""
     found = dict[tuple[str, type], KeyGroup]()
     for path, root in FILES.items():
-        for cls, part in _parts(root, path, "", ""):
+        for cls, part in _parts(root, path, "", "", ()):
             before = found.get((path_of := part.path, cls))
-            found[path_of, cls] = dataclasses.replace(part, within=before.within + part.within) if before else part
+            within = tuple(dict.fromkeys((*before.within, *part.within))) if before else part.within
+            found[path_of, cls] = dataclasses.replace(part, within=within)
     return tuple(found.values())
 
 
-def find_keys(asked: str) -> list[KeyGroup]:
-    """The parts that someone means: `optim` and what is inside of it, `optim.adamw`, `adamw`, one key
-    `optimizer.learning_rate`.
+def find_parts(asked: str) -> list[KeyGroup]:
+    """The parts for an argument of `sesame keys`: `optimizer` and the parts inside it, `optimizer.adamw`, `adamw`.
 
-    The beginning of a path may be left out (`choose.spans`). BadInput where there is no such part or key.
+    The first steps of a path may be omitted (`engine`). [] if there is no such part.
     """
-    asked = re.sub(r"\.\d+(?=\.|$)", "", asked.strip("."))
+    asked = _without_numbers(asked)
     found = [part for part in parts() if _is_or_in(part.path, asked) or _ends(part.name, asked)]
     if not found:  # the end of a path
         outer = [part.path for part in parts() if _ends(part.path, asked)]
         found = [part for part in parts() if any(_is_or_in(part.path, path) for path in outer)]
-    if not found:
-        of, _, name = asked.rpartition(".")
-        for part in parts():
-            keys = tuple(key for key in part.keys if key.name == name)
-            if keys and (_ends(part.path, of) or _ends(part.name, of) or not of):
-                found.append(dataclasses.replace(part, keys=keys))
-    if not found:
-        raise BadInput(f"{asked} is no part and no key; {_hint(asked)}")
     return found
 
 
+def find_keys(asked: str) -> list[KeyGroup]:
+    """The parts that have a key, each with this key alone; the first steps of its path may be omitted.
+
+    BadInput if there is no such key.
+    """
+    if found := _with_key(_without_numbers(asked)):
+        return found
+    raise BadInput(f"unknown part or key {asked}; {_hint(_without_numbers(asked))}")
+
+
+def _with_key(asked: str) -> list[KeyGroup]:
+    of, _, name = asked.rpartition(".")
+    places = (part for part in parts() if _ends(part.path, of) or _ends(part.name, of) or not of)
+    found = ((part, tuple(key for key in part.keys if key.name == name)) for part in places)
+    return [dataclasses.replace(part, keys=keys) for part, keys in found if keys]
+
+
+def translate(asked: str) -> tuple[str, ...]:
+    """Our names for a name of another library; the name itself if it is ours, or unknown.
+
+    >>> translate("n_embd"), translate("nsp"), translate("optimizer.eps")
+    (('model.hidden_size',), ('sentence_pair', 'segment_pair'), ('optimizer.eps',))
+    """
+    name = asked.rpartition(".")[2]
+    if find_parts(asked) or _with_key(_without_numbers(asked)):
+        return (asked,)
+    if key := glossary.key_of(name):
+        return (key,)
+    return glossary.KINDS.get(name.lower(), (asked,))
+
+
+def entries(found: Sequence[KeyGroup]) -> list[Entry]:
+    """The keys of parts, equal ones of several kinds as one."""
+    merged = dict[tuple[str, KeyDoc], tuple[str, ...]]()
+    for part in found:
+        for key in part.keys:
+            at = f"{part.path}.{key.name}".strip("."), key
+            merged[at] = (*merged.get(at, ()), *filter(None, [part.kind]))
+    return [Entry(path, tuple(dict.fromkeys(kinds)), key) for (path, key), kinds in merged.items()]
+
+
+def entries_at(path: str) -> list[Entry]:
+    """The entries of a whole path that is a key; [] if it is none, as for `cluster`."""
+    of, _, name = path.rpartition(".")
+    return entries(
+        [
+            dataclasses.replace(part, keys=tuple(key for key in part.keys if key.name == name))
+            for part in parts()
+            if part.path == of
+        ]
+    )
+
+
 def _hint(asked: str) -> str:
-    """What someone may have meant."""
-    if theirs := glossary.key_of(asked):
-        return f"here it is {theirs}"
-    ends = dict[str, str]()  # the beginning of a path may have been left out
+    """What the user may have meant."""
+    if instead := glossary.ABSENT.get(asked.rpartition(".")[2]):
+        return instead
+    ends = dict[str, str]()  # the first steps of a path may be omitted
     for name in key_names():
         ends.setdefault(".".join(name.split(".")[-1 - asked.count(".") :]), name)
     close = find_nearest(asked, ends)
-    return f"did you mean {ends[close]}?" if close else "`sesame keys` lists them all"
+    return f"did you mean {ends[close]}?" if close else "`sesame keys` lists all parts"
 
 
 @cache
 def key_names() -> tuple[str, ...]:
-    """What `find_keys` knows: parts, kinds and whole keys."""
+    """Arguments of `sesame keys`: parts, kinds and whole keys."""
     found = dict[str, None]()
     for part in parts():
         found |= dict.fromkeys([part.path, part.name, part.kind, part.path.rpartition(".")[2]])
         found |= dict.fromkeys(f"{part.path}.{key.name}".strip(".") for key in part.keys)
     return tuple(name for name in found if name)
+
+
+def _without_numbers(dotted: str) -> str:
+    return re.sub(r"\.\d+(?=\.|$)", "", dotted.strip("."))
 
 
 def _is_or_in(path: str, of: str) -> bool:
@@ -116,37 +171,42 @@ def _ends(path: str, with_: str) -> bool:
     return bool(with_) and (path == with_ or path.endswith(f".{with_}"))
 
 
-def _parts(cls: type, path: str, kind: str, within: str) -> Iterator[tuple[type, KeyGroup]]:
+def _parts(cls: type, path: str, kind: str, within: str, around: tuple[type, ...]) -> Iterator[tuple[type, KeyGroup]]:
+    """A class and the classes of its values, except those `around` it: a Split may have Splits."""
     found = annotations(cls)
-    inner = {name: inner for name, annotation in found.items() if (inner := _classes(annotation))}
-    keys = tuple(_key(cls, name, path) for name in found if name != "kind")
-    yield cls, KeyGroup(path, kind, (within,) if within else (), _first_sentence(cls), keys)
-    for name, classes in inner.items():
-        for each in classes:
-            yield from _parts(each, f"{path}.{name}".strip("."), kind_of(each), kind)
+    keys = tuple(_key(cls, name) for name in found if name != "kind")
+    doc, details = _docstring(cls)
+    yield cls, KeyGroup(path, kind, (within,) if within else (), doc, details, keys)
+    for name, annotation in found.items():
+        for each in _classes(annotation):
+            if each not in around and each is not cls:
+                yield from _parts(each, f"{path}.{name}".strip("."), kind_of(each), kind, (*around, cls))
 
 
 def _classes(annotation: Any) -> list[type]:
-    """The parts that a value is read as, also those of a list."""
+    """The classes of a value, also those of a list's or a mapping's values."""
     found = []
     for option in options(annotation):
+        inner = typing.get_args(option)
         if typing.get_origin(option) is tuple:
-            found += _classes(typing.get_args(option)[0])
+            found += _classes(inner[0])
+        elif typing.get_origin(option) is Mapping:
+            found += _classes(inner[1])
         elif isinstance(option, type) and dataclasses.is_dataclass(option):
             found.append(option)
     return found
 
 
-def _key(cls: type, name: str, path: str) -> KeyDoc:
+def _key(cls: type, name: str) -> KeyDoc:
     field = next(field for field in dataclasses.fields(cls) if field.name == name)
-    return KeyDoc(name, _type(annotations(cls)[name]), _default(field), meaning(cls, name, f"{path}.{name}".strip(".")))
+    return KeyDoc(name, _type(annotations(cls)[name]), _default(field), doc_of(cls, name), choices_of(cls, name))
 
 
 def _type(annotation: Any) -> str:
     """An annotation in words.
 
-    >>> _type(tuple[int, ...]), _type(typing.Literal["pre", "post"]), _type(float)
-    ('list of whole number', 'pre | post', 'number')
+    >>> _type(tuple[int, ...]), _type(typing.Literal["pre", "post"]), _type(float | None)
+    ('list of whole number', 'pre | post', 'number | null')
     """
     said = []
     for option in options(annotation):
@@ -159,13 +219,15 @@ def _type(annotation: Any) -> str:
             said.append(f"list of {_type(inner[0])}")
         elif isinstance(option, type) and dataclasses.is_dataclass(option):
             said.append(kind_of(option) or "keys")
+        elif origin is Mapping and _classes(option):
+            said.append(f"mapping of {_type(inner[1])}")
         else:
             said.append("mapping")
     return " | ".join(said)
 
 
 def _default(field: "dataclasses.Field[Any]") -> str:
-    """As a file writes it; "" where there is none.
+    """As a file writes it; "" if there is none.
 
     >>> fields = {field.name: field for field in dataclasses.fields(Cluster)}
     >>> _default(fields["gpu_type"]), _default(fields["name"])
@@ -178,61 +240,19 @@ def _default(field: "dataclasses.Field[Any]") -> str:
         return ""
     if dataclasses.is_dataclass(default):
         return str(getattr(default, "kind", "")) or "its defaults"
+    if default is None:
+        return "null"
     if isinstance(default, bool):
         return str(default).lower()
+    if isinstance(default, str) and default != default.strip():
+        return json.dumps(default)
     if isinstance(default, tuple | list):
         return f"[{', '.join(map(str, default))}]"
     return "empty" if default in ("", {}) else f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def meaning(cls: type, name: str, path: str) -> str:
-    """What is said of a key, wherever it is said; "" where nothing is."""
-    comment = next((comments[name] for each in cls.__mro__ if name in (comments := _comments(each))), "")
-    term = TERMS.get(path.replace("corpus.mixture.sources.", "corpus.sources."), "")
-    said = [each for each, other in ((term, comment), (comment, term)) if each and each not in other.lower()]
-    if not said:
-        said = [sentence for sentence in _sentences(cls) if f"`{name}`" in sentence][:1]
-    if not said and (classes := _classes(annotations(cls)[name])):
-        said = [_first_sentence(classes[0])] if len(classes) == 1 else [f"one of {len(classes)} kinds"]
-    return re.sub(r"\ba name in ([A-Z]+)\b", lambda name: _listed(cls, name[1]), "; ".join(said))
-
-
-def _listed(cls: type, table: str) -> str:
-    """The names in a table of the module of a part, or of a part that it builds on."""
-    modules = (sys.modules[each.__module__] for each in cls.__mro__)
-    return f"one of {', '.join(next(getattr(module, table) for module in modules if hasattr(module, table)))}"
-
-
-@cache
-def _comments(cls: type) -> dict[str, str]:
-    """The comment behind each field that a class declares, or in the lines above it."""
-    if not dataclasses.is_dataclass(cls):
-        return {}
-    declared, found, above = set(inspect.get_annotations(cls)), dict[str, str](), list[str]()
-    source = textwrap.dedent(inspect.getsource(cls)) + "\n"
-    line, depth = list[str](), 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            words = token.string.lstrip("# ")
-            if line and line[0] in declared and depth == 1:
-                found.setdefault(line[0], words)
-            elif not line:
-                above.append(words)
-        elif token.type == tokenize.NEWLINE:
-            if line and line[0] in declared and depth == 1 and above:
-                found.setdefault(line[0], " ".join(above))
-            line, above = [], []
-        elif token.type in (tokenize.INDENT, tokenize.DEDENT):
-            depth += 1 if token.type == tokenize.INDENT else -1
-        elif token.type != tokenize.NL:
-            line.append(token.string)
-    return found
-
-
-def _sentences(cls: type) -> list[str]:
-    return re.split(r"(?<=[.:])\s+(?=[A-Z`])", " ".join((inspect.getdoc(cls) or "").split()))
-
-
-def _first_sentence(cls: type) -> str:
-    """What a part is."""
-    return re.split(r"(?<=\.)\s+(?=[A-Z`])", " ".join((inspect.getdoc(cls) or "").split()))[0].rstrip(".")
+def _docstring(cls: type) -> tuple[str, str]:
+    """The first sentence of a class's docstring, and its further paragraphs, each in one line."""
+    paragraphs = [" ".join(each.split()) for each in re.split(r"\n\s*\n", cls.__doc__ or "")]
+    first, *rest = re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraphs[0], maxsplit=1)
+    return first, "\n".join([*rest, *paragraphs[1:]])

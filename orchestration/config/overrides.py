@@ -68,6 +68,18 @@ def redact_override(given: str) -> str:
     return f"{key}=..." if equals and is_secret else LOGIN.sub(f"//{HIDDEN}@", given)
 
 
+def origin(line: str, overrides: Sequence[str], where: str) -> str:
+    """The override that the message of an error is about; `where` if it is about none.
+
+    >>> origin("num_workers is 0, allowed is ...", ["cluster.num_workers=0"], "local.yaml")
+    'override cluster.num_workers=0'
+    """
+    key = re.split("[ :=]", line)[0] + "."
+    keys = {given: given.removeprefix(CLUSTER).partition("=")[0] + "." for given in overrides}
+    found = (given for given, other in keys.items() if key.startswith(other) or other.startswith(key))
+    return next((f"override {redact_override(given)}" for given in found), where)
+
+
 def _dotted(given: str) -> str:
     """An override with the numbers of lists between dots.
 

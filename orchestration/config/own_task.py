@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Final
 
-from orchestration.config.recipe import refuse_name
+from orchestration.config.library import refuse_name
 from preprocessing.errors import BadInput
 from training.files import (
     JsonlFormat,

@@ -1,65 +1,51 @@
-"""A recipe is the parts that each layer owns, composed under names: read strictly, checked, hashed. The only YAML here.
+"""The schema of recipes, clusters and corpus files: their keys, and the values that are allowed.
 
-A recipe is science: it has a hash. A cluster is circumstance: it has none. A corpus names text, a task asks a question
-of labelled files. All are read from the folders beside this file or from a path.
+A recipe composes the parts that each layer defines. It has a hash, because it determines the trained weights. A cluster
+only says where and how a recipe runs, so that it has none.
 """
 
 import dataclasses
 import hashlib
 import json
 import math
-import os
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from orchestration import environment
-from orchestration.config import error_messages as explain
-from orchestration.config import overrides as dotted
-from orchestration.config import scales, strict_yaml
-from orchestration.config.part_checks import check_facts
-from orchestration.gpus import list_gpus
-from pipeline.readers import Source, absolute
+from orchestration.config.hardware import workers_with_room
+from orchestration.config.library import is_shipped_task
+from pipeline.readers import Source
 from pipeline.spec import BeamSettings, Corpus, MixtureGroup
-from preprocessing import limits
 from preprocessing.credentials import has_credential
-from preprocessing.errors import BadInput
 from preprocessing.masking import Masking, NoMasking
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
 from preprocessing.sampling import ExampleSpec
-from preprocessing.spec import Shrinks, require, require_name, spec
+from preprocessing.spec import Shrinks, key, require, require_name, spec
 from preprocessing.tokenization import TokenizerSpec
 from training.losses import Loss
 from training.optimizers import Optimizer
 from training.specs import Architecture, EngineSettings, LossSpikes, Phase
-from training.tasks import EACH, TASKS, TEXT, SplitRecords, TaskFile, to_text_task
+from training.tasks import TASKS
 
-HOME = Path(__file__).parents[1]
 BY_KIND = Field(discriminator="kind")
 SPLITS_OF_FIGURES: Final = ("dev", "test")
 LABELS = ("name", "paper", "eval_tasks", "reported_results")  # keys of a recipe that change nothing of what is learned
-T = TypeVar("T")
-A = TypeVar("A", TaskFile, TaskFile | str)
-UNAVAILABLE = "unavailable"  # the file of tasks/ that is no task: figures of recipes for which there is none, and why
-Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 ALONE = "[] with engine.zero_stage 3, or tensor, pipeline or sequence parallelism: no worker has the whole net"
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
-_LISTED = 30  # most names in a message
 
 
 @spec
 class Data:
-    """The text, its vocabulary, and how it is packed into rows."""
+    """Text, tokenizer and packing of a recipe."""
 
-    corpus: str  # a file of corpora/
-    tokenizer: Annotated[TokenizerSpec, BY_KIND]
-    packing: Annotated[Packing, BY_KIND]
-    static_masks: int = 0  # k: static masking, k copies of each row, as in BERT's files; 0: dynamic masking
+    corpus: str = key(doc="Name of a corpus file in corpora/, or a path to one.")
+    tokenizer: Annotated[TokenizerSpec, BY_KIND] = key(doc="Tokenizer type and its vocabulary.")
+    packing: Annotated[Packing, BY_KIND] = key(doc="Packing of documents into sequences.")
+    static_masks: int = key(default=0, doc="Number of fixed masked copies per sequence (BERT: 10); 0: dynamic masking.")
 
     shrinks: ClassVar[Shrinks] = {}
 
@@ -69,27 +55,28 @@ class Data:
 
 @spec
 class Recipe:
-    """One system of the family, as its paper has it."""
+    """Recipe of one pretrained model, as published in its paper."""
 
-    name: str  # of the recipe, its file and its runs
-    paper: str = ""  # the title, or what people call the system
-    data: Data
-    masking: Annotated[Masking, BY_KIND] = NoMasking()
-    objective: Annotated[Objective, BY_KIND]
-    losses: tuple[Annotated[Loss, BY_KIND], ...]
-    model: Annotated[Architecture, BY_KIND]
-    optimizer: Annotated[Optimizer, BY_KIND]
-    phases: tuple[Phase, ...]
-    eval_tasks: tuple[str, ...] = ()  # tasks of held-out documents, and task files or groups of them: `sesame tasks`
-    init_checkpoint: str = (
-        ""  # folder of weights to begin with, exported by us or saved by transformers; empty: random ones
+    name: str = key(doc="Name of the recipe, its file and its runs.")
+    paper: str = key(default="", doc="Model and paper: name, authors, year and arXiv number.")
+    data: Data = key(doc="Text, tokenizer and packing.")
+    masking: Annotated[Masking, BY_KIND] = key(default=NoMasking(), doc="Selection of tokens to predict.")
+    objective: Annotated[Objective, BY_KIND] = key(doc="Transformation of a sequence into model inputs and labels.")
+    losses: tuple[Annotated[Loss, BY_KIND], ...] = key(doc="Losses, whose weighted sum is minimized.")
+    model: Annotated[Architecture, BY_KIND] = key(doc="Architecture and sizes of the model.")
+    optimizer: Annotated[Optimizer, BY_KIND] = key(doc="Optimizer and learning rate schedule.")
+    phases: tuple[Phase, ...] = key(doc="Phases of training, in order.")
+    eval_tasks: tuple[str, ...] = key(default=(), doc="Downstream tasks or groups of tasks; `sesame tasks` lists them.")
+    init_checkpoint: str = key(
+        default="", doc="Directory of initial weights, exported by Sesame or transformers; empty: random weights."
     )
-    seed: int = 0  # of rows, first weights and dropout
-    # Figures as a paper prints them, their `citation` (which tables), `setting` what training they are, and their
-    # `split`:
-    # dev, test, or one for each figure that has one. `printed`: the size that the paper prints, and why it is another
-    # one than `parameters` where it is. `also`: figures of other trainings or splits, by what they are of
-    reported_results: dict[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int = key(default=0, doc="Seed for data order, initialization and dropout.")
+    # Keys beside the scores: `citation` (which tables); `setting` (which training they belong to); `split` (dev, test,
+    # or one per score that has one); `printed` (the size that the paper prints, and the reason if it differs from
+    # `parameters`); `also` (scores of other trainings or splits, by a description).
+    reported_results: dict[str, Any] = key(
+        default_factory=dict, doc="Results that the paper reports, with their source and split."
+    )
 
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"phases": [{"seq_length": 64, "global_batch_size": 32, "steps": 4_000}]},
@@ -104,11 +91,11 @@ class Recipe:
         require(len(self.phases) > 0, "phases", [], "one phase or more")
         count = self.reported_results.get("parameters", 1)
         require(type(count) is int and count > 0, "reported_results.parameters", count, "a whole number from 1 up")
-        for key in ("citation", "setting"):
-            said = self.reported_results.get(key, "not said")
+        for name in ("citation", "setting"):
+            said = self.reported_results.get(name, "not said")
             require(
                 isinstance(said, str) and said.strip() != "",
-                f"reported_results.{key}",
+                f"reported_results.{name}",
                 said,
                 "some text, or no such key",
             )
@@ -174,45 +161,61 @@ class Recipe:
 
 @spec
 class Cluster:
-    """Where a recipe runs: how many workers, and how each of them works."""
+    """Cluster that runs a recipe: workers, checkpoints, logging and engine."""
 
-    name: str  # of the cluster
-    num_workers: int = 0  # 0: one for each `cpus_per_worker` cores, or each GPU, of this machine; not with an address
-    min_workers: int = 1  # with which a run goes on, at least, where nodes are gone; 0: no fewer than it began with
-    cpus_per_worker: int = 1  # cores
-    gpus_per_worker: int = 0  # 1 with device cuda: a worker uses one
-    gpu_type: str = ""  # kind of its GPUs, as `sesame plan` counts with them: a100, h100; empty: those of this machine
-    usd_per_device_hour: float = 0.0  # US dollars for an hour of a device; 0: the rate that `sesame plan` knows of
-    ray_address: str = ""  # of a running Ray cluster; empty: Ray is started here
-    finetuning_workers: int = 1  # of one fine-tuning of an evaluation; more where a net does not fit on one
-    max_restarts: int = 3  # of all workers, in a row and without progress, when one of them dies
-    hang_timeout_minutes: float = (
-        10.0  # without a step, before the workers are started again; 0: never. Other work: six times
+    name: str = key(doc="Name of the cluster.")
+    # With ray_address, 0 is refused.
+    num_workers: int = key(
+        default=0, doc="Number of workers; 0: one per GPU, or per cpus_per_worker CPU cores, of this machine."
     )
-    scale_up_interval_minutes: float = (
-        10.0  # at least between two stops to go on with more workers, where nodes come; 0: no stops
+    min_workers: int = key(
+        default=1, doc="Minimum workers to continue with after node loss; 0: as many as at the start."
     )
-    log_every: int = 10  # steps between two points of the training metrics, which are means over these steps
-    eval_every: int = 0  # steps between evaluations on held-out text; 0: as often as checkpoints
-    save_every: int = 0  # steps between checkpoints; 0: a quarter of the run, at most 1,000
-    keep_checkpoints: int = 2  # checkpoints, the newest
-    keep_checkpoint_every: int = 0  # steps between checkpoints that stay for good, beside the newest; 0: none does
-    async_checkpointing: bool = True  # write checkpoints while training goes on, from a copy in the host's memory
-    save_weights_every: int = (
-        0  # steps between weights that stay, for `sesame eval --checkpoints-every`; 0: those of the end alone
+    cpus_per_worker: int = key(default=1, doc="CPU cores per worker.")
+    gpus_per_worker: int = key(default=0, doc="GPUs per worker: 1 with device cuda, otherwise 0.")
+    gpu_type: str = key(
+        default="", doc="GPU type for the estimates of `sesame plan`, e.g. a100; empty: the GPUs of this machine."
     )
-    sample_prompts: tuple[str, ...] = SAMPLES  # prompts that a decoder goes on from at each evaluation; []: none
-    profile_steps: int = (
-        0  # steps of the first worker that are traced, after a few others: where the time goes; 0: none
+    usd_per_device_hour: float = key(
+        default=0.0, doc="Price of one device hour in US dollars; 0: the rate known to `sesame plan`."
     )
-    skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, from 1 up; as an earlier run has found them
-    # variables of the workers, as NCCL_SOCKET_IFNAME: eth0; ${NAME} stands for one of whoever starts the run, the
-    # only way to give a credential
-    env: dict[str, str] = dataclasses.field(default_factory=dict)
-    ray_dashboard: bool = False  # of the Ray that is started here, on 127.0.0.1; its address is said when it is there
-    engine: EngineSettings = EngineSettings()
-    loss_spikes: LossSpikes = LossSpikes()
-    beam: BeamSettings = BeamSettings()
+    ray_address: str = key(default="", doc="Address of a running Ray cluster; empty: start Ray on this machine.")
+    finetuning_workers: int = key(
+        default=1, doc="Workers per fine-tuning; more than 1 if the model does not fit on one."
+    )
+    max_restarts: int = key(default=3, doc="Maximum consecutive restarts without progress after a worker dies.")
+    # Other work than a training step has six times as long.
+    hang_timeout_minutes: float = key(default=10.0, doc="Minutes without a step before the workers restart; 0: never.")
+    scale_up_interval_minutes: float = key(
+        default=10.0, doc="Minimum minutes between restarts to add workers on new nodes; 0: never restart."
+    )
+    log_every: int = key(default=10, doc="Steps between logged metrics, which are means over these steps.")
+    eval_every: int = key(default=0, doc="Steps between evaluations on validation text; 0: as save_every.")
+    save_every: int = key(default=0, doc="Steps between checkpoints; 0: a quarter of the run, at most 1,000.")
+    keep_checkpoints: int = key(default=2, doc="Number of newest checkpoints to keep.")
+    keep_checkpoint_every: int = key(default=0, doc="Steps between checkpoints to keep permanently; 0: none.")
+    async_checkpointing: bool = key(
+        default=True, doc="Whether checkpoints are written in the background, from a copy in host memory."
+    )
+    save_weights_every: int = key(
+        default=0, doc="Steps between saved weights for `sesame eval --checkpoints-every`; 0: final weights only."
+    )
+    sample_prompts: tuple[str, ...] = key(
+        default=SAMPLES, doc="Prompts that a decoder completes at each evaluation; []: none."
+    )
+    profile_steps: int = key(
+        default=0, doc="Number of steps to profile on the first worker, after the first few steps; 0: no profile."
+    )
+    # An earlier run reports the steps that it skipped because of loss spikes.
+    skip_steps: tuple[int, ...] = key(default=(), doc="Steps whose batches are not trained on, counted from 1.")
+    # Example: NCCL_SOCKET_IFNAME: eth0. ${NAME} is replaced by the variable of the process that starts the run.
+    env: dict[str, str] = key(
+        default_factory=dict, doc="Environment variables of the workers; credentials only as ${NAME}."
+    )
+    ray_dashboard: bool = key(default=False, doc="Whether the Ray started here serves its dashboard on 127.0.0.1.")
+    engine: EngineSettings = key(default=EngineSettings(), doc="Engine of one worker.")
+    loss_spikes: LossSpikes = key(default=LossSpikes(), doc="Detection of loss spikes and the response to them.")
+    beam: BeamSettings = key(default=BeamSettings(), doc="Apache Beam runner that builds the corpus.")
 
     def __post_init__(self) -> None:
         require_name(self.name)
@@ -290,8 +293,7 @@ class Cluster:
         """What the cluster says, or as many as this machine has GPUs for, or cores (`cpus_per_worker`) and memory."""
         if self.num_workers:
             return self.num_workers
-        gpus, cores = self.gpus_per_worker, limits.processes()
-        return self.workers_in(len(list_gpus()) // gpus if gpus else cores // self.cpus_per_worker, recipe)
+        return self.workers_in(workers_with_room(self.cpus_per_worker, self.gpus_per_worker), recipe)
 
     def workers_in(self, room: int, recipe: Recipe) -> int:
         """As many as there is room for, in multiples of `engine.workers_unit`; no more groups that share rows than a
@@ -320,214 +322,19 @@ class Cluster:
         return {"log_every": self.log_every, "eval_every": self.eval_every or save_every, "save_every": save_every}
 
 
-_CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {
-    field.name for field in dataclasses.fields(Recipe)
-}
-
-
-_ENGINE_KEYS = {field.name for field in dataclasses.fields(EngineSettings)}
-
-
 @spec
 class _GroupFile(MixtureGroup):
-    """A group of a mixture as pydantic reads it."""
+    """Group of sources in a mixture."""
 
     sources: tuple[Annotated[Source, BY_KIND], ...] = ()
 
 
 @spec
 class CorpusFile(Corpus):
-    """A corpus file: text, what is kept of it, and what is held out. The `kind` of a source says which class it is."""
+    """Corpus file: text sources, cleaning and held-out splits."""
 
     sources: tuple[Annotated[Source, BY_KIND], ...] = ()
     mixture: tuple[_GroupFile, ...] = ()
-
-
-def list_names(folder: Folder) -> list[str]:
-    """What can be named without a path: bert_base, gpt2, ..."""
-    found = (name.removesuffix(".yaml") for name in os.listdir(HOME / folder) if name.endswith(".yaml"))
-    return sorted(name for name in found if name != UNAVAILABLE)
-
-
-@cache
-def task_groups() -> frozenset[str]:
-    """The names by which several task files are asked for at once: glue, ner, ..."""
-    files = (HOME / "tasks").glob("*.yaml")
-    found = (re.search(r"^group: (\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files)
-    return frozenset(one[1] for one in found if one)
-
-
-def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
-    """The recipe of this name or file, shrunk to `scale`, with dotted overrides (`optimizer.peak=2e-4`) on top.
-
-    What its paper says to expect goes with the recipe as it is written, not with a changed one.
-
-    >>> load("bert_base", ["optimizer.learning_rate=2e-4"], scale="tiny").optimizer.learning_rate
-    0.0002
-    """
-    check_facts()
-    document, where = _open("recipes", name_or_path)
-    for given in overrides:
-        said, key = dotted.redact_override(given), re.split(r"[.=]", given)[0]
-        if key in _CLUSTER_KEYS:
-            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}{said}")
-        if key in _ENGINE_KEYS:
-            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}engine.{said}")
-    if scale or overrides:
-        document.pop("reported_results", None)
-    if scale:
-        document["name"] = f"{document.get('name', name_or_path)}_{scale}"
-        scales.shrink(document, scale, Recipe)
-    return _validated(Recipe, document, where, overrides)
-
-
-def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
-    """The cluster of this name or file, with overrides (`cluster.num_workers=2`) on top."""
-    document, where = _open("clusters", name_or_path)
-    return _validated(Cluster, document, where, overrides)
-
-
-def load_corpus(name_or_path: str) -> Corpus:
-    """The corpus of this name or file, paths taken from its folder; without sources where text may not be shipped."""
-    document, where = _open("corpora", name_or_path)
-    read = _validated(CorpusFile, document, where)
-    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
-    folder = HOME / "corpora" if name_or_path in list_names("corpora") else Path(name_or_path).parent
-    dedup, decontaminate = fields["dedup"], fields["decontaminate"]
-    fields["sources"] = () if read.mixture else tuple(source.anchored(folder) for source in read.sources)
-    fields["mixture"] = tuple(
-        MixtureGroup(
-            name=group.name, weight=group.weight, sources=tuple(each.anchored(folder) for each in group.sources)
-        )
-        for group in read.mixture
-    )
-    against, paths = (
-        [absolute(path, folder) for path in given] for given in (dedup.reference_corpora, decontaminate.paths)
-    )
-    fields["dedup"] = dataclasses.replace(dedup, reference_corpora=tuple(against))
-    fields["decontaminate"] = dataclasses.replace(decontaminate, paths=tuple(paths))
-    if fields["phrases"] not in ("", "given"):
-        fields["phrases"] = absolute(fields["phrases"], folder)
-    return Corpus(**fields)
-
-
-def load_task(name_or_path: str) -> TaskFile:
-    """The task of this name or file. Files of a user's own task are looked for below the data folder, then beside it
-    (`beside_first` turns the two round). Where there is no file NAME_text, it is the task NAME (or NAME_tuned) as text
-    to text.
-
-    BadInput where a user's own task has the name of one of Sesame's.
-
-    >>> load_task("sst2").task.labels
-    ('0', '1')
-    >>> load_task("race_text").task.task.kind
-    'multiple_choice'
-    """
-    if labelled := _labelled(name_or_path):
-        return to_text_task(load_task(labelled))
-    document, where = _open("tasks", name_or_path)
-    task = _validated(TaskFile, document, where)
-    is_shipped = name_or_path in list_names("tasks")
-    if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
-        refuse_name(task.name, f"{where}: name is {task.name!r}", "give it another name")
-    each = {name: task.variants if EACH in name else ("",) for name in task.files}
-    files = {
-        name.replace(EACH, word): _put(split, word) if EACH in name else split
-        for name, split in task.files.items()
-        for word in each[name]
-    }
-    scored = tuple(name.replace(EACH, word) for name in task.score_splits for word in each[name])
-    if not is_shipped:
-        folder = Path(name_or_path).parent.resolve()
-        files = {name: _beside(split, folder) for name, split in files.items()}
-    return dataclasses.replace(task, files=files, score_splits=scored)
-
-
-def is_shipped_task(name: str) -> bool:
-    """Whether Sesame has a task, or a group of tasks, of this name."""
-    return name in TASKS or name in list_names("tasks") or name in task_groups() or bool(_labelled(name))
-
-
-def refuse_name(name: str, where: str, remedy: str) -> None:
-    """BadInput where a user's own task has the name of one of Sesame's: their scores would lie in one place."""
-    if is_shipped_task(name):
-        raise BadInput(f"{where}, which Sesame's own task has; {remedy}")
-
-
-def _labelled(name: str) -> str:
-    """The task that NAME_text is the text-to-text form of, "" where it has a file of its own or there is none."""
-    known, stem = list_names("tasks"), name.removesuffix(TEXT)
-    if stem == name or name in known:
-        return ""
-    return next((one for one in (f"{stem}_tuned", stem) if one in known), "")
-
-
-def tasks_of(asked: str = "") -> list[TaskFile]:
-    """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
-    if not asked:
-        return [load_task(name) for name in list_names("tasks")]
-    found: dict[str, tuple[TaskFile, str]] = {}
-    for word in filter(None, asked.split(",")):
-        named = [load_task(name) for name in list_names("tasks")] if word in task_groups() else [load_task(word)]
-        for task in named:
-            if word in (task.group, task.name) or len(named) == 1:
-                add_task(found, task, word)
-    if not found:
-        raise BadInput(f"{asked!r} names no task; `sesame tasks` lists them")
-    return [task for task, _ in found.values()]
-
-
-def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
-    """Take over a task and what it was given as, by its name; whether it is a new one. BadInput where another one has
-    the name: their scores would lie in one place."""
-    name = task if isinstance(task, str) else task.name
-    if name not in found:
-        found[name] = task, given
-        return True
-    known, before = found[name]
-    if known != task and Path(before).resolve() != Path(given).resolve():
-        raise BadInput(f"two tasks are named {name}: {before} and {given}; rename one of them")
-    return False
-
-
-def find_unavailable() -> dict[str, str]:
-    """Figures that recipes quote for which there is no task, and why: `superglue`, or `race.middle`."""
-    where = f"tasks/{UNAVAILABLE}.yaml"
-    return strict_yaml.read(HOME / where, where)
-
-
-def _put(split: SplitRecords, word: str) -> SplitRecords:
-    """The split of one of the words that {variant} stands for."""
-    return dataclasses.replace(
-        split,
-        paths=tuple(path.replace(EACH, word) for path in split.paths),
-        include={
-            column: tuple(value.replace(EACH, word) for value in values) for column, values in split.include.items()
-        },
-        aligned_files={
-            column: (one.replace(EACH, word), other) for column, (one, other) in split.aligned_files.items()
-        },
-        fallbacks=tuple(_put(one, word) for one in split.fallbacks),
-    )
-
-
-def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
-    """The split with the same files in this folder as a further place of each."""
-    there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
-    return dataclasses.replace(
-        split, paths=(*split.paths, *there), fallbacks=tuple(_beside(one, folder) for one in split.fallbacks)
-    )
-
-
-def beside_first(task: TaskFile) -> TaskFile:
-    """The task with the files beside a user's own task file before those below the data folder: where no data folder is
-    named, that is the current one, whose files have nothing to do with the task."""
-
-    def turned(split: SplitRecords) -> SplitRecords:
-        paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
-        return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(turned, split.fallbacks)))
-
-    return dataclasses.replace(task, files={name: turned(split) for name, split in task.files.items()})
 
 
 def compute_digest(value: Any) -> str:
@@ -538,50 +345,3 @@ def compute_digest(value: Any) -> str:
     """
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _open(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
-    """The document, and what to call it in messages."""
-    known = list_names(folder)
-    if name_or_path in known:
-        where = f"{folder}/{name_or_path}.yaml"
-        return strict_yaml.read(HOME / where, where), where
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        if (stem := Path(name_or_path).stem) in known and not Path(name_or_path).exists():
-            raise BadInput(f"{name_or_path}: no such file; did you mean {stem}, of the {folder} that Sesame has?")
-        return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
-    groups = task_groups() if folder == "tasks" else frozenset[str]()
-    close = explain.find_nearest(name_or_path.lower(), [*known, *groups])
-    hint = f"; did you mean {close}?" if close else ""
-    listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
-    raise BadInput(f"{name_or_path} is not one of the {folder} ({listed}) and not a .yaml file{hint}")
-
-
-@cache
-def _adapter(root: type) -> TypeAdapter[Any]:
-    return TypeAdapter(root)
-
-
-def _validated(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
-    for override in overrides:
-        dotted.override(document, override, root)
-
-    def origin(line: str) -> str:
-        """The override that a complaint is about, else the file."""
-        said = re.split("[ :=]", line)[0] + "."
-        keys = {given: given.removeprefix(dotted.CLUSTER).partition("=")[0] + "." for given in overrides}
-        return next(
-            (
-                f"override {dotted.redact_override(given)}"
-                for given, key in keys.items()
-                if said.startswith(key) or key.startswith(said)
-            ),
-            where,
-        )
-
-    try:
-        adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable, whatever mypy says
-        return adapter.validate_json(json.dumps(document), strict=True)
-    except ValidationError as error:
-        lines = explain.explain(error, root, document)
-        raise BadInput("\n".join(f"{origin(line)}: {line}" for line in lines)) from None

@@ -10,7 +10,7 @@ import yaml
 def to_non_defaults(part: Any) -> dict[str, Any]:
     """The values of a part, and of parts inside of it, that are not its defaults, and the kinds of these parts.
 
-    >>> from orchestration.config.recipe import load
+    >>> from orchestration.config.loading import load
     >>> to_non_defaults(load("bert_base").optimizer)
     {'learning_rate': 0.0001, 'warmup_steps': 10000, 'kind': 'adamw', 'bias_correction': False}
     """
@@ -36,7 +36,7 @@ def _plain(value: Any) -> Any:
 def to_yaml(part: Any) -> str:
     """A recipe or a cluster with all of its values, as a file that `load` or `load_cluster` reads as the same one.
 
-    >>> from orchestration.config.recipe import load_cluster
+    >>> from orchestration.config.loading import load_cluster
     >>> to_yaml(load_cluster("local")).splitlines()[:2]
     ['name: local', 'num_workers: 0']
     """

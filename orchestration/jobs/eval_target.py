@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import SCALES, list_names, load
+from orchestration.config import SCALES, load, names
 from orchestration.jobs import pretrain, stages
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.jobs.grids import paper_of_folder, paper_of_run
@@ -66,7 +66,7 @@ def _recipe_of(name: str) -> str:
     ['bert_base', 'electra_small', 'albert-base-v2']
     """
     of_recipe = (name.replace("-", "_").removesuffix(suffix) for suffix in _HUB)
-    return next((one for one in of_recipe if one in list_names("recipes")), name)
+    return next((one for one in of_recipe if one in names("recipes")), name)
 
 
 def target_eval_tasks(flags: JobFlags) -> list[str]:
@@ -100,7 +100,7 @@ def target_of_run(folder: Path) -> EvalTarget:
 
 def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
     """Whether a run has layers of the number and width of the recipe that it is named after, without a scale."""
-    if name not in list_names("recipes"):
+    if name not in names("recipes"):
         return False
     trunk, mine = load(name).model, run.get("model", {})
     return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "num_hidden_layers", "hidden_size"))
@@ -147,5 +147,5 @@ def _expected(name: str) -> dict[str, Any]:
     ({'em': 80.8, 'f1': 88.5}, {})
     """
     for scale in SCALES:
-        name = name.removesuffix(f"_{scale}") if name not in list_names("recipes") else name
-    return dict(load(name).reported_results) if name in list_names("recipes") else {}
+        name = name.removesuffix(f"_{scale}") if name not in names("recipes") else name
+    return dict(load(name).reported_results) if name in names("recipes") else {}

@@ -14,10 +14,10 @@ from orchestration.config import (
     Recipe,
     check,
     compute_digest,
-    list_names,
     load,
     load_cluster,
     load_corpus,
+    names,
     split_overrides,
 )
 from orchestration.jobs import held_out, stages
@@ -241,13 +241,13 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
         return grouped
     corpora = [load_corpus(given) for given in data if _is_corpus(given)]
     if len(data) == len(corpora) == 1:
-        if not (corpora[0].sources or corpora[0].mixture or data[0] in list_names("corpora")):
+        if not (corpora[0].sources or corpora[0].mixture or data[0] in names("corpora")):
             raise BadInput(f"{data[0]}: sources is empty, allowed is one or more")
         return corpora[0]
     if mixed := [corpus.name for corpus in corpora if corpus.mixture]:
         raise BadInput(f"--data {mixed[0]}: is a mixture, and its weights say nothing of other text; name it alone")
     for given, corpus in zip(filter(_is_corpus, data), corpora, strict=True):
-        if keys := _own_keys(corpus, default, given in list_names("corpora") or hold_out_given):
+        if keys := _own_keys(corpus, default, given in names("corpora") or hold_out_given):
             beside = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
             raise BadInput(
                 f"--data {given}: its {', '.join(keys)} would say nothing of {beside}; name it alone, with all text "
@@ -332,7 +332,7 @@ def _mixed(corpus: Corpus) -> list[str]:
 
 
 def _is_corpus(given: str) -> bool:
-    return given.endswith((".yaml", ".yml")) or (given in list_names("corpora") and not Path(given).exists())
+    return given.endswith((".yaml", ".yml")) or (given in names("corpora") and not Path(given).exists())
 
 
 def _name(data: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -287,11 +287,27 @@ def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: d
             "env_vars": {"PYTHONPATH": os.pathsep.join(paths)},
             "py_executable": shlex.quote(sys.executable),  # Ray hands it to a shell; a path may have blanks
         },
+        job_config=_job_config(),
         _temp_dir=str(temporary),
         **quiet,
     )
     if dashboard:
         _say_where(f"http://{begun.dashboard_url}", temporary.with_name("token"))
+
+
+class _FixedPaths(list[str]):
+    """Paths that Ray cannot extend."""
+
+    def extend(self, paths: Iterable[str]) -> None:
+        pass
+
+
+def _job_config() -> Any:
+    """A job whose workers import Sesame from here: Ray would put the current directory first (worker.py, `connect`),
+    where a file or directory of the user, such as training.py, would hide a package of Sesame."""
+    from ray.job_config import JobConfig
+
+    return JobConfig(_py_driver_sys_path=_FixedPaths([str(ROOT)]))
 
 
 def _say_where(url: str, file: Path) -> None:

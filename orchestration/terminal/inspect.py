@@ -1,6 +1,6 @@
-"""The rows of any step as the model sees them, decoded, with masked tokens and their labels in colour."""
+"""The training sequences of any step, decoded; masked tokens are marked, with their labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,11 +8,11 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from orchestration.reports.data_card import attention_mask, text_of
+from orchestration.reports.data_card import attention_mask
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Batch
 from preprocessing.shards import TokenStore
-from preprocessing.tokenization import Vocab
+from preprocessing.tokenization import ShownToken, Vocab, legend, shown_tokens
 from training.data import open_loader
 from training.run import Run
 
@@ -21,20 +21,21 @@ PREDICTED, LABEL, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
 
 @dataclass(frozen=True)
 class DecodedExample:
-    """A row as the model gets it: its tokens, and the label at each position that is predicted ("" elsewhere)."""
+    """A sequence as the model gets it: its tokens, and the label at each predicted position ("" elsewhere).
+
+    `tokens`, `labels` and `source` are the tokens as the vocabulary writes them; `shown` are those for people.
+    """
 
     step: int
     number: int  # of the row in its batch
-    tokens: list[str]  # pieces
-    labels: list[str]  # pieces
-    texts: list[str]  # the tokens for people: joined, they are the text
-    label_texts: list[str]
-    special: list[bool]
+    tokens: list[str]
+    labels: list[str]
+    shown: list[ShownToken]
     is_causal: bool
     pair_label: int | None = None
     pair_label_means: str = ""
-    source: list[str] | None = None  # pieces of what an encoder reads, where the tokens are a decoder's
-    source_texts: tuple[str, ...] = ()
+    source: list[str] | None = None  # input of the encoder, if the tokens are those of a decoder
+    shown_source: tuple[ShownToken, ...] = ()
     attention_mask: str = ""  # the attention mask in words, where rows have their own
 
     def plain(self) -> dict[str, Any]:
@@ -80,20 +81,21 @@ def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
 
 def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> DecodedExample:
     ids, targets = row["input_ids"].tolist(), row["targets"].tolist()
+    source = row["source_input_ids"].tolist() if "source_input_ids" in row else None
+    if source is not None:
+        shown = shown_tokens(vocab, [target for target in targets if target >= 0])
+    else:
+        shown = shown_tokens(vocab, ids, () if is_causal else targets)
     return DecodedExample(
         step=step,
         number=number,
         tokens=[vocab.piece(token) for token in ids],
         labels=["" if target < 0 else vocab.piece(target) for target in targets],
-        texts=[text_of(vocab, token) for token in ids],
-        label_texts=["" if target < 0 else text_of(vocab, target) for target in targets],
-        special=[token in vocab.special_ids for token in ids],
+        shown=shown,
         is_causal=is_causal,
         pair_label=_label(row),
-        source=[vocab.piece(token) for token in row["source_input_ids"].tolist()]
-        if "source_input_ids" in row
-        else None,
-        source_texts=tuple(text_of(vocab, token) for token in row.get("source_input_ids", np.array(())).tolist()),
+        source=None if source is None else [vocab.piece(token) for token in source],
+        shown_source=() if source is None else tuple(shown_tokens(vocab, source)),
         attention_mask=attention_mask(row),
     )
 
@@ -105,8 +107,11 @@ def _label(row: dict[str, Any]) -> int | None:
 
 
 def render_examples(found: list[DecodedExample]) -> Group:
-    """The samples as text; a predicted token is followed by its label, the tokens of a causal row are its labels."""
-    return Group(*(_shown(sample) for sample in found))
+    """The samples as text, then a legend; a predicted token is followed by its label."""
+    tokens = [token for sample in found for token in (*sample.shown_source, *sample.shown)]
+    labels = "token(label): a predicted token and its label" if any(token.label for token in tokens) else ""
+    said = "; ".join(part for part in (labels, legend(tokens)) if part)
+    return Group(*(_shown(sample) for sample in found), *([Text(said, QUIET)] if said else []))
 
 
 def _shown(sample: DecodedExample) -> Text:
@@ -115,12 +120,16 @@ def _shown(sample: DecodedExample) -> Text:
     pair = f"pair label {sample.pair_label}: {sample.pair_label_means}" if sample.pair_label_means else ""
     text = Text("".join(f"{line}\n" for line in (head, pair, sample.attention_mask) if line), QUIET)
     if sample.source is not None:
-        text.append(f"source:{''.join(sample.source_texts)}\n").append("target:", QUIET)
-        return text.append(f"{''.join(sample.label_texts)}\n", LABEL)
-    for token, label, special in zip(sample.texts, sample.label_texts, sample.special, strict=True):
-        is_masked = label != "" and not sample.is_causal
-        text.append(" " * token.startswith(" "))
-        text.append(token.removeprefix(" "), PREDICTED if is_masked else SPECIAL if special else "")
-        if is_masked:
-            text.append(f"({label.strip()})", LABEL)
-    return text.append("\n")
+        text.append("source: ").append_text(_tokens(sample.shown_source)).append("\n")
+        return text.append("target: ", QUIET).append_text(_tokens(sample.shown, LABEL)).append("\n")
+    return text.append_text(_tokens(sample.shown)).append("\n")
+
+
+def _tokens(tokens: Iterable[ShownToken], style: str = "") -> Text:
+    text = Text()
+    for token in tokens:
+        text.append(token.before, style)
+        text.append(token.text, PREDICTED if token.label else SPECIAL if token.is_special else style)
+        if token.label:
+            text.append(f"({token.label})", LABEL)
+    return text

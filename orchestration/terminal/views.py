@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from orchestration import reports
-from orchestration.config import KeyGroup, Recipe
+from orchestration.config import Entry, KeyGroup, Recipe, entries_at
 from orchestration.reports import Node
 from orchestration.reports.ablations import Ablation as Comparison
 from orchestration.terminal.doctor import HealthCheck
@@ -283,39 +283,87 @@ def _way(one: TaskFile) -> str:
 
 
 def keys(parts: Sequence[KeyGroup]) -> Group:
-    """The keys of each part: type, default and what they mean."""
-    every = [key for part in parts for key in part.keys]
-    widths = max([5, *(2 + len(key.name) for key in every)]), 14, max([7, *(len(key.default) for key in every)])
-    return Group(*(each for part in parts for each in (_head(part), _keys(part, widths), Text())))
-
-
-def key_index(parts: Sequence[KeyGroup]) -> Table:
-    """A line for each place that a recipe, cluster or corpus file has a part at: its kinds and its keys."""
-    table = _table("part", "kinds", "keys")
-    places: dict[str, list[KeyGroup]] = {}
+    """Parts with their keys in tables; a part at two places with the same keys is shown once."""
+    places: dict[tuple[Any, ...], list[KeyGroup]] = {}
     for part in parts:
-        places.setdefault(part.path, []).append(part)
-    for place, found in places.items():
-        kinds = ", ".join(part.kind for part in found if part.kind)
-        names = dict.fromkeys(key.name for part in found for key in part.keys)
-        _add(table, Text(place or "a recipe", NAME), Text(kinds or "-", NUMBER), ", ".join(names) or "-")
-    return table
+        places.setdefault((part.kind, part.doc, part.keys), []).append(part)
+    every = [key for part in parts for key in part.keys]
+    widths = max([5, *(2 + len(key.name) for key in every)]), 14, max([8, *(len(key.default) for key in every)])
+    shown: list[RenderableType] = []
+    headed = set[str]()
+    for same in places.values():
+        shown += [_place(part.path) for part in same if part.path not in headed and entries_at(part.path)]
+        headed |= {part.path for part in same}
+        shown += [_head(same, alone=len(parts) == 1), _keys(same[0], widths), Text()]
+    return Group(*shown)
 
 
-def _head(part: KeyGroup) -> Text:
+def key_index(parts: Sequence[KeyGroup]) -> Group:
+    """A line per part of recipe, cluster, corpus and task files: its meaning, and its kinds."""
+    table = _table("part", "meaning", "kinds")
+    for path, found in _by_path(parts).items():
+        kinds = ", ".join(dict.fromkeys(part.kind for part in found if part.kind))
+        meaning = next((entry.key.doc for entry in entries_at(path)), found[0].doc)
+        _add(table, Text(path or "(recipe)", NAME), meaning, Text(kinds, NUMBER))
+    return Group(table, Text("\nsesame keys PART shows its keys, sesame keys KEY one key\n"))
+
+
+def _by_path(parts: Sequence[KeyGroup]) -> dict[str, list[KeyGroup]]:
+    found: dict[str, list[KeyGroup]] = {}
+    for part in parts:
+        found.setdefault(part.path, []).append(part)
+    return found
+
+
+def entries(found: Sequence[Entry]) -> Group:
+    """Each key as a whole: path, meaning, type, default, allowed values, and the kinds of its value."""
+    return Group(*map(_entry, found))
+
+
+def translation(theirs: str, ours: Sequence[str]) -> Text:
+    """Our names for a name of another library."""
+    return Text(f"{theirs} is called {' or '.join(ours)} in Sesame\n")
+
+
+def _place(path: str) -> Text:
+    """The key whose value is a part."""
+    return Text.assemble((f"{path}\n", NAME), *(_fact(*fact) for fact in _facts(entries_at(path)[0])))
+
+
+def _entry(entry: Entry) -> Text:
+    kinds = f"  kind {', '.join(entry.kinds)}" if entry.kinds else ""
+    return Text.assemble((entry.path, NAME), (f"{kinds}\n", NUMBER), *(_fact(*fact) for fact in _facts(entry)))
+
+
+def _facts(entry: Entry) -> list[tuple[str, str]]:
+    key = entry.key
+    facts = [("meaning", key.doc), ("type", key.type), ("default", key.default or "required")]
+    return [*facts, ("values", ", ".join(key.choices))] if key.choices else facts
+
+
+def _fact(name: str, value: str) -> str:
+    return f"  {name:<9}{value}\n"
+
+
+def _head(same: Sequence[KeyGroup], alone: bool) -> Text:
+    """Path, kind and docstring of a part, of one part alone the whole docstring."""
+    part = same[0]
+    paths = ", ".join(each.path or "(recipe)" for each in same)
     kind = f"  kind {part.kind}" if part.kind else ""
-    within = f", inside of {' or '.join(part.within)}" if part.within else ""
-    return Text.assemble((part.path or "a recipe", NAME), (kind + within, NUMBER), f"\n{part.means}")
+    within = f", in {' or '.join(part.within)}" if part.within else ""
+    details = f"\n\n{part.details}\n" if alone and part.details else ""
+    return Text.assemble((paths, NAME), (kind + within, NUMBER), f"\n{part.doc}{details}")
 
 
 def _keys(part: KeyGroup, widths: Sequence[int]) -> Table | Text:
     if not part.keys:
         return Text("  no keys", QUIET)
-    table = _table("  key", "type", "default", "what it is")
+    table = _table("  key", "type", "default", "meaning")
     for column, width in zip(table.columns, widths, strict=False):
         column.width = width
     for key in part.keys:
-        _add(table, f"  {key.name}", Text(key.type, QUIET), Text(key.default or "-", NUMBER), key.means)
+        doc = f"{key.doc} One of {', '.join(key.choices)}." if key.choices else key.doc
+        _add(table, f"  {key.name}", Text(key.type, QUIET), Text(key.default or "required", NUMBER), doc)
     return table
 
 

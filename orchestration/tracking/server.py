@@ -71,8 +71,9 @@ def ui(out: Path, port: int) -> NoReturn:
     }
     if where.artifacts:
         environment[constants.ARTIFACT_ROOT_ENV_VAR] = where.artifacts
-    command = [sys.executable, "-W", "ignore", "-m", "uvicorn", "--factory", f"{__name__}:app", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--log-level", "warning"]
+    command = [sys.executable, "-W", "ignore", "-P", "-m", "uvicorn", "--factory", f"{__name__}:app"]
+    command += ["--app-dir", str(ROOT)]  # not the current directory, where a user's training.py would hide ours
+    command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning"]
     print(
         f"{address(port)} shows the runs of {describe_source(where, out)} in half a minute; Ctrl-C ends it",
         file=sys.stderr,

@@ -1,30 +1,25 @@
 """CSV and TSV -> documents, one a row, by Python's csv: line ends in quotes, any separator, each byte counted."""
 
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
-from pipeline.readers.file_ranges import FileRange, pieces_at
+from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import (
     InputFile,
-    Sides,
-    absolute,
     display_path,
     ends_in_returns,
-    find_single_files,
     head,
     is_text,
     plain_suffix,
 )
 from pipeline.readers.jsonl import check_field
 from pipeline.readers.lines import TextLine, lines
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, CUT_OFF, SNIPPET, Record
 from pipeline.readers.transcode import Transcoder, require_encoding
 from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tables import HEAD, first_row, is_table, quoting_of, rows, separator_of
 from preprocessing.text import decode
 
@@ -32,32 +27,29 @@ _ENDINGS: Final = (".csv", ".tsv", ".tab")
 
 
 @spec
-class CsvReader:
-    """Comma-separated values, or tab-separated ones; a row is a document: its cell in the column `text_key`.
+class CsvReader(FileReader):
+    """CSV or TSV files; each row is a document.
 
-    The first row names the columns; where `text_key` is a number, counted from 1, there is no such row.
+    The document is the cell in the column `text_key`. The first row has the column names; if `text_key` is a number,
+    counted from 1, there is no such row.
     """
 
     names: ClassVar[tuple[str, ...]] = ("csv", "tsv")
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["csv"] = "csv"
-    path: str
-    text_key: str = "text"
-    delimiter: str = ""  # one character; "": the one that the first row has
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
-    encoding: str = ""  # of all files; "": that of each is found
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    text_key: str = key(default="text", doc="Name of the text column, or its number from 1 if there is no header.")
+    delimiter: str = key(default="", doc="Delimiter, one character; empty: the one of the first row.")
+    extensions: tuple[str, ...] = key(
+        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+    )
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require(len(self.delimiter) <= 1, "csv.delimiter", self.delimiter, "one character, or none")
         require_encoding("csv.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
 
     @classmethod
     def named(cls, name: str, place: str) -> Self:
@@ -77,16 +69,7 @@ class CsvReader:
         what = f"one document per row, from column {self.text_key!r}"
         return f"{display_path(self.path, self.extensions)}: read as csv, {what}"
 
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions or self.usual)
-
-    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
-        """All of a file: a line end may be part of a cell, which only a reader of all knows."""
-        return pieces_at(sides[0], [])
-
+    # A file is one piece: a line end may be part of a cell, so that a file cannot be cut at a line end.
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         recode = Transcoder(piece.file, self.encoding)
         start = head(piece.file.path, HEAD, recode.whole)

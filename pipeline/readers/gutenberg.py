@@ -2,20 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.book_contents import without_contents
 from pipeline.readers.book_matter import without_italics, without_notes
-from pipeline.readers.file_ranges import FileRange, pieces_at
-from pipeline.readers.files import Sides, absolute, display_path, find_single_files
+from pipeline.readers.file_ranges import FileRange
+from pipeline.readers.files import display_path
 from pipeline.readers.lines import TextLine
 from pipeline.readers.plain import line_records, never
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import Record
 from pipeline.readers.transcode import require_encoding
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
 # What Project Gutenberg puts around a book, as its files of 1991 to today have it; long titles wrap the marks.
@@ -44,30 +42,20 @@ _MARK: Final = re.compile(
 
 
 @spec
-class GutenbergReader:
-    """A file is a book; what Project Gutenberg puts around its text goes."""
+class GutenbergReader(FileReader):
+    """Books of Project Gutenberg, one per file, without its header and footer."""
 
     names: ClassVar[tuple[str, ...]] = ("gutenberg",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["gutenberg"] = "gutenberg"
-    path: str
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
-    encoding: str = ""  # of all files; "": that of each is found
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    extensions: tuple[str, ...] = key(default=(), doc="File extensions to read in a directory; []: all files.")
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require_encoding("gutenberg.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -75,15 +63,6 @@ class GutenbergReader:
 
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as gutenberg"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions)
-
-    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
-        return pieces_at(sides[0], [])
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         return line_records(piece, never, book, limit, self.encoding)

@@ -2,28 +2,17 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
-from pipeline.readers.file_ranges import FileRange, pieces_at
-from pipeline.readers.files import (
-    Sides,
-    absolute,
-    describe_fault,
-    display_path,
-    find_single_files,
-    open_bytes,
-    plain_suffix,
-    wide_encoding,
-)
+from pipeline.readers.file_ranges import FileRange
+from pipeline.readers.files import describe_fault, display_path, open_bytes, plain_suffix, wide_encoding
 from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import SNIPPET, Record
 from pipeline.readers.transcode import require_encoding
 from preprocessing.encodings import UTF8, Encoding, codec, declared, is_utf8, of_lines, to_utf8
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
 _ENDINGS: Final = (".html", ".htm", ".xhtml", ".shtml")
@@ -35,30 +24,22 @@ _BEGINS: Final = re.compile(
 
 
 @spec
-class HtmlReader:
-    """A file is a page in HTML; its main text is the document, without menus, headers and footers."""
+class HtmlReader(FileReader):
+    """HTML files; each main text is a document, without menus, headers and footers."""
 
     names: ClassVar[tuple[str, ...]] = ("html",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["html"] = "html"
-    path: str
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
-    encoding: str = ""  # of all files; "": what a page says of itself, or else seems to be in
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    extensions: tuple[str, ...] = key(
+        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+    )
+    encoding: str = key(default="", doc="Text encoding of all files; empty: declared by each page, or detected.")
 
     def __post_init__(self) -> None:
         require_encoding("html.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -67,15 +48,6 @@ class HtmlReader:
 
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as html"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions or self.usual)
-
-    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
-        return pieces_at(sides[0], [])
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file, wide = piece.file, wide_encoding(piece.file.path)

@@ -5,20 +5,18 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 
-from pipeline.readers.file_ranges import FileRange, pieces_at
-from pipeline.readers.files import Sides, absolute, display_path, find_single_files, open_bytes, wide_encoding
+from pipeline.readers.file_ranges import FileRange
+from pipeline.readers.files import display_path, open_bytes, wide_encoding
 from pipeline.readers.jsonl import check_field, fields_with, parse_line, scan
 from pipeline.readers.lines import TextLine, drop_record, rest_of
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from pipeline.readers.transcode import encoding_of, require_encoding
 from preprocessing.encodings import UTF8, Encoding, codec
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 
 _ENDINGS: Final = (".json",)
 _BEGINS: Final = re.compile(rb'\[\s*(?:[{"]|\])')
@@ -34,32 +32,29 @@ _AS_READ: Final = ("utf-8", "surrogateescape")
 
 
 @spec
-class JsonArrayReader:
-    """One JSON array a file, optionally compressed; an element is a document: a string, or the string at `text_key`."""
+class JsonArrayReader(FileReader):
+    """JSON files with one array; each element is a document.
+
+    An element is a string, or an object with the string at `text_key`. Files may be compressed.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("json",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["json"] = "json"
-    path: str
-    text_key: str = "text"
-    spans_key: str = ""  # field with [[start, stop], ...], as for Jsonl
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
-    encoding: str = ""  # of all files; "": that of each is found
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    text_key: str = key(default="text", doc="Key of the text in each object; dots separate nested keys.")
+    spans_key: str = key(
+        default="", doc="Key of the phrase positions in each document: [[start, stop], ...] in characters."
+    )
+    extensions: tuple[str, ...] = key(
+        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+    )
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require_encoding("json.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -70,15 +65,6 @@ class JsonArrayReader:
 
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as a JSON array, one document per element"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions or self.usual)
-
-    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
-        return pieces_at(sides[0], [])
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file = piece.file

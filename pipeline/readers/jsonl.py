@@ -4,20 +4,18 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, display_path, find_single_files, plain_suffix
+from pipeline.readers.files import Sides, display_path, plain_suffix
 from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, is_blank, line_records
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, CUT_OFF, Record
 from pipeline.readers.transcode import blocks_of, require_encoding
 from preprocessing.errors import BadInput
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
 _ENDINGS: Final = (".jsonl", ".ndjson", ".json")
@@ -35,34 +33,30 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can 
 
 
 @spec
-class JsonlReader:
-    """One JSON object a line, optionally compressed; the document is the string at `text_key`."""
+class JsonlReader(FileReader):
+    """JSON Lines files; each line is a document.
+
+    The document is the string at `text_key`. Files may be compressed.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json may be settings beside the text
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["jsonl"] = "jsonl"
-    path: str
-    text_key: str = "text"
-    spans_key: str = (
-        ""  # field with [[start, stop], ...] in characters of the text: entities, phrases (see Corpus.units)
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    text_key: str = key(default="text", doc="Key of the text in each object; dots separate nested keys.")
+    # Entities or phrases, see `phrases` of the corpus file.
+    spans_key: str = key(
+        default="", doc="Key of the phrase positions in each document: [[start, stop], ...] in characters."
     )
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
-    encoding: str = ""  # of all files; "": that of each is found
+    extensions: tuple[str, ...] = key(
+        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+    )
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require_encoding("jsonl.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -78,12 +72,6 @@ class JsonlReader:
 
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as jsonl"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides

@@ -17,7 +17,7 @@ from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from pipeline.readers.transcode import Transcoder, require_encoding
 from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.text import decode
 
 _BLOCK: Final = 1 << 20
@@ -26,7 +26,10 @@ _BETWEEN_SIDES: Final = "\n\n"
 
 @spec
 class ParallelReader:
-    """Aligned files, one for each language: line i of all of them together is document i, its sides are its spans."""
+    """Aligned text files, one per language; equal line numbers form a document.
+
+    The lines of the files are the sides of the document, which are stored as its spans.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("parallel",)
     located: ClassVar[tuple[str, ...]] = ("paths",)
@@ -35,8 +38,8 @@ class ParallelReader:
     of_folder: ClassVar[bool] = False
 
     kind: Literal["parallel"] = "parallel"
-    paths: tuple[str, ...]
-    encoding: str = ""  # of all files; "": that of each is found
+    paths: tuple[str, ...] = key(doc="Paths to the aligned files, one per language.")
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require_encoding("parallel.encoding", self.encoding)

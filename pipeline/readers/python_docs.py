@@ -18,7 +18,7 @@ from pipeline.readers.files import InputFile, Sides
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
 from preprocessing.errors import BadInput
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 
 STANDARD: Final = "python"
 _OTHER: Final = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "dist-packages", "_vendor"}
@@ -43,7 +43,10 @@ _CODE: Final = re.compile(r"[=_{}\[\]<>|\\/@#$%^~+]")
 
 @spec
 class PythonDocsReader:
-    """The documentation installed with Python and its packages: pydoc's topics and docstrings. Nothing is imported."""
+    """Documentation of installed Python packages: pydoc topics and docstrings.
+
+    No package is imported.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("python_docs",)
     located: ClassVar[tuple[str, ...]] = ()
@@ -52,7 +55,9 @@ class PythonDocsReader:
     of_folder: ClassVar[bool] = False
 
     kind: Literal["python_docs"] = "python_docs"
-    packages: tuple[str, ...] = ()  # top-level names, "python" for the standard library; none named means all
+    packages: tuple[str, ...] = key(
+        default=(), doc="Top-level package names, python for the standard library; []: all packages."
+    )
 
     @property
     def place(self) -> str:

@@ -5,23 +5,26 @@ is true of its format stands in the same class. Generic code (splits.py, the cor
 """
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass
+from dataclasses import Field, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from pipeline.readers.file_ranges import FileRange
+from pipeline.readers.file_ranges import FileRange, pieces_at
 from pipeline.readers.files import (
     BYTE_ORDER_MARK,
     SNIFFED,
     InputFile,
     Sides,
+    absolute,
     ends_in_returns,
+    find_single_files,
     head,
     is_text,
     stored_head,
 )
 from pipeline.readers.record import Record
+from preprocessing.spec import spec
 
 
 @dataclass(frozen=True)
@@ -113,3 +116,39 @@ class Reader(Protocol):
         The sizes of the records add up to the bytes of the piece. A text of more than `limit` bytes may be left out, as
         "too_long". Damaged input is a fault of a record; OSError only for the disk and the network.
         """
+
+
+@spec
+class FileReader:
+    """Base class of the readers that find their files by one key `path` and read each file alone.
+
+    A subclass declares `kind` and `path` again, with its own kind. It overrides a method where its format differs.
+    """
+
+    located: ClassVar[tuple[str, ...]] = ("path",)
+    usual: ClassVar[tuple[str, ...]]
+
+    kind: str = ""
+    path: str
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    @property
+    def of_folder(self) -> bool:
+        return False
+
+    @classmethod
+    def named(cls, name: str, place: str) -> Self:
+        return cls(path=place)
+
+    def anchored(self, folder: Path) -> Self:
+        return replace(self, path=absolute(self.path, folder))
+
+    def files(self) -> list[Sides]:
+        return find_single_files(self.path, getattr(self, "extensions", ()) or self.usual)
+
+    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
+        """Each file as one piece; a format that can be cut overrides this."""
+        return pieces_at(sides[0], [])

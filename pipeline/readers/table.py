@@ -8,8 +8,6 @@ import glob
 import json
 import posixpath
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import pyarrow as pa
@@ -19,7 +17,6 @@ from pipeline.readers.files import (
     TORN,
     InputFile,
     Sides,
-    absolute,
     find,
     is_text,
     is_url,
@@ -29,11 +26,11 @@ from pipeline.readers.files import (
     stored_head,
 )
 from pipeline.readers.jsonl import as_spans, check_field
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import SNIPPET, Record
 from pipeline.readers.zip_archive import is_member
 from preprocessing.errors import BadInput
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
 # pyarrow.parquet and pyarrow.compute are imported where they are used: together 60 ms, which a check need not cost.
@@ -45,27 +42,18 @@ _ROWS: Final = 256  # of a row group at a time
 
 
 @spec
-class TableReader:
-    """Parquet, Arrow files or streams, or a folder that Hugging Face `datasets` saved; a row is a document."""
+class TableReader(FileReader):
+    """Parquet or Arrow files, or a dataset saved by Hugging Face `datasets`; each row is a document."""
 
     names: ClassVar[tuple[str, ...]] = ("table",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
     usual: ClassVar[tuple[str, ...]] = leads
 
     kind: Literal["table"] = "table"
-    path: str
-    text_key: str = "text"
-    spans_key: str = ""  # column with [[start, stop], ...], as for Jsonl
-    split: str = _SPLIT  # of a folder with several that `datasets` saved
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    text_key: str = key(default="text", doc="Name of the text column.")
+    spans_key: str = key(default="", doc="Column of the phrase positions: [[start, stop], ...] in characters.")
+    split: str = key(default=_SPLIT, doc="Split of a dataset directory with several splits.")
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -87,9 +75,6 @@ class TableReader:
     @property
     def of_folder(self) -> bool:
         return is_saved(self.path)
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:
         """The tables of the path; of a folder that `datasets` saved those that it lists: others are its caches."""

@@ -2,46 +2,41 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, display_path, find_single_files
+from pipeline.readers.files import Sides, display_path
 from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, document, is_blank, line_records, never
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, Record
 from pipeline.readers.transcode import blocks_of, require_encoding
 from pipeline.readers.walk import report_skipped
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 
 Unit = Literal["document", "line", "paragraphs"]
 
 
 @spec
-class TextReader:
-    """Plain text, optionally compressed. What a document is: a file, a line, or what blank lines separate."""
+class TextReader(FileReader):
+    """Plain text files; each file, line or paragraph is a document.
+
+    Blank lines separate paragraphs. Files may be compressed.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("text", "line", "paragraphs")
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["text"] = "text"
-    path: str
-    document_unit: Unit = "document"
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
-    encoding: str = ""  # of all files; "": that of each is found
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    document_unit: Unit = key(default="document", doc="Unit of a document: a whole file, a line, or a paragraph.")
+    extensions: tuple[str, ...] = key(default=(), doc="File extensions to read in a directory; []: all files.")
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require_encoding("text.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
 
     @classmethod
     def named(cls, name: str, place: str) -> Self:
@@ -59,12 +54,6 @@ class TextReader:
     def describe(self) -> str:
         unit = {"document": "file", "line": "line", "paragraphs": "paragraph"}[self.document_unit]
         return f"{display_path(self.path, self.extensions)}: read as text, one document per {unit}"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides

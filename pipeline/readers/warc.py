@@ -12,20 +12,18 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at
-from pipeline.readers.files import Sides, absolute, find_single_files, is_text, open_bytes
+from pipeline.readers.files import Sides, is_text, open_bytes
 from pipeline.readers.files import describe_fault as torn
 from pipeline.readers.http import BadHttp, answer_of, charset, decode_body, headers_of, is_answer, media_type
 from pipeline.readers.lines import rest_of
 from pipeline.readers.page import MOST_HTML, is_too_deep, main_text
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from preprocessing.encodings import wide
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.stand_ins import is_page
 from preprocessing.text import decode
 
@@ -58,25 +56,18 @@ _BLOCK: Final = 1 << 20  # bytes that are read at a time
 
 
 @spec
-class WarcReader:
-    """Web archives: the main text of the HTML responses of WARC files, the texts of WET files; .gz or not."""
+class WarcReader(FileReader):
+    """Web archives: main text of HTML responses in WARC files, or text of WET files.
+
+    Files may be compressed (.gz).
+    """
 
     names: ClassVar[tuple[str, ...]] = ("warc",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".warc", ".wet")
     usual: ClassVar[tuple[str, ...]] = leads
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["warc"] = "warc"
-    path: str
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -85,12 +76,6 @@ class WarcReader:
 
     def describe(self) -> str:
         return f"{self.path}: read as warc"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides

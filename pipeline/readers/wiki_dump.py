@@ -6,21 +6,19 @@ https://www.mediawiki.org/wiki/Help:Export; a page is parsed alone, so that a da
 import bz2
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 from xml.etree import ElementTree
 
 from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, display_path, find_single_files, head
+from pipeline.readers.files import Sides, display_path, head
 from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import line_records
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, Record
 from pipeline.readers.transcode import require_encoding
 from pipeline.readers.wiki_names import HIDDEN, namespace
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
 BZ2_PAGES: Final = MemberSignature(
@@ -35,30 +33,23 @@ _HIDDEN: Final = {b"-2", b"6", b"14"}  # the numbers of media, files, categories
 
 
 @spec
-class WikiDumpReader:
-    """A MediaWiki `pages-articles` XML dump, optionally compressed: articles without their markup."""
+class WikiDumpReader(FileReader):
+    """MediaWiki XML dump (pages-articles); each article is a document, without markup.
+
+    Files may be compressed.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("wiki_dump",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["wiki_dump"] = "wiki_dump"
-    path: str
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
-    encoding: str = ""  # of all files; "": that of each is found
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    extensions: tuple[str, ...] = key(default=(), doc="File extensions to read in a directory; []: all files.")
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require_encoding("wiki_dump.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -67,12 +58,6 @@ class WikiDumpReader:
 
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as wiki_dump"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides

@@ -2,50 +2,41 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from html import unescape
-from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, absolute, display_path, find_single_files, head
+from pipeline.readers.files import Sides, display_path, head
 from pipeline.readers.jsonl import fields_of_line, is_json_lines, parse_line
 from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, is_blank, line_records
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, Record
 from pipeline.readers.transcode import require_encoding
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
 _TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation marks in it are not always escaped
 
 
 @spec
-class WikiExtractorReader:
-    """What WikiExtractorReader writes: `<doc id= url= title=>`, lines, `</doc>`, or its JSON; optionally compressed."""
+class WikiExtractorReader(FileReader):
+    """Output of WikiExtractorReader; each article is a document.
+
+    The format is `<doc id= url= title=>`, lines, `</doc>`, or its JSON. Files may be compressed.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("wikiextractor",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["wikiextractor"] = "wikiextractor"
-    path: str
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: all files
-    encoding: str = ""  # of all files; "": that of each is found
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    extensions: tuple[str, ...] = key(default=(), doc="File extensions to read in a directory; []: all files.")
+    encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
         require_encoding("wikiextractor.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -54,12 +45,6 @@ class WikiExtractorReader:
 
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as wikiextractor"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides

@@ -9,31 +9,26 @@ import codecs
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from html.entities import html5
-from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 from xml.parsers import expat
 
-from pipeline.readers.file_ranges import FileRange, pieces_at
+from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import (
     InputFile,
-    Sides,
-    absolute,
     display_path,
-    find_single_files,
     head,
     open_bytes,
     plain_suffix,
     wide_encoding,
 )
 from pipeline.readers.lines import rest_of
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from pipeline.readers.transcode import encoding_of, require_encoding
 from preprocessing.encodings import UTF8, codec
 from preprocessing.errors import BadInput
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from preprocessing.text import from_cesu8
 
 _ENDINGS: Final = (".xml", ".tei")
@@ -61,31 +56,28 @@ _BLANKS: Final = re.compile(r"\s+")
 
 
 @spec
-class XmlReader:
-    """Each element `element` of a file is a document; of TEI each `TEI` element, its prose and verse."""
+class XmlReader(FileReader):
+    """XML files; each element with a given name is a document.
+
+    In TEI files, the documents are the prose and verse of each `TEI` element.
+    """
 
     names: ClassVar[tuple[str, ...]] = ("xml", "tei")
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["xml"] = "xml"
-    path: str
-    element: str = ""  # the element that holds a document, without its namespace; "": TEI, or else "text"
-    extensions: tuple[str, ...] = ()  # of the files of a folder that are read; none: the usual ones
-    encoding: str = ""  # of all files; "": what each declares
+    path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    element: str = key(
+        default="", doc="Name of the element of a document, without namespace; empty: TEI, otherwise text."
+    )
+    extensions: tuple[str, ...] = key(
+        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+    )
+    encoding: str = key(default="", doc="Text encoding of all files; empty: declared by each file.")
 
     def __post_init__(self) -> None:
         require_encoding("xml.encoding", self.encoding)
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -105,15 +97,6 @@ class XmlReader:
     def describe(self) -> str:
         what = f"an element {self.element!r}" if self.element else f"a {_TEI} element, or an element 'text'"
         return f"{display_path(self.path, self.extensions)}: read as xml, a document is {what}"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.extensions or self.usual)
-
-    def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
-        return pieces_at(sides[0], [])
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file, wide = piece.file, wide_encoding(piece.file.path)

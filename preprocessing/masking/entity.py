@@ -8,23 +8,28 @@ from preprocessing.masking.budget import HITS, Rounding, most_runs
 from preprocessing.masking.token import TokenMasking
 from preprocessing.masking.whole_word import WholeWordMasking
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 
 
 @spec
 class EntityMasking:
-    """Whole phrases and whole words in random order while they fit (ERNIE, arXiv:1904.09223, 4.2): Words over units.
+    """Whole phrases and whole words in random order (ERNIE, arXiv:1904.09223, 4.2).
 
-    The phrases are those that `units` of the corpus file names; a word outside of them is a unit by itself. Rounding
-    `independent` is that of the released ERNIE/batching.py: a unit is chosen when the draw of its first token is below
-    `rate`. A share `token_level_prob` of the rows has single tokens chosen instead (its character level).
+    The phrases are those of the key `phrases` in the corpus file; a word outside all phrases is a unit of its own.
+    Units are selected as words are by whole-word masking. The rounding `independent` is that of the released
+    ERNIE/batching.py: a unit is selected if the draw of its first token is below `rate`. In a fraction
+    `token_level_prob` of the sequences, single tokens are selected instead (ERNIE's character-level masking).
     """
 
     kind: Literal["entity"] = "entity"
-    rate: float = 0.15
-    rounding: Rounding | Literal["independent"] = "nearest"  # of the number of tokens; independent: units by themselves
-    max_predictions_per_seq: int = 0
-    token_level_prob: float = 0.0
+    rate: float = key(default=0.15, doc="Fraction of tokens to select, from 0 to 1.")
+    rounding: Rounding | Literal["independent"] = key(
+        default="nearest", doc="Rounding of the number of selected tokens; independent: one draw per unit."
+    )
+    max_predictions_per_seq: int = key(default=0, doc="Maximum number of selected tokens per sequence; 0: no maximum.")
+    token_level_prob: float = key(
+        default=0.0, doc="Fraction of sequences in which single tokens are selected instead of units."
+    )
 
     needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "unit_starts"})
     emits: ClassVar[frozenset[str]] = HITS

@@ -6,25 +6,27 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, most_runs, number_runs
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 
 
 @spec
 class FragmentMasking:
-    """One run of tokens (MASS, arXiv:1905.02450, 3.1): as many as a share `rate` of the row, its ends counted as well.
+    """One run of tokens per sequence or per block (MASS, arXiv:1905.02450, 3.1).
 
-    In 20 % of the rows it stands at the start, in 20 % at the end, in 60 % anywhere, be it there (`shuffle_segments` in
-    MASS-unsupNMT/src/trainer.py, whose runs may end with the end token of a sentence; here they end before it). It is
-    several units where special tokens stand inside.
+    Its length is a fraction `rate` of the sequence, whose first and last tokens count as well. In 20 % of the sequences
+    it stands at the start, in 20 % at the end, and in 60 % anywhere, which includes both ends (`shuffle_segments` in
+    MASS-unsupNMT/src/trainer.py; runs may include the end token of a sentence there, but not here). Special tokens
+    inside the run divide it into several units.
 
-    With `block_size` there is one in each so many tokens, as long as a share `rate` of these, rounded down, and
-    anywhere in them with the same probability (MASS for summarisation: masked_dataset.py in MASS-summarization, where
-    blocks begin behind the first token as well). A row that is too short for that has one run as without blocks.
+    With `block_size` there is one run in each block of that many tokens. Its length is a fraction `rate` of the block,
+    rounded down, and all positions in the block are equally likely (MASS for summarization: masked_dataset.py in
+    MASS-summarization, where blocks also begin after the first token). A sequence that is too short for this has one
+    run, as without blocks.
     """
 
     kind: Literal["fragment"] = "fragment"
-    rate: float = 0.5
-    block_size: int = 0  # tokens; 0: the whole row
+    rate: float = key(default=0.5, doc="Fraction of tokens to select, from 0 to 1.")
+    block_size: int = key(default=0, doc="Block size in tokens, with one run per block; 0: the whole sequence.")
 
     needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask"})
     emits: ClassVar[frozenset[str]] = HITS

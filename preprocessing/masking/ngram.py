@@ -8,32 +8,36 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, OrdinaryWords, Rounding, budget, check, most_runs
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 
 
 @spec
 class NgramMasking:
-    """Runs of 1 to `max_ngram` whole words that keep apart: no two share a word (ALBERT, arXiv:1909.11942, 3.1).
+    """Runs of 1 to `max_ngram` whole words that share no word (ALBERT, arXiv:1909.11942, 3.1).
 
-    A number of words n is drawn with p(n) proportional to 1/n (.545, .273 and .182, mean 1.636), then a place for it
-    uniformly among those where n words are free; where there is none left, n - 1 words do. The ordinary words of a row
-    count as a circle, the first one following the last: only so is each word chosen as often as any other. What
-    reaches over a special token or an end of the row is cut there and is two n-grams.
-    What would overflow the budget is cut behind a word, and a word that is longer than the rest of it is passed over.
-    `ngram_weights` are other probabilities of 1, 2, ... words: .8, .1 and .1 are UniLM's (arXiv:1905.03197, 2.3), whose
-    n-grams are `ngram_unit` tokens: each ordinary token counts as a word.
+    A number of words n is drawn with probability proportional to 1/n (0.545, 0.273 and 0.182, mean 1.636). A start is
+    then drawn uniformly from the places where n words are free; if there is no such place, n - 1 words are tried. The
+    ordinary words of a sequence form a circle, so that each word is selected equally often. A run that crosses a
+    special token or the end of the sequence is cut there into two n-grams. A run that exceeds the budget is cut after a
+    word, and a word that is longer than the remaining budget is skipped.
 
-    Mended against the reference (create_masked_lm_predictions of google-research/albert): there an n-gram begins at a
-    word of the row, so that the first word is chosen half as often as others, and one that crosses [SEP] stays whole.
+    `ngram_weights` are other probabilities of 1, 2, ... words; UniLM has 0.8, 0.1 and 0.1 (arXiv:1905.03197, 2.3). With
+    `ngram_unit: token`, as in UniLM, each ordinary token counts as a word.
+
+    This differs from the reference (create_masked_lm_predictions of google-research/albert): there an n-gram begins at
+    a word of the sequence, so the first word is selected half as often as others, and an n-gram that crosses [SEP] is
+    kept.
     """
 
     kind: Literal["ngram"] = "ngram"
-    rate: float = 0.15
-    max_ngram: int = 3
-    rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
-    max_predictions_per_seq: int = 0
-    ngram_weights: tuple[float, ...] = ()
-    ngram_unit: Literal["word", "token"] = "word"
+    rate: float = key(default=0.15, doc="Fraction of tokens to select, from 0 to 1.")
+    max_ngram: int = key(default=3, doc="Maximum n-gram length in units of ngram_unit.")
+    rounding: Rounding = key(default="nearest", doc="Rounding of the number of selected tokens, as for token masking.")
+    max_predictions_per_seq: int = key(default=0, doc="Maximum number of selected tokens per sequence; 0: no maximum.")
+    ngram_weights: tuple[float, ...] = key(
+        default=(), doc="Relative frequencies of n-grams by length, from 1 unit up; []: 1/n."
+    )
+    ngram_unit: Literal["word", "token"] = key(default="word", doc="Unit of an n-gram.")
 
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS

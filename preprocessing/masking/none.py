@@ -10,7 +10,7 @@ from preprocessing.spec import Shrinks, spec
 
 @spec
 class NoMasking:
-    """No token is chosen: left-to-right models predict every next token."""
+    """No masking: a left-to-right model predicts every next token."""
 
     kind: Literal["none"] = "none"
 

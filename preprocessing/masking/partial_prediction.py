@@ -7,32 +7,32 @@ import numpy as np
 from preprocessing.masking.budget import HITS, OrdinaryWords, most_runs
 from preprocessing.masking.ngram import ngram_lengths
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 
 
 @spec
 class PartialPrediction:
-    """One token in `group_size`, as n-grams of words, each in a context of `group_size` * n words (XLNet,
-    arXiv:1906.08237, 3.1).
+    """One token in `group_size`, as n-grams of words in a context (XLNet, arXiv:1906.08237, 3.1).
 
-    Half of the tokens are chosen in each half of the row, which an XLNet row has, the odd one in the first: 43 and 42
-    of 512. Once around the ordinary words of a half, from one that is drawn uniformly: a number of words n from 1 to
-    `max_ngram`, p(n) proportional to 1/n; an n-gram of them, anywhere in the next `group_size` * n words. What reaches
-    over a special token or from the end of the half to its beginning is cut there and is two n-grams. Where the round
-    ends first, tokens drawn uniformly make up for what is missing: one in a hundred, or in ten where words have four
+    The context of n words has `group_size` * n words. Half of the tokens are selected in each half of the sequence, an
+    odd one in the first half: 43 and 42 of 512. Starting from a uniformly drawn word, the procedure goes once around
+    the ordinary words of a half. Each step draws a number of words n from 1 to `max_ngram`, with probability
+    proportional to 1/n, and selects n consecutive words at a random place in the next `group_size` * n words. A run
+    that crosses a special token or the end of the half is cut there into two n-grams. If the round ends early,
+    uniformly drawn tokens fill the budget: about one in a hundred selected tokens, or one in ten if words have four
     tokens.
 
-    The paper speaks of spans of tokens, the reference (`_sample_mask` in data_utils.py) looks for words, as here.
-    Mended against it: it takes n pieces all the same (it tests the first piece again and again), so that first
-    pieces of long words are targets several times as often as their last; its context stands beside the n-gram and
-    not around it, so that a seventh of the tokens is chosen and tokens drawn anywhere are the rest; and its first
-    context begins with the half, its last n-gram may not reach the end, so that either edge has fewer targets. A
-    special token is never chosen here; there it may be, and is not predicted.
+    The paper describes spans of tokens; the reference (`_sample_mask` in data_utils.py) uses words, as here. Three
+    points differ from the reference. It selects n tokens rather than n words, because it tests the first token
+    repeatedly, so the first tokens of long words are targets several times as often as their last ones. Its context
+    stands beside the n-gram and not around it, so it selects a seventh of the tokens and draws the rest from anywhere.
+    Its first context begins with the half and its last n-gram may not reach the end, so both edges have fewer targets.
+    Special tokens are never selected here; the reference may select them, but does not predict them.
     """
 
     kind: Literal["partial_prediction"] = "partial_prediction"
-    group_size: int = 6
-    max_ngram: int = 5
+    group_size: int = key(default=6, doc="Number of tokens per selected token; XLNet's K.")
+    max_ngram: int = key(default=5, doc="Maximum n-gram length in words.")
 
     needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS

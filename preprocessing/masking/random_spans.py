@@ -6,22 +6,23 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 
 
 @spec
 class RandomSpans:
-    """The row is cut into spans that are chosen in turns, beginning with one that is not (T5, arXiv:1910.10683, 3.1.4).
+    """Random spans that alternate with unselected spans (T5, arXiv:1910.10683, 3.1.4).
 
-    n = round(rate * T) of T tokens are chosen, at least one and never all, in max(1, round(n / mean)) spans. Both the
-    chosen and the other tokens are cut into so many parts, each way to do it being as likely (random_spans_noise_mask
-    in t5/data/preprocessors.py). So the first token never is chosen and the last one always: that is the reference. A
-    separator between documents is a token like any other here; T5's rows have none.
+    Of T tokens n = round(rate * T) are selected, at least one and never all, in max(1, round(n / mean)) spans. The
+    selected tokens and the other tokens are each divided into that many parts, all divisions being equally likely
+    (random_spans_noise_mask in t5/data/preprocessors.py). A sequence begins with an unselected span, so its first token
+    is never selected and its last token always is, as in the reference. A separator between documents is treated as any
+    other token; T5's sequences have no separators.
     """
 
     kind: Literal["random_spans"] = "random_spans"
-    rate: float = 0.15
-    mean_noise_span_length: float = 3.0  # tokens
+    rate: float = key(default=0.15, doc="Fraction of tokens to select, from 0 to 1.")
+    mean_noise_span_length: float = key(default=3.0, doc="Mean span length in tokens.")
 
     needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
     emits: ClassVar[frozenset[str]] = HITS

@@ -7,28 +7,33 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs, number_runs
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 
 
 @spec
 class SpanMasking:
-    """Runs of whole words with geometric lengths (SpanBERT, arXiv:1907.10529, 3.1); touching runs are one unit.
+    """Spans of whole words with geometric lengths (SpanBERT, arXiv:1907.10529, 3.1).
 
-    A length of 1 to `max_span_length` words is drawn with p(l) proportional to p * (1 - p)^(l - 1), renormalised: mean
-    3.797 words, the paper's 3.8 (clipping long draws would give 4.463). A token that is not yet chosen is drawn
-    uniformly; the span begins where its word begins and ends early at a special token. The last span stops exactly at
-    the budget, be it inside a word: one cut in a row, as in the reference.
+    Touching spans are one unit. A length l from 1 to `max_span_length` words is drawn with probability proportional to
+    p * (1 - p)^(l - 1). By default its mean is 3.797 words; the paper gives 3.8 (clipping longer draws would give
+    4.463). The start is a uniformly drawn token that is not yet selected: the span begins at the start of its word and
+    ends early at a special token. The last span stops exactly at the budget, even inside a word: one such cut per
+    sequence, as in the reference.
 
-    A share `phrase_prob` of the spans is a phrase of two words or more that is not chosen yet, where there is one
-    (table 3, named entities and noun phrases; the reference tries again with a phrase that it has masked already).
+    A fraction `phrase_prob` of the spans are phrases of at least two words that are not yet selected, if any remain
+    (table 3, named entities and noun phrases). The reference draws again if it has already masked the phrase.
     """
 
     kind: Literal["span"] = "span"
-    rate: float = 0.15
-    geometric_p: float = 0.2  # of the geometric distribution of lengths: the larger, the shorter
-    max_span_length: int = 10
-    rounding: Rounding = "up"  # of the number of chosen tokens, as of kind tokens
-    phrase_prob: float = 0.0
+    rate: float = key(default=0.15, doc="Fraction of tokens to select, from 0 to 1.")
+    geometric_p: float = key(
+        default=0.2, doc="Parameter p of the geometric distribution of span lengths; larger values give shorter spans."
+    )
+    max_span_length: int = key(default=10, doc="Maximum span length in words.")
+    rounding: Rounding = key(default="up", doc="Rounding of the number of selected tokens, as for token masking.")
+    phrase_prob: float = key(
+        default=0.0, doc="Fraction of spans that are phrases of at least two words, from the corpus key phrases."
+    )
 
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS

@@ -6,30 +6,35 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 
 
 @spec
 class TokenMasking:
-    """Single tokens, uniformly and without replacement (BERT, arXiv:1810.04805, 3.1).
+    """Single tokens, selected uniformly and without replacement (BERT, arXiv:1810.04805, 3.1).
 
-    The budget of a row of n tokens, m of them ordinary: `nearest` is BERT's max(1, round(rate * n)); `stochastic` is
-    fairseq's floor(rate * n + U) with U uniform in [0, 1); `up` is SpanBERT's ceil(rate * m); `independent` has none:
-    each token is chosen with probability `rate` (XLM and ERNIE), and a row may have none. `max_predictions_per_seq`
-    caps it (BERT's max_predictions_per_seq); 0 is no cap. With `mask_special_tokens` all n tokens may be chosen, as in
-    fairseq.
+    The number of selected tokens of a sequence with n tokens, m of them ordinary (not special), depends on `rounding`:
+    `nearest` is BERT's max(1, round(rate * n)); `stochastic` is fairseq's floor(rate * n + U) with U uniform in [0, 1);
+    `up` is SpanBERT's ceil(rate * m). With `independent`, each token is selected with probability `rate` (XLM and
+    ERNIE), so a sequence may have no selected token. `max_predictions_per_seq` limits the number, except with
+    `independent`. With `mask_special_tokens` all n tokens may be selected, as in fairseq.
 
-    With `sample_alpha` rare tokens are more likely: weights count^-alpha (XLM 3.3; .5 there), one token after the other
-    drawn from those that are left. There a special token has no count and then no weight either (`mask_scores` in
-    src/trainer.py), while its released default, a coin for each token, may choose any but the first.
+    With `sample_alpha` rare tokens are more likely: weights are count^-alpha (XLM 3.3; alpha is 0.5 there), and tokens
+    are drawn one after the other from those not yet selected. In XLM's code a special token has no count and therefore
+    no weight (`mask_scores` in src/trainer.py); its released default, one draw per token, may select any token but the
+    first.
     """
 
     kind: Literal["token"] = "token"
-    rate: float = 0.15
-    rounding: Rounding | Literal["independent"] = "nearest"  # of the number of tokens; independent: each by itself
-    max_predictions_per_seq: int = 0
-    mask_special_tokens: bool = False
-    sample_alpha: float = 0.0
+    rate: float = key(default=0.15, doc="Fraction of tokens to select, from 0 to 1.")
+    rounding: Rounding | Literal["independent"] = key(
+        default="nearest", doc="Rounding of the number of selected tokens; independent: one draw per token."
+    )
+    max_predictions_per_seq: int = key(default=0, doc="Maximum number of selected tokens per sequence; 0: no maximum.")
+    mask_special_tokens: bool = key(default=False, doc="Whether special tokens may be selected, as in fairseq.")
+    sample_alpha: float = key(
+        default=0.0, doc="Exponent of the sampling weights count^-alpha (XLM: 0.5); 0: uniform sampling."
+    )
 
     emits: ClassVar[frozenset[str]] = HITS
     can_emit: ClassVar[frozenset[str]] = HITS

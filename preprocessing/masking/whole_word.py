@@ -6,21 +6,21 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 
 
 @spec
 class WholeWordMasking:
-    """Whole words in random order while they fit (BERT's whole-word masking, README of google-research/bert, May 2019).
+    """Whole words in random order, until the budget is full (BERT whole-word masking, May 2019).
 
-    A word that would overflow the budget is skipped and the search goes on, so a row falls short of its budget only
-    when every word that is left is longer than what is left of the budget.
+    The source is the README of google-research/bert. A word that exceeds the remaining budget is skipped and the search
+    continues. A sequence has fewer selected tokens than its budget only if every remaining word is too long.
     """
 
     kind: Literal["whole_word"] = "whole_word"
-    rate: float = 0.15
-    rounding: Rounding = "nearest"  # of the number of chosen tokens, as of kind tokens
-    max_predictions_per_seq: int = 0
+    rate: float = key(default=0.15, doc="Fraction of tokens to select, from 0 to 1.")
+    rounding: Rounding = key(default="nearest", doc="Rounding of the number of selected tokens, as for token masking.")
+    max_predictions_per_seq: int = key(default=0, doc="Maximum number of selected tokens per sequence; 0: no maximum.")
 
     needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
     emits: ClassVar[frozenset[str]] = HITS

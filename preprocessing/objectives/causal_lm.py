@@ -13,7 +13,10 @@ from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
 
 @spec
 class CausalLM:
-    """Each token predicts the next one (GPT); a row of n + 1 tokens gives n targets."""
+    """Causal language modeling: each token predicts the next one (GPT).
+
+    A sequence of n + 1 tokens has n targets.
+    """
 
     kind: Literal["causal_lm"] = "causal_lm"
 

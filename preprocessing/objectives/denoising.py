@@ -10,7 +10,7 @@ from preprocessing.objectives.mlm import ordinary_ids
 from preprocessing.objectives.part import Attention
 from preprocessing.objectives.seq2seq import two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Edit = Literal["sentence_permutation", "token_masking", "token_deletion", "text_infilling", "document_rotation"]
@@ -26,42 +26,38 @@ _DESCRIBED: Final[dict[Edit, str]] = {
 
 @spec
 class Denoising:
-    """One of BART's five noises or several, always in the order of `Edit`, as in fairseq's denoising_dataset.py.
+    """Denoising: the decoder restores a noised sequence (BART, arXiv:1910.13461).
 
-    sentence_permutation: the sentences of each document change places, a share `permute_sentence_ratio` of them.
-    token_masking: a share `mask_ratio` of the tokens, rounded up, becomes [MASK]; token_deletion: it is left out.
-    text_infilling: runs of whole words become one [MASK] each. Their lengths are drawn from Poisson(`poisson_lambda`)
-    until they sum up to a share `mask_ratio` of the words, rounded up, and the last is cut to fit. A run of length 0
-    puts a [MASK] between two tokens. The others begin at different words, drawn uniformly, and end early at a special
-    token; a run that begins inside another one becomes a part of it, so that somewhat less than `mask_ratio` is masked.
-    document_rotation: the row begins with another token, drawn uniformly, and what was before it follows at the end.
+    One or several of BART's five noise types are applied, always in the order of `Edit`, as in fairseq's
+    denoising_dataset.py:
 
-    A token that a mask stands for becomes a random one with probability `random_replace_prob` instead. A special token
-    inside of the row (a separator) stays where it is except in document_rotation, and the first and the last one of a
-    row always stay. A noised row is never longer than it was.
+    * sentence_permutation: a fraction `permute_sentence_ratio` of the sentences of each document change places.
+    * token_masking: a fraction `mask_ratio` of the tokens, rounded up, becomes [MASK].
+    * token_deletion: a fraction `mask_ratio` of the tokens, rounded up, is deleted.
+    * text_infilling: each run of whole words becomes one [MASK]. Run lengths are drawn from Poisson(`poisson_lambda`)
+      until they sum to a fraction `mask_ratio` of the words, rounded up; the last is cut to fit. A run of length 0
+      inserts a [MASK]. Other runs begin at different, uniformly drawn words and end early at a special token. A run
+      that begins inside another one becomes part of it, so somewhat less than `mask_ratio` is masked.
+    * document_rotation: the sequence starts at a uniformly drawn token, and what preceded it follows at the end.
 
-    >>> from preprocessing.rng import key
-    >>> class Tiny:
-    ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
-    >>> special_S = np.array([True, False, False, False, False, False, False, True])
-    >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 15, 16, 3]), "word_starts": np.ones(8, bool)}
-    >>> row |= {"special_tokens_mask": special_S}
-    >>> made = Denoising(noise_types=("text_infilling",), mask_ratio=0.5)(row, Tiny, key(0, "masking").at(0, 2))
-    >>> made["source_input_ids"].tolist()
-    [2, 4, 12, 4, 15, 16, 3]
-    >>> made["input_ids"].tolist(), made["labels"].tolist()
-    ([3, 2, 11, 12, 13, 14, 15, 16], [2, 11, 12, 13, 14, 15, 16, 3])
+    A masked token becomes a random one instead with probability `random_replace_prob`. A special token inside the
+    sequence (a separator) keeps its place, except in document_rotation; the first and the last special token always
+    keep theirs. A noised sequence is never longer than the original.
     """
 
     kind: Literal["denoising"] = "denoising"
-    noise_types: tuple[Edit, ...] = (
-        "sentence_permutation",
-        "text_infilling",
-    )  # the noises, one or several; each is described above
-    mask_ratio: float = 0.3
-    poisson_lambda: float = 3.0
-    random_replace_prob: float = 0.0
-    permute_sentence_ratio: float = 1.0
+    noise_types: tuple[Edit, ...] = key(
+        default=("sentence_permutation", "text_infilling"),
+        doc="Noise types to apply, always in the order of this list, as in fairseq.",
+    )
+    mask_ratio: float = key(default=0.3, doc="Fraction of tokens, or of words for text_infilling, to mask or delete.")
+    poisson_lambda: float = key(default=3.0, doc="Mean run length in words for text_infilling (Poisson).")
+    random_replace_prob: float = key(
+        default=0.0, doc="Probability that a masked token becomes a random token instead of [MASK]."
+    )
+    permute_sentence_ratio: float = key(
+        default=1.0, doc="Fraction of sentences that change places in sentence_permutation."
+    )
 
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
@@ -122,6 +118,20 @@ class Denoising:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> class Tiny:
+        ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
+        >>> special_S = np.array([True, False, False, False, False, False, False, True])
+        >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 15, 16, 3]), "word_starts": np.ones(8, bool)}
+        >>> row |= {"special_tokens_mask": special_S}
+        >>> made = Denoising(noise_types=("text_infilling",), mask_ratio=0.5)(row, Tiny, key(0, "masking").at(0, 2))
+        >>> made["source_input_ids"].tolist()
+        [2, 4, 12, 4, 15, 16, 3]
+        >>> made["input_ids"].tolist(), made["labels"].tolist()
+        ([3, 2, 11, 12, 13, 14, 15, 16], [2, 11, 12, 13, 14, 15, 16, 3])
+        """
         ids_U, special_S = row["input_ids"], row["special_tokens_mask"]
         starts_S = row["word_starts"] if "text_infilling" in self.noise_types else None
         if "sentence_permutation" in self.noise_types:

@@ -14,14 +14,9 @@ from preprocessing.tokenization import Frame, Vocab
 
 @spec
 class Deshuffling:
-    """All tokens in random order; the row as it was is predicted (T5 3.3.1, after arXiv:1904.09408).
+    """Deshuffling: the encoder reads the tokens in random order (T5 3.3.1).
 
-    >>> from preprocessing.rng import key
-    >>> class Tiny:
-    ...     size, pad, sep = 100, 0, 3
-    >>> made = Deshuffling()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_input_ids"].tolist(), made["labels"].tolist()
-    ([11, 14, 13, 12, 3], [11, 12, 13, 14, 3])
+    The decoder predicts the original sequence, after arXiv:1904.09408.
     """
 
     kind: Literal["deshuffling"] = "deshuffling"
@@ -58,5 +53,14 @@ class Deshuffling:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> class Tiny:
+        ...     size, pad, sep = 100, 0, 3
+        >>> made = Deshuffling()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+        >>> made["source_input_ids"].tolist(), made["labels"].tolist()
+        ([11, 14, 13, 12, 3], [11, 12, 13, 14, 3])
+        """
         source_U = add_end(rng.permutation(row["input_ids"]), vocab.sep)
         return two_sides(row, source_U, add_end(row["input_ids"], vocab.sep), vocab.pad)

@@ -8,33 +8,31 @@ from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import ENDED, Frame, Vocab
 
 
 @spec
 class GapSentenceGeneration:
-    """A share of a row's sentences is masked, one [MASK] each, and the decoder predicts them in their order (3.1).
+    """Gap sentence generation: the decoder predicts masked sentences in order (PEGASUS 3.1).
 
-    `principal` (Ind-Orig in the paper) takes the sentences that say most of the rest: those with the highest ROUGE-1 F1
-    between themselves and all others, each scored by itself, counting every occurrence of a token; ties go to the
-    earlier one. `random` and `lead` (the first ones) are its other rows of figure 4a. Tokens stand for words here, so
-    that the score needs no text. At least one sentence is masked, and where there are several not all of them.
-
-    >>> from preprocessing.rng import key
-    >>> class Tiny:
-    ...     size, pad, sep, mask = 100, 0, 3, 4
-    >>> row = {"input_ids": np.array([11, 12, 21, 22, 11, 12, 21]), "special_tokens_mask": np.zeros(7, bool)}
-    >>> row["sentence_starts"] = np.array([1, 0, 1, 0, 1, 0, 0], bool)
-    >>> made = GapSentenceGeneration(gap_sentences_ratio=0.3)(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_input_ids"].tolist(), made["labels"].tolist()
-    ([11, 12, 21, 22, 4, 3], [11, 12, 21, 3])
+    A fraction of the sentences of a sequence is masked, with one [MASK] each. `selection: principal` (Ind-Orig in the
+    paper) selects the sentences with the highest ROUGE-1 F1 between themselves and all others; each is scored
+    independently, every occurrence of a token counts, and ties go to the earlier sentence. `random` and `lead` (the
+    first sentences) are other variants of figure 4a. The score is computed on tokens instead of words, so it needs no
+    text. At least one sentence is masked, and never all of them if there are several.
     """
 
     kind: Literal["gap_sentence_generation"] = "gap_sentence_generation"
-    gap_sentences_ratio: float = 0.3  # of the sentences of a row (gap sentences ratio)
-    selection: Literal["principal", "random", "lead"] = "principal"  # those that say most of the rest, any, the first
-    keep_ratio: float = 0.0  # of the gap sentences, which the source has too: the large net learns to copy (6.2)
+    gap_sentences_ratio: float = key(
+        default=0.3, doc="Fraction of sentences to mask per sequence (the gap sentence ratio)."
+    )
+    selection: Literal["principal", "random", "lead"] = key(
+        default="principal",
+        doc="Selection of gap sentences: highest ROUGE-1 F1 with the rest, random, or the first ones.",
+    )
+    # PEGASUS 6.2: the large model learns to copy.
+    keep_ratio: float = key(default=0.0, doc="Fraction of gap sentences that also stay in the source.")
 
     needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "sentence_starts"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
@@ -88,6 +86,17 @@ class GapSentenceGeneration:
         return ENDED
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> class Tiny:
+        ...     size, pad, sep, mask = 100, 0, 3, 4
+        >>> row = {"input_ids": np.array([11, 12, 21, 22, 11, 12, 21]), "special_tokens_mask": np.zeros(7, bool)}
+        >>> row["sentence_starts"] = np.array([1, 0, 1, 0, 1, 0, 0], bool)
+        >>> made = GapSentenceGeneration(gap_sentences_ratio=0.3)(row, Tiny, key(0, "masking").at(0, 0))
+        >>> made["source_input_ids"].tolist(), made["labels"].tolist()
+        ([11, 12, 21, 22, 4, 3], [11, 12, 21, 3])
+        """
         ordinary_S = ~row["special_tokens_mask"]
         ids_S, begins_S = row["input_ids"][ordinary_S], row["sentence_starts"][ordinary_S]
         sentence_S = np.cumsum(begins_S) - begins_S[:1].sum()  # a row may begin inside of a sentence

@@ -8,35 +8,29 @@ from preprocessing.masking import Masking
 from preprocessing.objectives.mlm import MaskedLM
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
 @spec
 class MaskedSeq2Seq:
-    """The encoder reads the row with its chosen tokens masked as Cloze masks them. The decoder predicts these: before
-    each it reads the token that stands before it in the row, with the position of that token (MASS 3.1).
+    """Masked sequence to sequence: the decoder predicts the selected tokens (MASS 3.1).
 
-    With `hide_masked_from_decoder` the decoder does not attend to the encoder's states at [MASK] (the reference's
-    `enc_mask`, which its code for summarisation does not have). With one chosen token this is masked language
-    modelling; with the whole row chosen it is a causal language model, since the encoder reads masks alone. The
-    reference may predict the end token of a sentence as well; here only ordinary tokens are chosen.
+    The encoder reads the sequence with its selected tokens masked as in objective `mlm`. Before each selected token,
+    the decoder reads the token that precedes it in the sequence, with the position of that token.
 
-    >>> from preprocessing.rng import key
-    >>> class Tiny:
-    ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
-    >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 3]), "hits": np.array([0, 0, 1, 1, 0, 0])}
-    >>> made = MaskedSeq2Seq(mask_replace_prob=1.0, random_replace_prob=0.0)(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_input_ids"].tolist(), made["source_seen"].astype(int).tolist()
-    ([2, 11, 4, 4, 14, 3], [1, 1, 0, 0, 1, 1])
-    >>> made["input_ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
-    ([11, 12], [1, 2], [12, 13])
+    With `hide_masked_from_decoder` the decoder does not attend to the encoder's states at [MASK]: the reference's
+    `enc_mask`, which its code for summarization does not have. With one selected token this is masked language
+    modeling. With all tokens selected it is a causal language model, since the encoder reads only masks. The reference
+    may also predict the end token of a sentence; here only ordinary tokens are selected.
     """
 
     kind: Literal["masked_seq2seq"] = "masked_seq2seq"
-    mask_replace_prob: float = 0.8
-    random_replace_prob: float = 0.1
-    hide_masked_from_decoder: bool = True
+    mask_replace_prob: float = key(default=0.8, doc="Probability that a selected token is replaced by [MASK].")
+    random_replace_prob: float = key(
+        default=0.1, doc="Probability that a selected token is replaced by a random token."
+    )
+    hide_masked_from_decoder: bool = key(default=True, doc="Whether the decoder ignores encoder states at [MASK].")
 
     needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
@@ -85,6 +79,18 @@ class MaskedSeq2Seq:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> class Tiny:
+        ...     size, sep, mask, special_ids = 100, 3, 4, (0, 1, 2, 3, 4)
+        >>> row = {"input_ids": np.array([2, 11, 12, 13, 14, 3]), "hits": np.array([0, 0, 1, 1, 0, 0])}
+        >>> made = MaskedSeq2Seq(mask_replace_prob=1.0, random_replace_prob=0.0)(row, Tiny, key(0, "masking").at(0, 0))
+        >>> made["source_input_ids"].tolist(), made["source_seen"].astype(int).tolist()
+        ([2, 11, 4, 4, 14, 3], [1, 1, 0, 0, 1, 1])
+        >>> made["input_ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
+        ([11, 12], [1, 2], [12, 13])
+        """
         row = row if row["hits"].any() else row | {"hits": _one(row, vocab, rng)}
         masked = MaskedLM(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
             row, vocab, rng

@@ -8,25 +8,33 @@ import numpy as np
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
 @spec
 class MaskedLM:
-    """Chosen tokens become [MASK], a random token, or stay; the label is the token that was there (BERT 3.1: 80/10/10).
+    """Masked language modeling: selected tokens are replaced and predicted (BERT 3.1).
 
-    `replace_unit`: one draw for each token, or one for all tokens of a chosen unit (a span, as in SpanBERT).
-    `random_token_source`: a random token is never a special one (ordinary, as in fairseq), or is any id (vocabulary, as
-    in the reference BERT), or is drawn from the tokens of the text, so that it is as frequent as there: those of the
-    corpus (corpus, as in the reference SpanBERT), or the row's own (row).
+    A selected token becomes [MASK] with `mask_replace_prob`, a random token with `random_replace_prob`, or stays
+    unchanged (80/10/10 in BERT); its label is the original token. With `replace_unit: token` each token has its own
+    draw; with `span` all tokens of a selected unit share one, as in SpanBERT. `random_token_source` says where random
+    tokens come from: `non_special`, any token that is not special, as in fairseq; `vocabulary`, any ID, as in the
+    reference BERT; `corpus`, by token frequency in the corpus, as in the reference SpanBERT; `row`, from the sequence
+    itself.
     """
 
     kind: Literal["mlm"] = "mlm"
-    mask_replace_prob: float = 0.8
-    random_replace_prob: float = 0.1
-    replace_unit: Literal["token", "span"] = "token"
-    random_token_source: Literal["non_special", "vocabulary", "row", "corpus"] = "non_special"
+    mask_replace_prob: float = key(default=0.8, doc="Probability that a selected token is replaced by [MASK].")
+    random_replace_prob: float = key(
+        default=0.1, doc="Probability that a selected token is replaced by a random token."
+    )
+    replace_unit: Literal["token", "span"] = key(
+        default="token", doc="Unit of the replacement draw: each token, or all tokens of a span together."
+    )
+    random_token_source: Literal["non_special", "vocabulary", "row", "corpus"] = key(
+        default="non_special", doc="Source of random tokens; corpus and row follow the frequencies of the text."
+    )
 
     emits: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)

@@ -7,42 +7,35 @@ import numpy as np
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import IGNORE, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
 @spec
 class PermutationLM:
-    """The attention mask of a random order of the tokens of each `perm_size`, in which the chosen ones are predicted.
+    """Permutation language modeling: tokens are predicted in a random order (XLNet 2.2).
 
-    The rule of the reference (`_local_perm` in data_utils.py): the tokens of a block draw a permutation, an index each.
-    Ordinary tokens that are not predicted get the index -1 instead. Token i does not attend to token j of its block if
-    j has an index of its own and index[i] <= index[j]; where i is not a target, index[i] + 1 takes the place of
-    index[i]. No block attends to a later one, each attends to all earlier ones, and a content state to its own token.
+    Each block of `perm_size` tokens has its own random order, and the selected tokens are predicted. The rule is that
+    of the reference (`_local_perm` in data_utils.py). The tokens of a block draw a permutation, one index per token.
+    Ordinary tokens that are not predicted have the index -1 instead. Token i does not attend to token j of its block if
+    j has an index of its own and index[i] <= index[j]; if i is not a target, index[i] + 1 replaces index[i]. A block
+    attends to all earlier blocks and to no later one, and a content state attends to its own token.
 
-    As `rank` and `reach`, i attends to j iff rank[j] <= reach[i], in block b, where all ranks are above those before:
+    As `rank` and `reach`, i attends to j iff rank[j] <= reach[i]. In block b, above all ranks of earlier blocks:
 
-    * Not predicted, index -1: all in the block and behind it attend to it. It attends to what has no index: for all
-      others is 0 <= index[j]. So its rank is the lowest of the block, b * (block + 1), and so is its reach.
+    * Not predicted, index -1: all tokens of the block and of later blocks attend to it. It attends only to tokens
+      without an index, since 0 <= index[j] for all others. So its rank is the lowest of the block, b * (block + 1), as
+      is its reach.
     * Special tokens (separators, [CLS]) keep their index, are never predicted, and attend to j iff
       index[j] <= index[i]. So rank = b * (block + 1) + 1 + index, and reach = rank.
     * Targets attend to j iff index[j] < index[i]: the same rank, and reach = rank - 1.
 
-    A target's reach does not cover itself: it holds for a query as it is, and a content state attends to its own token
-    besides. The reference draws one permutation for the blocks of one half; here each block has its own.
-
-    >>> from preprocessing.rng import key
-    >>> special_S = np.array([False, False, False, False, False, True])
-    >>> row = {"input_ids": np.arange(11, 17), "special_tokens_mask": special_S, "hits": np.array([0, 1, 0, 2, 0, 0])}
-    >>> made = PermutationLM(perm_size=3)(row, None, key(0, "masking").at(0, 0))
-    >>> made["rank"].tolist(), made["reach"].tolist()
-    ([0, 1, 0, 5, 4, 7], [0, 0, 0, 4, 4, 7])
-    >>> made["labels"].tolist()
-    [-100, 12, -100, 14, -100, -100]
+    A target's reach does not cover itself: this holds for a query, while a content state also attends to its own token.
+    The reference draws one permutation for all blocks of one half; here each block has its own.
     """
 
     kind: Literal["permutation_lm"] = "permutation_lm"
-    perm_size: int = 256
+    perm_size: int = key(default=256, doc="Tokens per permuted block.")
 
     needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
@@ -78,6 +71,18 @@ class PermutationLM:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> special_S = np.array([False, False, False, False, False, True])
+        >>> row = {"input_ids": np.arange(11, 17), "special_tokens_mask": special_S}
+        >>> row |= {"hits": np.array([0, 1, 0, 2, 0, 0])}
+        >>> made = PermutationLM(perm_size=3)(row, None, key(0, "masking").at(0, 0))
+        >>> made["rank"].tolist(), made["reach"].tolist()
+        ([0, 1, 0, 5, 4, 7], [0, 0, 0, 4, 4, 7])
+        >>> made["labels"].tolist()
+        [-100, 12, -100, 14, -100, -100]
+        """
         is_target_S = row["hits"] > 0
         place_S = np.arange(len(is_target_S))
         block_S = place_S // self.perm_size

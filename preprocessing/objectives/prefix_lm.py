@@ -14,14 +14,9 @@ from preprocessing.tokenization import Frame, Vocab
 
 @spec
 class PrefixLM:
-    """The row is cut in two, anywhere with the same probability: the second part is predicted (T5 3.3.1, prefix LM).
+    """Prefix language modeling: the decoder predicts the second part of the text (T5 3.3.1).
 
-    >>> from preprocessing.rng import key
-    >>> class Tiny:
-    ...     size, pad, sep = 100, 0, 3
-    >>> made = PrefixLM()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_input_ids"].tolist(), made["input_ids"].tolist(), made["labels"].tolist()
-    ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
+    The sequence is cut in two at a uniformly drawn position, and the encoder reads the first part.
     """
 
     kind: Literal["prefix_lm"] = "prefix_lm"
@@ -58,5 +53,14 @@ class PrefixLM:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> class Tiny:
+        ...     size, pad, sep = 100, 0, 3
+        >>> made = PrefixLM()({"input_ids": np.array([11, 12, 13, 14])}, Tiny, key(0, "masking").at(0, 0))
+        >>> made["source_input_ids"].tolist(), made["input_ids"].tolist(), made["labels"].tolist()
+        ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
+        """
         source_U, answer_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
         return two_sides(row, add_end(source_U, vocab.sep), add_end(answer_S, vocab.sep), vocab.pad)

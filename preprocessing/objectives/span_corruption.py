@@ -16,34 +16,33 @@ from preprocessing.objectives.mlm import ordinary_ids
 from preprocessing.objectives.part import Attention
 from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
 @spec
 class SpanCorruption:
-    """Each run of chosen tokens becomes one sentinel, and is predicted behind this sentinel: the first is the last id
-    of the vocabulary, the next the one before it, and so on (T5 3.1.4).
+    """Span corruption: each selected span is replaced by a sentinel token and predicted (T5 3.1.4).
 
-    Without `collapse_spans` the runs are left out, and the tokens alone are predicted. `targets` all: the whole row is
-    predicted, and without `collapse_spans` each chosen token becomes the first sentinel, or with probability
-    `random_replace_prob` a random token. Where the chosen runs begin behind an unchosen token and end the row, as
-    noise_spans makes them, ids are those of the reference; elsewhere its targets begin without a sentinel, or end with
-    one more.
+    Each target span follows its sentinel. The first sentinel is the last ID of the vocabulary, the next one the ID
+    before it, and so on. Without `collapse_spans` the spans are deleted and only their tokens are predicted. With
+    `targets: all` the whole sequence is predicted; then, without `collapse_spans`, each selected token becomes the
+    first sentinel, or a random token with probability `random_replace_prob`.
 
-    >>> from preprocessing.rng import key
-    >>> class Tiny:
-    ...     size, pad, sep, sentinels = 100, 0, 3, 10
-    >>> row = {"input_ids": np.array([11, 12, 13, 14, 15, 16]), "hits": np.array([0, 1, 1, 0, 0, 2])}
-    >>> made = SpanCorruption()(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["source_input_ids"].tolist(), made["labels"].tolist(), made["input_ids"].tolist()
-    ([11, 99, 14, 15, 98, 3], [99, 12, 13, 98, 16, 3], [0, 99, 12, 13, 98, 16])
+    If the selected spans begin after an unselected token and end the sequence, as masking `random_spans` selects them,
+    the IDs equal those of the reference. Otherwise its targets begin without a sentinel or end with one more.
     """
 
     kind: Literal["span_corruption"] = "span_corruption"
-    targets: Literal["spans", "all"] = "spans"
-    collapse_spans: bool = True
-    random_replace_prob: float = 0.0
+    targets: Literal["spans", "all"] = key(
+        default="spans", doc="Decoder targets: the selected spans, or the whole sequence."
+    )
+    collapse_spans: bool = key(
+        default=True, doc="Whether one sentinel replaces a span; false: delete it, or replace each token."
+    )
+    random_replace_prob: float = key(
+        default=0.0, doc="Probability of a random token instead of the sentinel; for targets all, collapse_spans false."
+    )
 
     needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
@@ -129,6 +128,16 @@ class SpanCorruption:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> class Tiny:
+        ...     size, pad, sep, sentinels = 100, 0, 3, 10
+        >>> row = {"input_ids": np.array([11, 12, 13, 14, 15, 16]), "hits": np.array([0, 1, 1, 0, 0, 2])}
+        >>> made = SpanCorruption()(row, Tiny, key(0, "masking").at(0, 0))
+        >>> made["source_input_ids"].tolist(), made["labels"].tolist(), made["input_ids"].tolist()
+        ([11, 99, 14, 15, 98, 3], [99, 12, 13, 98, 16, 3], [0, 99, 12, 13, 98, 16])
+        """
         ids_S, is_hit_S = row["input_ids"], row["hits"] > 0
         first_S = is_hit_S.copy()  # of its run
         first_S[1:] &= ~is_hit_S[:-1]

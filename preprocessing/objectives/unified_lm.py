@@ -8,7 +8,7 @@ from preprocessing.masking import Masking
 from preprocessing.objectives.mlm import MaskedLM
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Mode = Literal["bidirectional", "seq2seq", "left_to_right", "right_to_left"]
@@ -22,37 +22,34 @@ _SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second
 
 @spec
 class UnifiedLM:
-    """A cloze over a pair, under one of four attention masks, each for a share of the rows (UniLM 2.3).
+    """Masked language modeling of a pair under four attention masks (UniLM 2.3).
 
-    full: each token attends to each. left: to itself and what is left of it; right: to itself and what is right of it.
-    sequence: the first segment attends to itself; a token of the second to the first, to itself and to what is left of
-    it. There the end token of the second may be masked as well, with the probability of an ordinary token, so that the
-    net learns to stop. Segments are numbered by mode, six in all; the label of a pair is predicted in mode full alone.
+    Each mode has its own fraction of the sequences. Bidirectional: each token attends to each. Left to right: to itself
+    and the tokens left of it; right to left: to itself and the tokens right of it. Sequence to sequence: the first
+    segment attends to itself; a token of the second attends to the first, to itself and to the tokens left of it. In
+    this mode the end token of the second segment may be masked too, with the probability of an ordinary token, so that
+    the model learns to stop. Token types are numbered by mode, six in all; the label of a pair is predicted in the
+    bidirectional mode only.
 
-    A pair of which the second segment is not the next one (label 1) is always read in full: its target would have
-    another source, or its text would change in the middle. `share` of the segment should be half of
-    `bidirectional_prob`: then half of the rows in mode full are such pairs, and the other modes have their shares of
-    all rows.
-
-    >>> from preprocessing.rng import key
-    >>> class Tiny:
-    ...     size, mask, special_ids = 100, 4, (0, 1, 2, 3, 4)
-    >>> special_S = np.array([True, False, True, False, True])
-    >>> row = {"input_ids": np.array([2, 11, 3, 12, 3]), "hits": np.array([0, 0, 0, 1, 0])}
-    >>> row |= {"special_tokens_mask": special_S, "token_type_ids": np.array([0, 0, 0, 1, 1])}
-    >>> forward = UnifiedLM(bidirectional_prob=0, seq2seq_prob=1, left_to_right_prob=0, right_to_left_prob=0)
-    >>> made = forward(row, Tiny, key(0, "masking").at(0, 0))
-    >>> made["rank"].tolist(), made["reach"].tolist(), made["token_type_ids"].tolist()
-    ([0, 0, 0, 3, 4], [0, 0, 0, 3, 4], [4, 4, 4, 5, 5])
+    A pair whose second segment is not the next one (label 1) is always read in the bidirectional mode: otherwise its
+    target would have another source, or its text would change in the middle. `negative_prob` of the packing should be
+    half of `bidirectional_prob`: then half of the bidirectional sequences are such pairs, and the other modes have
+    their fractions of all sequences.
     """
 
     kind: Literal["unified_lm"] = "unified_lm"
-    bidirectional_prob: float = 1 / 3  # share of the rows, in which each token attends to each
-    seq2seq_prob: float = 1 / 3  # share of the rows, whose second segment is predicted from the first
-    left_to_right_prob: float = 1 / 6  # share of the rows, read from left to right
-    right_to_left_prob: float = 1 / 6  # share of the rows, read from right to left
-    mask_replace_prob: float = 0.8
-    random_replace_prob: float = 0.1
+    bidirectional_prob: float = key(
+        default=1 / 3, doc="Fraction of sequences in which each token attends to all tokens."
+    )
+    seq2seq_prob: float = key(
+        default=1 / 3, doc="Fraction of sequences whose second segment is predicted from the first."
+    )
+    left_to_right_prob: float = key(default=1 / 6, doc="Fraction of sequences that are read from left to right.")
+    right_to_left_prob: float = key(default=1 / 6, doc="Fraction of sequences that are read from right to left.")
+    mask_replace_prob: float = key(default=0.8, doc="Probability that a selected token is replaced by [MASK].")
+    random_replace_prob: float = key(
+        default=0.1, doc="Probability that a selected token is replaced by a random token."
+    )
 
     needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "token_type_ids", "special_tokens_mask", "hits"})
     emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
@@ -106,6 +103,19 @@ class UnifiedLM:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
+        """The sequence after this objective, with its labels.
+
+        >>> from preprocessing.rng import key
+        >>> class Tiny:
+        ...     size, mask, special_ids = 100, 4, (0, 1, 2, 3, 4)
+        >>> special_S = np.array([True, False, True, False, True])
+        >>> row = {"input_ids": np.array([2, 11, 3, 12, 3]), "hits": np.array([0, 0, 0, 1, 0])}
+        >>> row |= {"special_tokens_mask": special_S, "token_type_ids": np.array([0, 0, 0, 1, 1])}
+        >>> forward = UnifiedLM(bidirectional_prob=0, seq2seq_prob=1, left_to_right_prob=0, right_to_left_prob=0)
+        >>> made = forward(row, Tiny, key(0, "masking").at(0, 0))
+        >>> made["rank"].tolist(), made["reach"].tolist(), made["token_type_ids"].tolist()
+        ([0, 0, 0, 3, 4], [0, 0, 0, 3, 4], [4, 4, 4, 5, 5])
+        """
         mode = self._mode(rng.random(), row.get("next_sentence_label"))
         if mode == "seq2seq":
             row = row | {"hits": _with_end(row, rng)}

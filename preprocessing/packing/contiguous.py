@@ -17,27 +17,37 @@ from preprocessing.packing.packing_plan import (
 )
 from preprocessing.schema import Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
 
 
 @spec
 class Contiguous:
-    """Rows filled to the brim from documents in order.
+    """Contiguous packing: sequences are filled with consecutive documents.
 
-    `tokens` (GPT-2): documents, each with a separator behind it, cut every `length` tokens; the last row may be short.
-    Without `add_separators` nothing stands between them (T5, `reduce_concat_tokens` in t5/data/preprocessors.py).
-    `sentences` (RoBERTa 4.2, FULL-SENTENCES): `<s> whole sentences </s>`, with one more `</s>` between two documents.
-    Without `cross_documents` no row holds two documents. A sentence that is longer than a row is cut, or dropped, and
-    the row before it ends there (SpanBERT's BlockDataset, which also loses what stands before a last long sentence).
-    Positions here count the separators too: the one behind document d has a place on the line.
+    With `unit: token` (GPT-2), documents are joined, each followed by a separator, and cut every `seq_length` tokens;
+    the last sequence may be short. Without `add_separators` nothing stands between them (T5, `reduce_concat_tokens` in
+    t5/data/preprocessors.py).
+
+    With `unit: sentence` (RoBERTa 4.2, FULL-SENTENCES), a sequence is `<s> whole sentences </s>`, with one more `</s>`
+    between two documents. Without `cross_documents` a sequence holds one document only. A sentence that is longer than
+    a sequence is truncated or dropped, and the sequence before it ends there. SpanBERT's BlockDataset does so too, but
+    it also loses the text before a final long sentence.
+
+    Token positions in the store count the separators too: the one that follows document d has a position of its own.
     """
 
     kind: Literal["contiguous"] = "contiguous"
-    unit: Literal["sentence", "token"]  # whole sentences between <s> and </s>, or tokens up to the last place
-    cross_documents: bool = True
-    overlong: Literal["truncate", "drop"] = "truncate"  # of `sentence`
-    add_separators: bool = True
+    unit: Literal["sentence", "token"] = key(
+        doc="Unit of packing: whole sentences between <s> and </s>, or tokens up to the full length."
+    )
+    cross_documents: bool = key(default=True, doc="Whether a sequence may hold text from several documents.")
+    overlong: Literal["truncate", "drop"] = key(
+        default="truncate", doc="Treatment of a sentence that is longer than a sequence; for unit sentence."
+    )
+    add_separators: bool = key(
+        default=True, doc="Whether a separator follows each document; false only for unit token."
+    )
 
     emits: ClassVar[Columns] = EMITTED
     can_emit: ClassVar[Columns] = EMITTED

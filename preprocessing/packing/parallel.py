@@ -9,7 +9,7 @@ from preprocessing.errors import BadInput
 from preprocessing.packing.packing_plan import EMITTED, Columns, PackingPlan, compact, row_of, windows
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 _MOST: Final = 127  # languages: their numbers are int8
@@ -27,36 +27,40 @@ class _Texts(NamedTuple):
 
 @spec
 class ParallelSentences:
-    """Rows in one language (XLM 3.3, MLM), and translations (3.4, TLM) that hold a share `translation_ratio` of the
-    tokens.
+    """Monolingual sequences and translation pairs (XLM 3.3, MLM, and 3.4, TLM).
 
-    A row in one language is `</s>` and a window over its sentences, each with `</s>` behind it: as the text goes on, or
-    with `order: shuffled` in any order, a new one each epoch, as the lines of the authors' files are (`shuf` in their
-    get-data-wiki.sh; `sentence_boundaries: lines` in the corpus file makes each line a sentence here). A translation is
-    `</s> x </s> </s> y </s>`, where languages switch and, with `reset_positions`, positions begin again; of more than
-    two sides two are drawn, and one that is too long for a row is dropped. The sides are text in their languages as
-    well.
+    Translation pairs hold a fraction `translation_ratio` of the tokens. A monolingual sequence is `</s>` and a window
+    over the sentences of one language, each followed by `</s>`: in text order, or with `sentence_order: shuffled` in a
+    new random order each epoch, as in the authors' files (`shuf` in their get-data-wiki.sh; `sentence_boundaries:
+    lines` in the corpus file makes each line a sentence). A translation pair is `</s> x </s> </s> y </s>`; the language
+    changes at y, and with `reset_positions` positions restart there. Of more than two sides two are drawn, and a pair
+    that exceeds the sequence length is dropped. The sides are also text of their languages.
 
-    The share is one of tokens, not of rows, since a batch is one mean over all of its targets, a fixed share of the
-    tokens. The reference updates by MLM and by TLM in turns, each time by a mean of its own: both weigh the same there,
-    however short translations are, and so they do here at .5.
+    The fraction is one of tokens, not of sequences, because a batch loss is one mean over all targets, which are a
+    fixed fraction of the tokens. The reference alternates MLM and TLM updates, each with its own mean: both have equal
+    weight there, however short translations are, and here at 0.5.
 
-    Languages are sampled with q proportional to p^alpha (3.1): within a shard the rows of all but the most frequent are
-    repeated, pairs of languages likewise, and so are rows or pairs for the sake of their share. The number of a
-    language is its place in `languages`, where one is named by the source of the text (`wiki.fr`, `fr/part-1.txt`; of
-    `europarl.en-fr.en` the first side is en). Sides whose source does not name each are numbered as they come.
+    Languages are sampled with q proportional to p^alpha (3.1): within a shard, the sequences of all but the most
+    frequent language are repeated, as are pairs of languages, and sequences or pairs to reach the translation ratio. A
+    language's number is its place in `languages`; its name is part of the source of the text (`wiki.fr`,
+    `fr/part-1.txt`; the first side of `europarl.en-fr.en` is en). If the source does not name each side, sides are
+    numbered in order.
 
-    Sides are the units of a document where no unit begins within a sentence: `phrases: given` in the corpus file.
+    Sides are the units of a document in which no unit starts inside a sentence: `phrases: given` in the corpus file.
     """
 
     kind: Literal["parallel"] = "parallel"
-    translation_ratio: float = 0.5
-    reset_positions: bool = True
-    sentence_order: Literal["text", "shuffled"] = "text"  # of the sentences of a language, within a shard
-    language_sampling_alpha: float = (
-        0.7  # languages are sampled with q proportional to p^alpha; 1: as the text has them
+    translation_ratio: float = key(default=0.5, doc="Fraction of tokens in translation pairs.")
+    reset_positions: bool = key(default=True, doc="Whether positions restart at the second side of a translation pair.")
+    sentence_order: Literal["text", "shuffled"] = key(
+        default="text", doc="Sentence order within a language: text order, or shuffled within a shard each epoch."
     )
-    languages: tuple[str, ...] = ()  # in the order of their numbers; none named: one, or as many as there are sides
+    language_sampling_alpha: float = key(
+        default=0.7, doc="Exponent alpha of language sampling, q ~ p^alpha; 1: as frequent as in the text."
+    )
+    languages: tuple[str, ...] = key(
+        default=(), doc="Language names, in the order of their numbers; []: one, or as many as a document has sides."
+    )
 
     can_emit: ClassVar[Columns] = EMITTED | {"languages", "positions"}
     specials: ClassVar[tuple[str, ...]] = ("sep",)

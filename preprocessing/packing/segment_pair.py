@@ -9,7 +9,7 @@ from preprocessing.packing.packing_plan import EMITTED, Columns, PackingPlan, co
 from preprocessing.packing.pool import Pool
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Negative = Literal["random", "swapped", "none", "dialogue"]
@@ -31,30 +31,38 @@ _LABEL_MEANS: Final[dict[Negative, tuple[str, str]]] = {
 
 @spec
 class SegmentPair:
-    """`[CLS] A [SEP] B [SEP]`, as BERT's create_pretraining_data.py builds it (arXiv:1810.04805, 3.1 and appendix A.2).
+    """Segment pairs: `[CLS] A [SEP] B [SEP]` (BERT, arXiv:1810.04805, 3.1 and A.2).
 
-    Per document a target length: the row's, or with probability `short_seq_prob` a shorter one. Sentences are taken up
-    to the target and split at random into A and B. `random`: with probability `negative_prob`, B comes from another
-    document (label 1) and the sentences behind A are put back. `swap` (ALBERT 3.1): with probability `negative_prob`, A
-    and B change places (label 1). With `unit` sentence, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
+    The procedure is that of BERT's create_pretraining_data.py. Each document has a target length: the sequence length,
+    or a shorter one with probability `short_seq_prob`. Sentences are collected up to the target and split at random
+    into A and B. With `negatives: random`, B comes from another document with probability `negative_prob` (label 1),
+    and the sentences after A are returned. With `swapped` (ALBERT 3.1), A and B change places with probability
+    `negative_prob` (label 1). With `unit: sentence`, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
 
-    `none` (ELECTRA's build_pretraining_dataset.py): B goes on where A ends, at about half of the row, and there is no
-    label; a share `single_segment_prob` of the rows has no B, and here `short_seq_prob` is a share of the rows.
-    `dialogue` (ERNIE, arXiv:1904.09223, 4.2.3): the sentences of a document are turns, A is some of them, B the reply,
-    or with probability `negative_prob` a turn of another document (label 1).
+    With `none` (ELECTRA's build_pretraining_dataset.py), B continues A, starting near the middle of the sequence, and
+    there is no label. A fraction `single_segment_prob` of the sequences has no B, and `short_seq_prob` is a fraction of
+    the sequences. With `dialogue` (ERNIE, arXiv:1904.09223, 4.2.3), the sentences of a document are turns; A is some of
+    them and B the reply, or a turn of another document with probability `negative_prob` (label 1).
 
-    Mended against the reference: a chunk has at least two sentences (a last lone one joins the chunk before), so that
-    the label is a fair coin, not 57 % ones, and the partner is never the same document. A document of one sentence is
-    only ever a partner, with `unit` sentence a last lone sentence too. ELECTRA's A and B do not interleave.
+    Three points differ from the reference. A chunk has at least two sentences (a single last one joins the chunk
+    before), so that the label is balanced; the reference has 57 % ones. B never comes from the same document. A
+    document of one sentence, and with `unit: sentence` a single last sentence, is used only as B. ELECTRA's A and B do
+    not interleave.
     """
 
     kind: Literal["segment_pair"] = "segment_pair"
-    negatives: Negative  # what a false second segment is: of another document, the two swapped; none: there is none
-    negative_prob: float = 0.5  # of the rows, that are labelled 1
-    short_seq_prob: float = 0.1
-    unit: Literal["segment", "sentence"] = "segment"
-    num_separators: Literal[1, 2] = 1  # between A and B: RoBERTa has two
-    single_segment_prob: float = 0.0  # share of the rows without B; of negative `none`
+    negatives: Negative = key(
+        doc="Second segment of negative pairs: from another document, swapped, another turn, or no negatives."
+    )
+    negative_prob: float = key(default=0.5, doc="Probability of a negative pair (label 1).")
+    short_seq_prob: float = key(default=0.1, doc="Probability of a target length below the sequence length.")
+    unit: Literal["segment", "sentence"] = key(
+        default="segment", doc="Unit of A and B: several sentences, or one sentence each."
+    )
+    num_separators: Literal[1, 2] = key(default=1, doc="Number of separators between A and B; RoBERTa has 2.")
+    single_segment_prob: float = key(
+        default=0.0, doc="Fraction of sequences without a second segment; for negatives none."
+    )
 
     can_emit: ClassVar[Columns] = EMITTED | {"next_sentence_label"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")

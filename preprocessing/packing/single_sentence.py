@@ -8,20 +8,23 @@ from preprocessing.packing.packing_plan import EMITTED, Columns, PackingPlan, co
 from preprocessing.packing.parallel import ParallelSentences
 from preprocessing.schema import Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
 @spec
 class SingleSentence:
-    """One sentence a row, `</s> sentence </s>` (MASS, arXiv:1905.02450, 4.1, as its code and XLM's frame sentences).
+    """Single sentences: `</s> sentence </s>` (MASS, arXiv:1905.02450, 4.1).
 
-    A sentence that is longer than a row is dropped, as there. With `languages` each says its own, which is that of its
-    document: the source of the text names it, as for Parallel.
+    MASS and XLM's code frame sentences this way. A sentence that is longer than a sequence is dropped, as there. With
+    `languages` each sequence has a language: that of its document, which the name of the text's source contains, as for
+    packing `parallel`.
     """
 
     kind: Literal["single_sentence"] = "single_sentence"
-    languages: tuple[str, ...] = ()  # in the order of their numbers; none named: rows do not say theirs
+    languages: tuple[str, ...] = key(
+        default=(), doc="Language names, in the order of their numbers; []: sequences have no language."
+    )
 
     can_emit: ClassVar[Columns] = EMITTED | {"languages"}
     specials: ClassVar[tuple[str, ...]] = ("sep",)

@@ -22,15 +22,16 @@ from preprocessing.packing.packing_plan import (
 )
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.tokenization import ENDED, Frame, Vocab
 
 
 @spec
 class Stream:
-    """Documents, each with a separator behind it, cut every `length` tokens (Transformer-XL, arXiv:1901.02860, 3.2).
+    """Streams: consecutive text with memory (Transformer-XL, arXiv:1901.02860, 3.2).
 
-    What is left at the end of a shard and fills no row is left out.
+    Documents are joined, each followed by a separator, and cut every `seq_length` tokens. Tokens at the end of a shard
+    that do not fill a sequence are left out.
     """
 
     kind: Literal["stream"] = "stream"
@@ -85,22 +86,26 @@ class Stream:
 
 @spec
 class StreamPair:
-    """`reuse_len` tokens of a stream, then `A <sep> B <sep> <cls>` (XLNet, arXiv:1906.08237, 2.5, as its
-    data_utils.py).
+    """Streams of segment pairs with memory (XLNet, arXiv:1906.08237, 2.5).
 
-    A begins where the reused stretch ends and stops behind a sentence; B is what follows, or with probability 1/2, or
-    where A is one sentence without an end in sight, what stands somewhere else. Both are cut on the right. The next row
-    of a stream begins `reuse_len` tokens further on: a memory keeps the states of the reused stretch and of nothing
-    else. Segments are 0 for the reused stretch and A, 1 for B, 2 for <cls>. Whether B follows is not predicted.
+    A sequence has `reuse_len` tokens of a stream, then `A <sep> B <sep> <cls>`, as in XLNet's data_utils.py. A starts
+    at the end of the reused tokens and ends after a sentence. B is the text that follows; with probability 1/2, or if A
+    is one sentence without an end in sight, it is text from elsewhere. Both are truncated on the right. The next
+    sequence of a stream starts `reuse_len` tokens later: a memory stores only the states of the reused tokens. Token
+    types are 0 for the reused tokens and A, 1 for B, 2 for <cls>. Whether B follows A is not predicted.
 
-    Both ways, half of the rows of a batch read the text from its end (3.1; `bi_data` there): all of it is turned around
-    but for the separators and <cls>, which stand where they always do. Their `positions` count down, which tells a
-    net the direction. Words are whole there as well, and n-grams of them are drawn in the order in which they are read.
+    With `directions: both`, half of the sequences of a batch read the text from its end (3.1; `bi_data` there): the
+    text is reversed, except for the separators and <cls>, which keep their places. Their `positions` count down, which
+    encodes the direction. Words stay whole, and n-grams of words are drawn in reading order.
     """
 
     kind: Literal["stream_pair"] = "stream_pair"
-    reuse_len: int = 256  # tokens
-    directions: Literal["both", "forward"] = "both"  # both: half of the rows are read from the end
+    reuse_len: int = key(
+        default=256, doc="Number of first tokens that the memory stores; the next sequence starts after them."
+    )
+    directions: Literal["both", "forward"] = key(
+        default="both", doc="Reading directions; both: half of the sequences are read from the end."
+    )
 
     can_emit: ClassVar[Columns] = EMITTED | {"positions"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")

@@ -7,12 +7,21 @@ sentencepiece folds case and accents. specs.py has the union of the kinds, the r
 ready to encode, training.py the way from the one to the other, folder.py that from a folder of transformers;
 template.py makes rows of one or two texts with it, frame.py says what stands around them in
 pretraining, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
-takes off letters.
+takes off letters; display.py shows tokens as readable text.
 A new kind is a file here and one line in the union.
 """
 
 from preprocessing.tokenization.accents import describe_stripped_marks, keeps_whitespace, without_whitespace
 from preprocessing.tokenization.byte_level_bpe import ByteLevelBPE
+from preprocessing.tokenization.display import (
+    SPACE_SIGN,
+    ShownToken,
+    legend,
+    shown_piece,
+    shown_text,
+    shown_tokens,
+    token_texts,
+)
 from preprocessing.tokenization.folder import of_folder
 from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, add_frame, with_open_sentinels
 from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
@@ -30,11 +39,13 @@ __all__ = [
     "INSERTS",
     "KINDS",
     "PLAIN",
+    "SPACE_SIGN",
     "SPECIAL",
     "ByteLevelBPE",
     "EncodedDocument",
     "Frame",
     "SentencePieceBPE",
+    "ShownToken",
     "SingleBytes",
     "Template",
     "TemplatedRow",
@@ -48,8 +59,13 @@ __all__ = [
     "add_frame",
     "describe_stripped_marks",
     "keeps_whitespace",
+    "legend",
     "of_folder",
+    "shown_piece",
+    "shown_text",
+    "shown_tokens",
     "table_rows",
+    "token_texts",
     "too_small",
     "train",
     "vocab_from_file",

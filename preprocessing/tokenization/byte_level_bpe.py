@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from preprocessing.files import parse_json
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from preprocessing.tokenization import tokenizer_json
 from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
 
@@ -24,6 +24,11 @@ DICTIONARY: Final = "dict.txt"  # of fairseq: GPT-2's ids in the order of RoBERT
 LINE_ENDS: Final = "\u0109\u010a\u010d"  # tab, line feed and carriage return as the pieces write these bytes
 WHITE: Final = LINE_ENDS + "\u0120"  # and space
 _NUM_BYTES: Final = 256
+_AS_THEY_ARE: Final = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))  # bytes that GPT-2 writes so
+_OTHERS: Final = (byte for byte in range(_NUM_BYTES) if byte not in _AS_THEY_ARE)
+_BYTE_OF: Final = {chr(byte): byte for byte in _AS_THEY_ARE} | {
+    chr(_NUM_BYTES + number): byte for number, byte in enumerate(_OTHERS)
+}
 _LEAST_COUNT: Final = 2  # a pair seen once is no pattern
 _LONGEST_WORD: Final = 1_000  # characters, in training
 _LETTER, _MARK = r"[^\W\d_]", r"(?:[^\w\s]|_)"
@@ -34,13 +39,20 @@ _LONG_WORD: Final = re.compile(  # as GPT-2's pattern has words: of letters, of 
 
 @spec
 class ByteLevelBPE:
-    """GPT-2's vocabulary over bytes, to which no text is unknown; RoBERTa's has other special tokens."""
+    """Byte-level BPE: no text is unknown to it (GPT-2, RoBERTa).
+
+    GPT-2 and RoBERTa differ in their special tokens.
+    """
 
     kind: Literal["byte_level_bpe"] = "byte_level_bpe"
-    vocab_size: int = 50257
-    special_tokens: Layout = "gpt2"  # whose special tokens: GPT-2's one, or RoBERTa's
-    padded_vocab_size: int = 0  # as for WordPiece
-    path: str = ""  # tokenizer.json, or a folder with it, vocab.json + merges.txt or encoder.json + vocab.bpe
+    vocab_size: int = key(default=50257, doc="Number of tokens, special tokens included.")
+    special_tokens: Layout = key(default="gpt2", doc="Special tokens: the one of GPT-2, or those of RoBERTa.")
+    padded_vocab_size: int = key(
+        default=0, doc="Rows of the token table if padded beyond vocab_size; 0: one per token."
+    )
+    path: str = key(
+        default="", doc="Path to tokenizer.json, or to a directory with GPT-2's files; empty: train a tokenizer."
+    )
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS["roberta"], "special_tokens 'roberta'") | {"sep": ""}
     token_order: ClassVar[str] = "training"
@@ -101,6 +113,22 @@ class ByteLevelBPE:
     @staticmethod
     def ends_word(piece: str) -> bool:
         return piece[-1] in LINE_ENDS  # what follows has no space mark there
+
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        return utf8_of(piece)
+
+
+def utf8_of(piece: str) -> bytes:
+    """The bytes that the characters of a piece stand for; a token that was added as text is this text.
+
+    >>> utf8_of("\u0120the"), utf8_of("\u00e2\u0124\u00ac"), utf8_of("a b")
+    (b' the', b'\\xe2\\x82\\xac', b'a b')
+    """
+    try:
+        return bytes(_BYTE_OF[char] for char in piece)
+    except KeyError:
+        return piece.encode()
 
 
 class BPEVocabulary(NamedTuple):

@@ -12,7 +12,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from preprocessing.schema import Ints
-from preprocessing.tokenization.protobuf import is_bpe
+from preprocessing.tokenization.model_proto import is_bpe
 
 Cut = Literal["blanks", "marks", "rounding", "nowhere"]
 """What a cut lies at: white space, also punctuation; white space, but for sums of scores that are nearly equal, which

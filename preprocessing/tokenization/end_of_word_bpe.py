@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from preprocessing.tokenization import tokenizer_json
 from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
 
@@ -13,12 +13,17 @@ END = "</w>"
 
 @spec
 class EndOfWordBPE:
-    """The vocabulary of OpenAI's GPT (40,478 pieces) as its tokenizer.json has it: the last piece of a word ends so."""
+    """BPE of OpenAI's GPT, read from its tokenizer.json (40,478 tokens).
+
+    The last piece of a word has an end-of-word suffix.
+    """
 
     kind: Literal["ended_bpe"] = "ended_bpe"
-    vocab_size: int = 40478
-    padded_vocab_size: int = 0  # as for WordPiece
-    path: str = ""  # tokenizer.json, or a folder with it
+    vocab_size: int = key(default=40478, doc="Number of tokens, special tokens included.")
+    padded_vocab_size: int = key(
+        default=0, doc="Rows of the token table if padded beyond vocab_size; 0: one per token."
+    )
+    path: str = key(default="", doc="Path to tokenizer.json, or to its directory.")
 
     roles: ClassVar[Mapping[str, str]] = {}
     special_roles: ClassVar[frozenset[str]] = frozenset()
@@ -55,3 +60,7 @@ class EndOfWordBPE:
     @staticmethod
     def ends_word(piece: str) -> bool:
         return piece.endswith(END)
+
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        return (f"{piece.removesuffix(END)} " if piece.endswith(END) else piece).encode()

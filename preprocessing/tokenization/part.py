@@ -112,6 +112,10 @@ class TokenizerPart(Protocol):
     def ends_word(piece: str) -> bool:
         """Whether a word begins after this piece, whatever follows."""
 
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        """The text that a piece stands for, in UTF-8, with the space in front of a word."""
+
 
 def require_sizes(spec: TokenizerPart, least: int = 1) -> None:
     """ValueError unless size, rows and sentinels of a vocabulary are possible together.

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import struct
 from base64 import b64decode
 from bisect import bisect_left
 from collections import Counter
@@ -16,10 +15,11 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from preprocessing.text import sentences
 from preprocessing.tokenization import folding, tokenizer_json
 from preprocessing.tokenization.cuts import LONGEST, group_sentences
+from preprocessing.tokenization.model_proto import ModelProto, is_bpe
 from preprocessing.tokenization.part import (
     SAMPLE_MB,
     Scheme,
@@ -29,7 +29,6 @@ from preprocessing.tokenization.part import (
     require_sizes,
     too_small,
 )
-from preprocessing.tokenization.protobuf import FIELDS, field, is_bpe, message_at
 
 Model = Literal["unigram", "bpe"]
 # Names of special tokens in published models (ALBERT, XLNet, T5, CamemBERT, ...); the first of each is trained here
@@ -41,6 +40,7 @@ NAMES: Final = {
     "mask": ("[MASK]", "<mask>"),
 }
 SPACE: Final = "\u2581"  # how a piece that begins a word begins
+_BYTE: Final = re.compile("<0x[0-9A-F]{2}>")  # a piece for a byte of a character that has none
 _MODELS: Final = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")  # names of models on the hub
 _COVERAGE: Final = 0.9995  # of the text is written in characters that get a piece; its trainer's default
 _TOO_SMALL: Final = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")  # what its trainer says
@@ -53,17 +53,24 @@ _ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "extra_ids 100"}  # T5 h
 
 @spec
 class Unigram:
-    """A unigram language model over pieces (arXiv:1804.10959).
+    """Unigram language model over subword tokens (SentencePiece, arXiv:1804.10959).
 
-    A trained one has the special tokens of ALBERT; those of a file are read from it: T5 has neither [CLS] nor [MASK].
+    A trained tokenizer has the special tokens of ALBERT. Those of a file are read from it: T5 has neither [CLS] nor
+    [MASK].
     """
 
     kind: Literal["unigram"] = "unigram"
-    vocab_size: int = 32000
-    lowercase: bool = False  # case is folded, accents stay: sentencepiece's nmt_nfkc_cf
-    extra_ids: int = 0  # of these, the last ones: what stands for a span of text (T5 has 100)
-    padded_vocab_size: int = 0  # as for WordPiece
-    path: str = ""  # spiece.model, tokenizer.json, or a folder with one of them
+    vocab_size: int = key(default=32000, doc="Number of tokens, special tokens included.")
+    lowercase: bool = key(default=False, doc="Whether case is folded; accents stay (SentencePiece's nmt_nfkc_cf).")
+    extra_ids: int = key(
+        default=0, doc="Number of sentinel tokens for spans, the last IDs of the vocabulary; T5 has 100."
+    )
+    padded_vocab_size: int = key(
+        default=0, doc="Rows of the token table if padded beyond vocab_size; 0: one per token."
+    )
+    path: str = key(
+        default="", doc="Path to spiece.model, tokenizer.json or their directory; empty: train a tokenizer."
+    )
 
     strip_accents: ClassVar[bool] = False
     roles: ClassVar[Mapping[str, str]] = _ROLES
@@ -106,25 +113,39 @@ class Unigram:
     def ends_word(piece: str) -> bool:
         return False
 
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        return _utf8(piece)
+
 
 @spec
 class SentencePieceBPE:
-    """BPE over characters (arXiv:1508.07909) as sentencepiece does it; special tokens as for Unigram.
+    """BPE over characters by SentencePiece (arXiv:1508.07909).
 
-    Languages are sampled with q proportional to p^alpha (arXiv:1901.07291, 3.1), p being their share of the text: the
-    most frequent one is read once at most, the others more often. A language is named by the source of the text, as
-    for the segment `parallel`.
+    Its special tokens are those of tokenizer `unigram`. Languages are sampled with q proportional to p^alpha
+    (arXiv:1901.07291, 3.1), where p is a language's fraction of the text: the most frequent language is read at most
+    once, others are repeated. The name of a language is part of the source of the text, as for packing `parallel`.
     """
 
     kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"
-    vocab_size: int = 32000
-    lowercase: bool = False  # as for Unigram
-    strip_accents: bool = False  # all that stands above or below letters goes, of every script (XLM's authors)
-    extra_ids: int = 0  # as for Unigram
-    language_sampling_alpha: float = 1.0  # 1: languages in proportion to their text
-    languages: tuple[str, ...] = ()  # none named: there is one
-    padded_vocab_size: int = 0  # as for WordPiece
-    path: str = ""  # as for Unigram
+    vocab_size: int = key(default=32000, doc="Number of tokens, special tokens included.")
+    lowercase: bool = key(default=False, doc="Whether case is folded; accents stay (SentencePiece's nmt_nfkc_cf).")
+    strip_accents: bool = key(
+        default=False, doc="Whether marks above and below letters are removed in every script, as in XLM's code."
+    )
+    extra_ids: int = key(
+        default=0, doc="Number of sentinel tokens for spans, the last IDs of the vocabulary; T5 has 100."
+    )
+    language_sampling_alpha: float = key(
+        default=1.0, doc="Exponent alpha of language sampling, q ~ p^alpha; 1: as frequent as in the text."
+    )
+    languages: tuple[str, ...] = key(default=(), doc="Language names to sample by; []: one language.")
+    padded_vocab_size: int = key(
+        default=0, doc="Rows of the token table if padded beyond vocab_size; 0: one per token."
+    )
+    path: str = key(
+        default="", doc="Path to spiece.model, tokenizer.json or their directory; empty: train a tokenizer."
+    )
 
     roles: ClassVar[Mapping[str, str]] = _ROLES
     token_order: ClassVar[str] = "training"
@@ -175,6 +196,18 @@ class SentencePieceBPE:
     @staticmethod
     def ends_word(piece: str) -> bool:
         return False
+
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        return _utf8(piece)
+
+
+def _utf8(piece: str) -> bytes:
+    """
+    >>> _utf8(f"{SPACE}the"), _utf8("<0xE2>")
+    (b' the', b'\\xe2')
+    """
+    return bytes([int(piece[3:5], 16)]) if _BYTE.fullmatch(piece) else piece.replace(SPACE, " ").encode()
 
 
 def _special_roles(num_sentinels: int) -> frozenset[str]:
@@ -292,10 +325,12 @@ def _read_model(path: Path, model_type: Model) -> bytes:
     content = path.read_bytes()
     try:
         SentencePieceProcessor().LoadFromSerializedProto(content)
-    except RuntimeError:
+        found: Model = "bpe" if is_bpe(content) else "unigram"
+        _precompiled(content)
+    except Exception:  # `tokenizers` raises nothing narrower
         raise BadInput(f"tokenizer.path: {path}: is no sentencepiece model; change the kind or the file") from None
-    if is_bpe(content) != (model_type == "bpe"):
-        kind = "sentencepiece_bpe" if is_bpe(content) else "unigram"
+    if found != model_type:
+        kind = "sentencepiece_bpe" if found == "bpe" else "unigram"
         raise BadInput(f"tokenizer.path: {path}: is a model for tokenizer.kind {kind}; change the kind or the file")
     return content
 
@@ -321,12 +356,12 @@ def _from_json(about: dict[str, Any]) -> bytes:
     charsmap = next((step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"), "")
     special = {token["id"] for token in about["added_tokens"] if token["special"]}
     types = {**dict.fromkeys(special, _CONTROL), about["model"]["unk_id"]: _UNKNOWN}
-    model = b""
+    model = ModelProto()
     for id, (piece, score) in enumerate(about["model"]["vocab"]):
-        entry = field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + field(3, types.get(id, _NORMAL))
-        model += field(1, entry)
-    model += field(FIELDS["trainer"], field(40, about["model"]["unk_id"]))
-    return model + field(FIELDS["normalizer"], field(FIELDS["charsmap"], b64decode(charsmap)))
+        model.pieces.add(piece=piece, score=score, type=types.get(id, _NORMAL))
+    model.trainer_spec.unk_id = about["model"]["unk_id"]
+    model.normalizer_spec.precompiled_charsmap = b64decode(charsmap)
+    return model.SerializeToString()
 
 
 def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
@@ -342,9 +377,9 @@ def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
     else:
         scored = [(piece, processor.get_score(id)) for id, piece in enumerate(pieces)]
         tokenizer = Tokenizer(models.Unigram(scored, processor.unk_id(), byte_fallback=uses_bytes))
-    charsmap = _charsmap(model)
-    steps = [normalizers.Precompiled(charsmap)] if charsmap else []
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.normalizer = normalizers.Sequence(
+        [*_precompiled(model), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
     control = [piece for id, piece in enumerate(pieces) if processor.is_control(id) or processor.is_unknown(id)]
@@ -399,4 +434,10 @@ def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tupl
 
 def _charsmap(model: bytes) -> bytes:
     """The table by which a model normalises text."""
-    return message_at(message_at(model, FIELDS["normalizer"]), FIELDS["charsmap"])
+    return ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
+
+
+def _precompiled(model: bytes) -> list[normalizers.Precompiled]:
+    """The normalizer of `tokenizers` that applies this table; none if the model has no table."""
+    charsmap = _charsmap(model)
+    return [normalizers.Precompiled(charsmap)] if charsmap else []

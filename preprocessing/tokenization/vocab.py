@@ -326,6 +326,10 @@ class Vocab:
         """The piece with this id as the vocabulary writes it, with its ## or space mark."""
         return self._pieces[id]
 
+    def utf8(self, id: int) -> bytes:
+        """The text that this piece stands for, in UTF-8: that of several pieces is theirs, joined."""
+        return self._kind.utf8(self._pieces[id])
+
     def save(self, folder: Path | str) -> None:
         """Write the files, specials.json last: it makes the folder a vocabulary."""
         for name in (*self.files.keys() - {_ABOUT}, _ABOUT):

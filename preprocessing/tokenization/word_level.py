@@ -7,8 +7,8 @@ from typing import ClassVar, Final, Literal
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from preprocessing.spec import Shrinks, spec
-from preprocessing.tokenization.byte_level_bpe import LINE_ENDS, WHITE
+from preprocessing.spec import Shrinks, key, spec
+from preprocessing.tokenization.byte_level_bpe import LINE_ENDS, WHITE, utf8_of
 from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
 
 Unit = Literal["word_level", "bytes"]
@@ -18,12 +18,17 @@ _LEAST: Final = len(SPECIALS) + 1
 
 @spec
 class WordLevel:
-    """Whole words, split at white space: for text that is tokenised already (Transformer-XL, arXiv:1901.02860)."""
+    """Whole words, split at white space (Transformer-XL, arXiv:1901.02860).
+
+    It is meant for text that is already tokenized.
+    """
 
     kind: Literal["word_level"] = "word_level"
-    vocab_size: int = 267735
-    padded_vocab_size: int = 0  # as for WordPiece
-    path: str = ""  # vocab.txt
+    vocab_size: int = key(default=267735, doc="Number of tokens, special tokens included.")
+    padded_vocab_size: int = key(
+        default=0, doc="Rows of the token table if padded beyond vocab_size; 0: one per token."
+    )
+    path: str = key(default="", doc="Path to vocab.txt or its directory; empty: count the words of the corpus.")
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
     special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
@@ -66,15 +71,21 @@ class WordLevel:
     def ends_word(piece: str) -> bool:
         return False
 
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        return f" {piece}".encode()
+
 
 @spec
 class SingleBytes:
-    """The bytes of UTF-8, those that the text has, one by one (Transformer-XL on enwik8)."""
+    """Single UTF-8 bytes that occur in the text (Transformer-XL on enwik8)."""
 
     kind: Literal["bytes"] = "bytes"
-    vocab_size: int = 258
-    padded_vocab_size: int = 0  # as for WordPiece
-    path: str = ""  # vocab.txt
+    vocab_size: int = key(default=258, doc="Number of tokens, special tokens included.")
+    padded_vocab_size: int = key(
+        default=0, doc="Rows of the token table if padded beyond vocab_size; 0: one per token."
+    )
+    path: str = key(default="", doc="Path to vocab.txt or its directory; empty: count the bytes of the corpus.")
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
     special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
@@ -113,6 +124,10 @@ class SingleBytes:
     @staticmethod
     def ends_word(piece: str) -> bool:
         return piece[-1] in LINE_ENDS
+
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        return utf8_of(piece)
 
 
 def _make(spec: WordLevel | SingleBytes, texts: Iterable[str]) -> TokenizerBuild:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from preprocessing.tokenization import tokenizer_json
 from preprocessing.tokenization.part import (
     SAMPLE_MB,
@@ -34,19 +34,22 @@ _LONG: Final = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u303f\u3400-\u4dbf\u4e00-\u
 
 @spec
 class WordPiece:
-    """BERT's vocabulary (arXiv:1810.04805): whole words, and pieces inside a word that begin with ##.
+    """WordPiece: whole words, and pieces inside a word that begin with ## (BERT, arXiv:1810.04805).
 
-    A trained one numbers its pieces as training found them, or by falling frequency, as adaptive tables need it.
+    A trained vocabulary numbers its tokens in training order, or by falling frequency, as adaptive token tables
+    require.
     """
 
     kind: Literal["wordpiece"] = "wordpiece"
-    vocab_size: int = 30522
-    lowercase: bool = True
-    token_order: Literal["training", "frequency"] = (
-        "training"  # of the pieces: as learned, or by how often the text has them
+    vocab_size: int = key(default=30522, doc="Number of tokens, special tokens included.")
+    lowercase: bool = key(default=True, doc="Whether text is lower-cased and its accents removed, as in uncased BERT.")
+    token_order: Literal["training", "frequency"] = key(
+        default="training", doc="Token IDs by training order or corpus frequency."
     )
-    padded_vocab_size: int = 0  # of the net's table, where it is filled up beyond `vocab_size`; 0: one for each piece
-    path: str = ""  # vocab.txt, tokenizer.json, or a folder with one of them; empty: train one
+    padded_vocab_size: int = key(
+        default=0, doc="Rows of the token table if padded beyond vocab_size; 0: one per token."
+    )
+    path: str = key(default="", doc="Path to vocab.txt, tokenizer.json or their directory; empty: train a tokenizer.")
 
     roles: ClassVar[Mapping[str, str]] = dict.fromkeys(SPECIALS, "")
     special_roles: ClassVar[frozenset[str]] = frozenset(SPECIALS)
@@ -102,6 +105,10 @@ class WordPiece:
     @staticmethod
     def ends_word(piece: str) -> bool:
         return False
+
+    @staticmethod
+    def utf8(piece: str) -> bytes:
+        return (piece[2:] if piece.startswith("##") and len(piece) > 2 else f" {piece}").encode()
 
 
 def _without_long_words(texts: Iterable[str], lowercase: bool) -> list[str]:

@@ -112,7 +112,7 @@ def test_up_to_any_position_the_groups_have_their_shares(parts, stop):
     """Rows to within one; tokens, of rows that differ in length, by the mean length of each group's rows."""
     rows = rows_of(parts)
     count = Counter(groups_of(rows, rows.addresses(0, stop)))
-    means = [rows._tokens(group, 0) / rows._count(group, 0) for group in range(3)]
+    means = [rows._plans.tokens(group, 0) / rows._plans.count(group, 0) for group in range(3)]
     per_row = np.array(WEIGHTS) / means
     for group, share in enumerate(per_row / per_row.sum()):
         assert abs(count[group] - share * stop) <= 1
@@ -136,7 +136,7 @@ def test_a_group_is_used_up_before_its_next_epoch_begins_in_another_order(parts)
     mine = [(epoch, sample) for epoch, sample in rows.addresses(0, 3_000) if sample % 3 == 2]
     orders, at = [], 0
     for epoch in range(3):
-        size = rows._count(2, epoch)
+        size = rows._plans.count(2, epoch)
         orders.append([sample for _, sample in mine[at : at + size]])
         assert sorted(mine[at : at + size]) == [(epoch, 3 * i + 2) for i in range(size)]
         at += size
@@ -147,7 +147,7 @@ def test_each_row_of_a_group_comes_as_often_as_any_other_or_once_less():
     rows = rows_of(GPT)
     seen = Counter(sample for _, sample in rows.addresses(0, 4_567))
     for group in range(3):
-        times = [seen[i * 3 + group] for i in range(rows._count(group, 0))]
+        times = [seen[i * 3 + group] for i in range(rows._plans.count(group, 0))]
         assert max(times) - min(times) <= 1
         assert rows.realised(4_567)[group].epochs == pytest.approx(np.mean(times))
 
@@ -180,7 +180,7 @@ def test_rows_of_the_groups_are_those_of_their_own_shards():
     rows = rows_of(GPT, store)
     for group, shards in enumerate(((0,), (1, 2), (3,))):
         alone = ExampleDataset(ToyStore(tuple(store.shards[k] for k in shards)), ToyVocab(), ExampleSpec(**GPT), 64)
-        assert rows._count(group, 0) == alone.count(0)
+        assert rows._plans.count(group, 0) == alone.count(0)
         for i in range(0, alone.count(0), 17):
             np.testing.assert_array_equal(rows.row(0, 3 * i + group)["input_ids"], alone.row(0, i)["input_ids"])
 

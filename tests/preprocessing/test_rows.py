@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -128,8 +129,22 @@ def test_a_row_is_reached_again_after_its_epochs_plan_was_let_go():
     before = rows.row(0, 3)
     for epoch in range(1, 5):
         rows.row(epoch, 0)
-    assert len(rows._copies) == 2
+    assert len(rows._plans._cached_plans) == 2
     assert_same(rows.row(0, 3), before)
+
+
+def test_used_rows_equal_new_ones_and_give_the_same_after_a_copy():
+    """What they have cached is no part of them."""
+    used, new = rows_of(BERT), rows_of(BERT)
+    far = used.count(0) + used.count(1) + 3
+    known = used.addresses(far, far + 5), used.rows_in_token_range(900, 1_800), used.row(1, 2)
+    assert used == new
+    assert repr(used) == repr(new)
+    assert [each.name for each in fields(used)] == ["store", "vocab", "sampling", "length"]
+    for other in (new, pickle.loads(pickle.dumps(used)), used):
+        assert_same(other.row(1, 2), known[2])
+        assert other.rows_in_token_range(900, 1_800) == known[1]
+        assert other.addresses(far, far + 5) == known[0]
 
 
 def test_rows_run_over_all_shards_in_order():
@@ -213,7 +228,7 @@ def test_rows_travel_to_another_process(tmp_path):
 def test_rows_without_units_have_no_such_column_and_entities_are_refused():
     assert "unit_starts" not in rows_of(BERT).row(0, 0)
     assert impossible(SegmentPair(negatives="swapped"), EntityMasking(), MaskedLM(), {"masked_tokens": LABELS}) is None
-    with pytest.raises(BadInput, match="needs phrases and this corpus has none: set `units` in the corpus file"):
+    with pytest.raises(BadInput, match="needs phrases and this corpus has none: set `phrases` in the corpus file"):
         rows_of(BERT | {"masking": EntityMasking()})
 
 

@@ -95,7 +95,7 @@ def test_the_forward_rows_are_the_same_one_way_and_both_ways():
 @STREAMS
 def test_a_row_is_fresh_where_an_epoch_or_a_shard_begins(parts):
     rows = rows_of(parts)
-    ends = set(rows._copy(0, 0).end_K.tolist())
+    ends = set(rows._plans.epoch(0, 0).end_K.tolist())
     assert len(ends) == len(STORE.shards) * (2 if parts is XLNET else 1)
     each = rows.count(0) // 2
     for epoch, sample, fresh in rows.stream_rows(0, 4 * each, 2):

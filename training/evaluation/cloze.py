@@ -10,7 +10,7 @@ from torch import Tensor
 from preprocessing.collate import unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.tokenization import Vocab
+from preprocessing.tokenization import SPACE_SIGN, Vocab, shown_piece
 from training.engines import to_tensors
 from training.evaluation.by_unit import constant, of_constant
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
@@ -96,9 +96,13 @@ def _row(ids_S: Ints, labels_S: Ints) -> Row:
 def _shown(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
     """A sentence in words: the blank, what the net says, and the word that stood there."""
     before, behind = vocab.decode(blank.ids_S[: blank.at]), vocab.decode(blank.ids_S[blank.at + 1 :])
-    words = [vocab.decode([int(id)]).strip() for id in best_B[:3]]
-    answer = vocab.decode([blank.answer]).strip()
+    words, answer = [_word(vocab, int(id)) for id in best_B[:3]], _word(vocab, blank.answer)
     return f"{before.strip()} ___ {behind.strip()}  -> {', '.join(words)}  (it was: {answer})"
+
+
+def _word(vocab: Vocab, id: int) -> str:
+    """A token as a word; a space alone has its sign."""
+    return shown_piece(vocab, id).removeprefix(SPACE_SIGN) or SPACE_SIGN
 
 
 def _mean(right_N: Tensor) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.schema import Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.evaluation.by_unit import constant
 from training.evaluation.finetune_trial import engine_of, of_random
 from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, train_head
@@ -19,12 +19,13 @@ from training.tasks import LABELS, LabeledExamples, Start, Task
 
 @spec
 class Budget:
-    """What one fine-tuning on held-out documents may spend."""
+    """Budget of one fine-tuning on held-out documents."""
 
-    labels: int = LABELS  # labelled rows
-    steps: int = 200
-    batch: int = 16  # rows
-    peak: float = 1e-3  # learning rate; linear warm-up over a tenth of the steps, then linear to 0
+    labels: int = key(default=LABELS, doc="Number of labeled sequences.")
+    steps: int = key(default=200, doc="Number of steps.")
+    batch: int = key(default=16, doc="Batch size in sequences.")
+    # Linear warmup over a tenth of the steps, then linear decay to 0.
+    peak: float = key(default=1e-3, doc="Peak learning rate.")
 
     def __post_init__(self) -> None:
         for name in ("labels", "steps", "batch"):

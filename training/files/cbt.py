@@ -12,11 +12,11 @@ BLANK = "XXXXX"
 
 @spec
 class CbtFormat:
-    """A blank as `context`, all that stands before it, `words`, `endings`, each word with what stands behind the blank,
-    and `answer`, the number of the word that fits, from 0, None where the file has none (arXiv:1511.02301).
+    """Children's Book Test: numbered lines, blank line between records (arXiv:1511.02301).
 
-    A record is of numbered lines, an empty one behind it. The last has the sentence, the answer and the words, between
-    tabs and "|".
+    Columns: `context`, the text before the blank; `words`; `endings`, each word with the text after the blank; and
+    `answer`, the number of the correct word, from 0, or None if the file has none. The last line of a record has the
+    sentence, the answer and the words, separated by tabs and "|".
     """
 
     kind: Literal["cbt"] = "cbt"

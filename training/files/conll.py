@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from training.files.record import Record, RecordFault, text_of
 
 _DOCUMENT = "-DOCSTART-"
@@ -11,20 +11,20 @@ _DOCUMENT = "-DOCSTART-"
 
 @spec
 class ConllFormat:
-    """A sentence as `words` and `tags`: columns between blanks or tabs, counted from 0, from the end where negative;
-    between tabs alone, so that a word may have blanks, where most lines have some between columns.
+    """CoNLL files: one word per line, blank line between sentences.
 
-    Other blanks, as U+3000 or a no-break space, are parts of a word. A file without a column of tags has none: its
-    `tags` are None.
+    Columns: `words` and `tags`. The file's columns are separated by spaces or tabs and counted from 0, or from the end
+    if negative. If most lines have tabs, only tabs separate them, so that a word may contain spaces. Other white space,
+    such as U+3000 or a no-break space, is part of a word. If the file has no column of tags, `tags` is None.
 
-    Lines that begin with -DOCSTART- (CoNLL-2003) are no words: they stand between documents, and a sentence has the
-    number of its own as `document`. Lines that begin with `comment` are left out.
+    Lines that begin with -DOCSTART- (CoNLL-2003) are not words: they separate documents, and each sentence has the
+    number of its document as `document`. Lines that begin with `comment` are ignored.
     """
 
     kind: Literal["conll"] = "conll"
-    word: int = 0
-    tag: int = -1
-    comment: str = ""
+    word: int = key(default=0, doc="Number of the word column, from 0; negative: from the end.")
+    tag: int = key(default=-1, doc="Number of the tag column, from 0; negative: from the end.")
+    comment: str = key(default="", doc="Prefix of lines to ignore; empty: none.")
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         words, tags, fault, begins, document = list[str](), list[str](), "", 1, 0

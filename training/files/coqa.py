@@ -10,9 +10,10 @@ from training.files.record import Record, RecordFault, text_of
 
 @spec
 class CoqaFormat:
-    """A turn of a conversation as `id`, `turn`, `story`, `history`, `question` and `answers`, those of all people.
+    """CoQA files: one record per turn of a conversation.
 
-    `history` has the turns before as "Q: ...", "A: ..." lines, with the first person's answers (GPT-2 3.5).
+    Columns: `id`, `turn`, `story`, `history`, `question` and `answers`, those of all annotators. `history` has the
+    previous turns as "Q: ...", "A: ..." lines, with the first annotator's answers (GPT-2 3.5).
     """
 
     kind: Literal["coqa"] = "coqa"

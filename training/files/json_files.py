@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from preprocessing.files import parse_json
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from training.files.record import Record, RecordFault, text_of
 
 
 @spec
 class JsonlFormat:
-    """A JSON object a line."""
+    """JSON Lines: one object per line."""
 
     kind: Literal["jsonl"] = "jsonl"
 
@@ -22,17 +22,18 @@ class JsonlFormat:
 
 @spec
 class JsonFormat:
-    """One JSON document: a list of objects, at `records_path`, keys with dots between (empty: the document itself).
+    """JSON document with a list of objects.
 
-    An object in place of the list is a list of one, as each file of RACE is. Where it has columns instead, lists of
-    equal length, `columns` is true. With `each`, a list of objects inside of each becomes records of their own, which
-    have the columns of their parent too (RACE's and CoQA's questions).
+    The list is at `records_path`, keys with dots between (empty: the document itself). A single object is a list of
+    one, as in each file of RACE. With `columns`, the object has lists of equal length, one per column. With `each`,
+    parallel lists inside an object become records of their own, which also have the columns of their parent (questions
+    of RACE and CoQA).
     """
 
     kind: Literal["json"] = "json"
-    records_path: str = ""
-    columns: bool = False
-    each: tuple[str, ...] = ()  # names of parallel lists: one record for each place in them
+    records_path: str = key(default="", doc="Path to the list of records, keys with dots between; empty: the document.")
+    columns: bool = key(default=False, doc="Whether the document has one list per column instead of a list of records.")
+    each: tuple[str, ...] = key(default=(), doc="Names of parallel lists with one record per element.")
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         try:

@@ -3,16 +3,19 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from training.files.record import Record, RecordFault, text_of
 
 
 @spec
 class LinesFormat:
-    """A record a line: `text`, or with `label_first` a `label`, a blank and the `text` (SST-5, TREC)."""
+    """Text lines, one record each, with the column `text`.
+
+    With `label_first` a line has a `label`, a space and the `text` (SST-5, TREC).
+    """
 
     kind: Literal["lines"] = "lines"
-    label_first: bool = False
+    label_first: bool = key(default=False, doc="Whether each line begins with a label and a space.")
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         for number, line in enumerate(text_of(content).split("\n"), 1):
@@ -28,10 +31,13 @@ class LinesFormat:
 
 @spec
 class LineBlockFormat:
-    """A record of as many lines as `names`, empty lines between records (the files of Winograd schemas)."""
+    """Blocks of lines, one record each, with a blank line between records.
+
+    The files of Winograd schemas have this format.
+    """
 
     kind: Literal["line_blocks"] = "line_blocks"
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = key(default=(), doc="Column names, one per line of a block.")
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         block, begins = list[str](), 1

@@ -10,12 +10,14 @@ from training.files.record import Record, RecordFault, text_of
 
 @spec
 class SquadFormat:
-    """A question as `id`, `question`, `context`, `title`, `answers` and `starts`, lists of texts and of the characters
-    of the context at which they begin. Both are empty where `is_impossible` says that there is no answer (2.0); where
-    the file has none, or blank ones, and does not say so, they are None: the question is unlabelled.
+    """SQuAD files: one record per question.
 
-    A start is -1 where the text does not stand there (176 of CMRC's 3,219): such an answer counts for a score, and
-    cannot be learnt from.
+    Columns: `id`, `question`, `context`, `title`, `answers` and `starts`. The last two are lists of texts and of their
+    first characters in the context. Both are empty if `is_impossible` says that there is no answer (2.0). If the file
+    has no answers, or blank ones, without saying so, they are None: the question is unlabeled.
+
+    A start is -1 if the text is not at that place (176 of CMRC's 3,219). Such an answer counts for a score, but is not
+    used for training.
     """
 
     kind: Literal["squad"] = "squad"

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from preprocessing.encodings import UTF8, Encoding, codec, of_content, to_utf8
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tables import HEAD, TextLine, quoting_of, rows, separator_of
 from preprocessing.text import decode
 from training.files.record import Record, RecordFault, text_of
@@ -23,14 +23,15 @@ _QUOTED: Final = re.compile(r'(?:^|(?<=[,\r\n]))"[^"]*(?:""[^"]*)*("|$)')  # a c
 
 @spec
 class TsvFormat:
-    """A row a line, its columns between tabs; a quotation mark is text (GLUE).
+    """Tab-separated values, one row per line; quotation marks are text (GLUE).
 
-    Read with the usual rules of CSV, QNLI's dev set loses 65 rows without a word: in it, quotation marks open and close
-    over lines.
+    With the usual rules of CSV, QNLI's dev set would lose 65 rows without a message: its quotation marks open and close
+    across lines.
     """
 
     kind: Literal["tsv"] = "tsv"
-    header: bool = True  # whether the first line names the columns; where not, they have numbers only
+    # Without a header, columns have numbers only.
+    header: bool = key(default=True, doc="Whether the first row has the column names.")
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         names, text = list[str](), text_of(content)
@@ -45,13 +46,13 @@ class TsvFormat:
 
 @spec
 class CsvFormat:
-    """A row of cells between commas; a cell between quotation marks may have commas and lines.
+    """Comma-separated values; cells in quotation marks may contain commas and line breaks.
 
-    A quotation mark that is not closed, or closed before the end of its cell, costs the row, with all lines of it.
+    A quotation mark that is not closed, or closed before the end of its cell, makes the row and all its lines unusable.
     """
 
     kind: Literal["csv"] = "csv"
-    header: bool = True  # whether the first row names the columns
+    header: bool = key(default=True, doc="Whether the first row has the column names.")
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         text, names, begins = text_of(content), list[str](), 1
@@ -78,18 +79,18 @@ class CsvFormat:
 
 @spec
 class TableFormat:
-    """A table as people have it, read as a corpus reads it: cells between commas, tabs, semicolons or bars, perhaps in
-    quotation marks, in any encoding that can be told.
+    """Table of the user, with the delimiter and the encoding detected, as in a corpus.
 
-    What stands between cells is found by `column`, a name in the first row. A quotation mark that is never closed costs
-    its line. Rows whose cells are all empty are none.
+    Cells are separated by commas, tabs, semicolons or bars, and may be in quotation marks. The delimiter is detected by
+    `column`, a name in the first row. A quotation mark that is never closed makes its line unusable. Rows with only
+    empty cells are ignored.
     """
 
     kind: Literal["table"] = "table"
-    header: bool = True  # whether the first row names the columns
-    column: str = ""  # one of the first row
-    delimiter: str = ""  # one character; empty: found
-    encoding: str = ""  # empty: found
+    header: bool = key(default=True, doc="Whether the first row has the column names.")
+    column: str = key(default="", doc="Name of a column in the first row, to detect the delimiter.")
+    delimiter: str = key(default="", doc="Delimiter, one character; empty: detected.")
+    encoding: str = key(default="", doc="Text encoding; empty: detected.")
 
     def __post_init__(self) -> None:
         require(len(self.delimiter) <= 1, "delimiter", self.delimiter, "one character, or none")

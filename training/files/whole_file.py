@@ -5,22 +5,23 @@ from collections.abc import Iterator
 from typing import Literal
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import spec
+from preprocessing.spec import key, spec
 from training.files.record import Record, RecordFault, text_of
 
 
 @spec
 class WholeFileFormat:
-    """The whole of a file, or a stretch of its bytes, as the `text` of one record.
+    """Whole file, or a range of its bytes, as the `text` of one record.
 
-    `start` and `stop` are bytes, counted from the end where negative: the last 5 MB of enwik8 are its test split. The
-    ends of a character that a cut goes through are left out. BadInput where the file has fewer bytes: what it has is
-    another text.
+    `start` and `stop` are counted in bytes, from the end if negative: the last 5 MB of enwik8 are its test split.
+    Partial characters at a cut are left out. BadInput if the file has fewer bytes: it is then a different text.
     """
 
     kind: Literal["whole_file"] = "whole_file"
-    start: int = 0
-    stop: int | None = None
+    start: int = key(default=0, doc="First byte; negative: from the end.")
+    stop: int | None = key(
+        default=None, doc="Byte at which the text ends; negative: from the end; null: end of the file."
+    )
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         found = self._stretch(content) if self.start or self.stop is not None else text_of(content)

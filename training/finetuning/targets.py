@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from preprocessing.schema import IGNORE
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.losses import Arrays
 from training.specs import Architecture
 
@@ -47,13 +47,14 @@ class Target(Protocol):
 
 @spec
 class RowLabel:
-    """One of `classes` classes of a row, from the state that sums it up (BERT 4.1, GPT-1 3.2)."""
+    """Class label of a sequence, from its summary state (BERT 4.1, GPT-1 3.2)."""
 
     kind: Literal["row_label"] = "row_label"
-    classes: int
-    dropout: float = 0.1  # before the classifier
-    added: int = 1  # rows of an example, one behind the other, whose states are added (GPT-1 3.3)
-    weight: float = 1.0
+    classes: int = key(doc="Number of classes.")
+    dropout: float = key(default=0.1, doc="Dropout probability before the head.")
+    # They follow each other in the batch.
+    added: int = key(default=1, doc="Sequences per example, whose states are added (GPT-1 3.3).")
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
         require(self.classes >= 2, "classes", self.classes, "a whole number from 2 up")
@@ -69,12 +70,12 @@ class RowLabel:
 
 @spec
 class RowValue:
-    """A number of a row, by the squared error (STS-B)."""
+    """Number for a sequence, with a squared error loss (STS-B)."""
 
     kind: Literal["row_value"] = "row_value"
-    dropout: float = 0.1
-    added: int = 1  # as of RowLabel
-    weight: float = 1.0
+    dropout: float = key(default=0.1, doc="Dropout probability before the head.")
+    added: int = key(default=1, doc="Sequences per example, whose states are added (GPT-1 3.3).")
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def count(self, batch: Arrays) -> int:
         return int(np.count_nonzero(~np.isnan(np.asarray(batch["value"]))))
@@ -87,12 +88,12 @@ class RowValue:
 
 @spec
 class TokenTag:
-    """One of `classes` tags of each token that has a target (BERT 5.3): the first piece of a word."""
+    """Tag of each token with a target (BERT 5.3): the first token of a word."""
 
     kind: Literal["token_tag"] = "token_tag"
-    classes: int
-    dropout: float = 0.1
-    weight: float = 1.0
+    classes: int = key(doc="Number of tags.")
+    dropout: float = key(default=0.1, doc="Dropout probability before the head.")
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
         require(self.classes >= 2, "classes", self.classes, "a whole number from 2 up")
@@ -108,10 +109,10 @@ class TokenTag:
 
 @spec
 class AnswerSpan:
-    """First and last token of an answer, each a softmax over the tokens of a row (BERT 4.2)."""
+    """First and last token of an answer, each a softmax over the tokens of a sequence (BERT 4.2)."""
 
     kind: Literal["answer_span"] = "answer_span"
-    weight: float = 1.0
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["lengths"])
@@ -124,11 +125,11 @@ class AnswerSpan:
 
 @spec
 class OptionChoice:
-    """Which of several rows is right: a number for each, a softmax over those of a question (BERT 4.4, GPT-1 3.3)."""
+    """Correct choice: a score per sequence, a softmax over a question's choices (BERT 4.4, GPT-1 3.3)."""
 
     kind: Literal["option_choice"] = "option_choice"
-    dropout: float = 0.1
-    weight: float = 1.0
+    dropout: float = key(default=0.1, doc="Dropout probability before the head.")
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def count(self, batch: Arrays) -> int:
         return int((batch["option"] == 0).sum())
@@ -141,10 +142,10 @@ class OptionChoice:
 
 @spec
 class NoAnswer:
-    """Whether a question has no answer, from the first token of a row (ELECTRA on SQuAD 2.0)."""
+    """Whether a question has no answer, from the first token of a sequence (ELECTRA, SQuAD 2.0)."""
 
     kind: Literal["no_answer"] = "no_answer"
-    weight: float = 0.5
+    weight: float = key(default=0.5, doc="Weight in the sum of the losses.")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["label"])
@@ -157,10 +158,10 @@ class NoAnswer:
 
 @spec
 class LanguageModelTarget:
-    """The next token of each row, beside what a task asks (GPT-1 3.2)."""
+    """Next token of each sequence, as an auxiliary loss of a task (GPT-1 3.2)."""
 
     kind: Literal["own_text"] = "own_text"
-    weight: float = 0.5
+    weight: float = key(default=0.5, doc="Weight in the sum of the losses.")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["lengths"])

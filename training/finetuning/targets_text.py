@@ -6,7 +6,7 @@ from there, and generation reads what fine-tuning leaves.
 
 from typing import TYPE_CHECKING, Literal
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.losses import Arrays, MaskedTokens, NextToken
 from training.specs import Architecture
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @spec
 class TargetTokens:
-    """The next token of each place that has a label, by the tied table (arXiv:1706.03762, 5.4)."""
+    """Next token at each position with a label, with the tied table (arXiv:1706.03762, 5.4)."""
 
     kind: Literal["next_token"] = "next_token"
-    bias: bool = False  # one for each token, as its loss of pretraining had
-    smoothing: float = 0.0  # share of each target that is spread over all tokens
-    weight: float = 1.0
+    bias: bool = key(default=False, doc="Whether the output layer has a bias per token, as in the pretraining loss.")
+    smoothing: float = key(default=0.0, doc="Label smoothing: the fraction that is spread over all tokens.")
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
         require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
@@ -40,12 +40,15 @@ class TargetTokens:
 
 @spec
 class MaskedTargetTokens:
-    """The tokens that are masked in a target, by a net that reads and writes in one (UniLM, arXiv:1905.03197, 2.4)."""
+    """Masked target tokens, for a model that reads and generates with one stack (UniLM 2.4).
+
+    UniLM is arXiv:1905.03197.
+    """
 
     kind: Literal["masked_tokens"] = "masked_tokens"
-    transform: bool = True  # as its loss of pretraining had
-    smoothing: float = 0.0
-    weight: float = 1.0
+    transform: bool = key(default=True, doc="Whether the head has a transform, as in the pretraining loss.")
+    smoothing: float = key(default=0.0, doc="Label smoothing: the fraction that is spread over all tokens.")
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
         require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")

@@ -5,7 +5,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.optimizers import Adafactor, AdamW
 from training.specs import Architecture
 
@@ -24,35 +24,52 @@ FOUR: Final = 4  # of the last layers, side by side
 
 @spec
 class Tuning:
-    """One cell of a grid (BERT A.3): AdamW with a linear warm-up, then linear to 0, or what the keys say."""
+    """One trial of a grid (BERT A.3).
 
-    optimizer: Optimizer = "adamw"
-    learning_rate: float = 2e-5  # learning rate
-    batch_size: int = 32  # examples: rows, or questions with all of their options
-    epochs: float = 3.0
-    max_steps: int = 0  # in place of epochs, where it is not 0
-    warmup_ratio: float = 0.1  # share of the steps
-    lr_schedule: Schedule = "linear_after_warmup"
-    min_lr_ratio: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
-    weight_decay: float = 0.01
-    beta2: float = 0.999  # of AdamW, as are the next two
-    eps: float = 1e-6
-    bias_correction: bool = True
-    max_grad_norm: float = 1.0  # global norm; 0: no clipping
-    layerwise_lr_decay: float = 1.0  # rate of each layer by that of the one above it (ELECTRA: .8)
-    head_layer_gap: int = 2  # the head is as far above the top layer as so many layers (ELECTRA's code: 2, ULMFiT: 1)
-    gradual_unfreezing: bool = False  # the head learns first, and in each epoch a layer more (ULMFiT)
-    frozen_features: Features = "none"  # of a frozen trunk
-    dropout: float | None = None  # of the net while it is fine-tuned; None: that of its pretraining
-    lm_loss_weight: float = 0.0  # weight of the next token of each row, beside the task (GPT-1: .5)
-    input_format: Form = "own"  # of a row
-    both_orders: bool = False  # pairs are trained on in both orders, each an example of its own (ELECTRA's code)
-    sum_orders: bool = False  # pairs are read in both orders, whose states are added before the head (GPT-1 3.3)
-    no_answer_loss_weight: float = 0.0  # weight of whether a question has an answer (ELECTRA on SQuAD 2.0: .5)
-    max_seq_length: int = 0  # most tokens of a row; 0: that of the task
-    num_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
-    init_task: str = ""  # task whose fine-tuned weights it begins with
-    seed: int = 0
+    By default it is AdamW with linear warmup, then linear decay to 0.
+    """
+
+    optimizer: Optimizer = key(default="adamw", doc="Optimizer.")
+    learning_rate: float = key(default=2e-5, doc="Peak learning rate.")
+    batch_size: int = key(default=32, doc="Batch size in examples: sequences, or questions with all their choices.")
+    epochs: float = key(default=3.0, doc="Number of epochs.")
+    max_steps: int = key(default=0, doc="Number of steps; 0: epochs instead.")
+    warmup_ratio: float = key(default=0.1, doc="Fraction of warmup steps.")
+    lr_schedule: Schedule = key(default="linear_after_warmup", doc="Learning rate schedule.")
+    min_lr_ratio: float = key(default=0.0, doc="Minimum learning rate as a fraction of the peak (ULMFiT: 1/32).")
+    weight_decay: float = key(default=0.01, doc="Weight decay.")
+    beta2: float = key(default=0.999, doc="Decay rate of the running mean of the squared gradient.")
+    eps: float = key(default=1e-6, doc="Term added to the denominator of AdamW's update.")
+    bias_correction: bool = key(default=True, doc="Whether AdamW's running means are corrected for their zero start.")
+    max_grad_norm: float = key(default=1.0, doc="Maximum global norm of the gradient; 0: no clipping.")
+    layerwise_lr_decay: float = key(
+        default=1.0, doc="Factor of a layer's learning rate relative to the layer above (ELECTRA: 0.8)."
+    )
+    head_layer_gap: int = key(
+        default=2, doc="Distance from the top layer to the head for layerwise_lr_decay (ELECTRA: 2, ULMFiT: 1)."
+    )
+    gradual_unfreezing: bool = key(
+        default=False, doc="Whether training starts with the head and adds one layer per epoch (ULMFiT)."
+    )
+    frozen_features: Features = key(
+        default="none", doc="Hidden states of the frozen model that feed the head; none: the model is trained."
+    )
+    dropout: float | None = key(default=None, doc="Dropout in fine-tuning; null: as in pretraining.")
+    lm_loss_weight: float = key(default=0.0, doc="Weight of an additional language modeling loss (GPT-1: 0.5).")
+    input_format: Form = key(default="own", doc="Format of a sequence.")
+    both_orders: bool = key(
+        default=False, doc="Whether training uses both orders of a pair, each as an example (ELECTRA's code)."
+    )
+    sum_orders: bool = key(
+        default=False, doc="Whether the states of both orders of a pair are added before the head (GPT-1 3.3)."
+    )
+    no_answer_loss_weight: float = key(default=0.0, doc="Weight of the no-answer loss (ELECTRA on SQuAD 2.0: 0.5).")
+    max_seq_length: int = key(default=0, doc="Maximum sequence length in tokens; 0: that of the task.")
+    num_evaluations: int = key(default=0, doc="Number of dev evaluations, whose best weights count; 0: final weights.")
+    init_task: str = key(
+        default="", doc="Task whose fine-tuned weights are the initial weights; empty: pretrained weights."
+    )
+    seed: int = key(default=0, doc="Seed for data order, initialization and dropout.")
 
     def __post_init__(self) -> None:
         for name, words in (

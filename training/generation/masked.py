@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from preprocessing.errors import BadInput
 from preprocessing.rng import RandomKey
 from preprocessing.schema import Ints
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.generation.filters import filter_scores
 from training.generation.sample import GeneratedText, draw
 from training.generation.spec import SampledDecoding
@@ -26,16 +26,16 @@ from training.model import Model
 
 @spec
 class GibbsDecoding:
-    """One place of a row after the other, in random order, from the net's distribution given all other places.
+    """Gibbs sampling: one position after the other, in random order, given all other positions.
 
-    After `warm` sweeps over the row the best token is taken instead (section 4).
+    After `warm` sweeps over the sequence the best token is taken instead (section 4).
     """
 
     kind: Literal["gibbs"] = "gibbs"
-    sweeps: int = 10
-    warm: int = 5
-    temperature: float = 1.0
-    top_k: int = 0  # 0: all
+    sweeps: int = key(default=10, doc="Number of sweeps over the sequence.")
+    warm: int = key(default=5, doc="Number of sweeps with sampling; later sweeps take the best token.")
+    temperature: float = key(default=1.0, doc="Sampling temperature.")
+    top_k: int = key(default=0, doc="Number of most probable tokens to sample from; 0: all.")
 
     def __post_init__(self) -> None:
         require(self.sweeps >= 1, "sweeps", self.sweeps, "a whole number from 1 up")
@@ -45,10 +45,13 @@ class GibbsDecoding:
 
 @spec
 class MaskPredict:
-    """All masks at once by the best tokens; then, of N places, the N (T - t) / T least sure ones are masked again."""
+    """Mask-predict: all masks are filled with the best tokens, and the least certain are masked again.
+
+    Of N positions, the N (T - t) / T least certain ones are masked again after iteration t of T.
+    """
 
     kind: Literal["mask_predict"] = "mask_predict"
-    iterations: int = 10
+    iterations: int = key(default=10, doc="Number of iterations.")
 
     def __post_init__(self) -> None:
         require(self.iterations >= 1, "iterations", self.iterations, "a whole number from 1 up")

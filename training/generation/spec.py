@@ -2,23 +2,29 @@
 
 from typing import Literal
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 
 
 @spec
 class GenerationLimits:
-    """What may be written, by any method. Lengths count new tokens, the one that ends a row among them."""
+    """Limits of generated text, for any decoding method.
 
-    max_new_tokens: int = 64  # a row ends earlier where its net has no further position
-    min_new_tokens: int = 0  # no end before so many
-    ends: tuple[int, ...] = ()  # tokens that end a row
-    force_eos: bool = False  # the last token of max_new_tokens is the first of `ends` (BART)
-    barred: tuple[int, ...] = ()  # tokens that are never written: rows of the table without a piece, [PAD], ...
-    repetition_penalty: float = (
-        1.0  # scores of tokens that the row has: divided by it, negative ones multiplied (CTRL 4.1)
+    Lengths count new tokens, the end token included.
+    """
+
+    # A sequence ends earlier if the model has no further position.
+    max_new_tokens: int = key(default=64, doc="Maximum number of new tokens.")
+    min_new_tokens: int = key(default=0, doc="Minimum number of new tokens before an end token.")
+    ends: tuple[int, ...] = key(default=(), doc="Tokens that end a sequence.")
+    force_eos: bool = key(default=False, doc="Whether the last of max_new_tokens is always the first of ends (BART).")
+    # Rows of the table without a token, [PAD], ...
+    barred: tuple[int, ...] = key(default=(), doc="Tokens that are never generated.")
+    # Their scores are divided by it, negative ones multiplied (CTRL 4.1).
+    repetition_penalty: float = key(default=1.0, doc="Penalty of tokens that already occur; 1: none.")
+    no_repeat_ngram_size: int = key(default=0, doc="Size of n-grams that may occur only once; 0: no restriction.")
+    no_repeat_in: Literal["row", "new"] = key(
+        default="row", doc="Scope of no_repeat_ngram_size: the sequence with its prompt, or its new tokens."
     )
-    no_repeat_ngram_size: int = 0  # no n-gram of this size twice; 0: any
-    no_repeat_in: Literal["row", "new"] = "row"  # where: in a row, its prompt included, or among its new tokens
 
     def __post_init__(self) -> None:
         require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number from 1 up")
@@ -45,19 +51,20 @@ class GenerationLimits:
 
 @spec
 class GreedyDecoding:
-    """The token with the highest score, each time."""
+    """Greedy decoding: the token with the highest score."""
 
     kind: Literal["greedy"] = "greedy"
 
 
 @spec
 class SampledDecoding:
-    """A token drawn from what the filters leave (top-k: arXiv:1805.04833, 5.4; nucleus: arXiv:1904.09751, 3.1)."""
+    """Sampling after top-k (arXiv:1805.04833, 5.4) and nucleus (arXiv:1904.09751, 3.1) filters."""
 
     kind: Literal["sampling"] = "sampling"
-    temperature: float = 1.0  # scores are divided by it
-    top_k: int = 0  # the most probable ones, and all that are as probable as the last of them; 0: all
-    top_p: float = 1.0  # the fewest, the most probable first, whose probabilities sum to this or more
+    temperature: float = key(default=1.0, doc="Temperature by which scores are divided.")
+    # Tokens as probable as the last of them are included.
+    top_k: int = key(default=0, doc="Number of most probable tokens to sample from; 0: all.")
+    top_p: float = key(default=1.0, doc="Cumulative probability of the most probable tokens to sample from.")
 
     def __post_init__(self) -> None:
         require(
@@ -69,17 +76,18 @@ class SampledDecoding:
 
 @spec
 class BeamSearch:
-    """The best of several rows that are written side by side. Score: sum of log p / n ** length_penalty, n new tokens.
+    """Beam search: the best of several sequences that are generated in parallel.
 
-    `stop` says when a prompt is done: `full`, as soon as as many rows have ended as there are beams; `hopeless`, when
-    no open row is better than the worst of these at its present length, or, `never`, at the greatest length (which
-    differs where length_penalty is above 0). `never` and a penalty of 0 are the beam search of textbooks.
+    The score is the sum of log p / n ** length_penalty, for n new tokens. `stop` decides when a prompt is done: `full`,
+    as soon as as many sequences have ended as there are beams; `hopeless`, when no open sequence is better than the
+    worst of these at its present length; `never`, at the maximum length (which differs if length_penalty is above 0).
+    `never` and a penalty of 0 are the beam search of textbooks.
     """
 
     kind: Literal["beams"] = "beams"
-    num_beams: int = 4
-    length_penalty: float = 1.0
-    stop: Literal["hopeless", "never", "full"] = "hopeless"
+    num_beams: int = key(default=4, doc="Beam width.")
+    length_penalty: float = key(default=1.0, doc="Exponent of the length by which a beam's log-probability is divided.")
+    stop: Literal["hopeless", "never", "full"] = key(default="hopeless", doc="Stopping criterion of a prompt.")
 
     def __post_init__(self) -> None:
         require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 @spec
 class Adversarial:
-    """Fill masks with what the discriminator takes for the text's own (ELECTRA 3.2), and not with what was there."""
+    """Adversarial generator: rewarded for tokens that the discriminator accepts (ELECTRA 3.2).
+
+    It replaces the likelihood of the original tokens.
+    """
 
     kind: Literal["adversarial"] = "adversarial"
-    weight: float = 1.0  # its weight in the sum of the losses
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     head_name: ClassVar[str] = "adversarial"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})

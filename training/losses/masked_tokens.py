@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, mask_head_weights
 
@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 
 @spec
 class MaskedTokens:
-    """Predict the chosen tokens: transform, tied embedding, bias (BERT 3.1, task 1). Of two nets the generator does."""
+    """Prediction of the selected tokens (BERT 3.1, task 1).
+
+    The head is a transform, the tied token table and a bias. In a generator-discriminator model the generator predicts.
+    """
 
     kind: Literal["masked_tokens"] = "masked_tokens"
-    weight: float = 1.0  # its weight in the sum of the losses
-    transform: bool = True  # a linear, an activation and a norm before the table; XLM and XLNet have none
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
+    transform: bool = key(
+        default=True, doc="Whether a linear layer, an activation and a norm precede the table; not in XLM and XLNet."
+    )
     head_name: ClassVar[str] = "masked_tokens"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 @spec
 class NextToken:
-    """Predict each next token with the tied embedding (GPT-2 2), of a text or of what a decoder makes of a source."""
+    """Prediction of each next token with the tied token table (GPT-2 2).
+
+    The tokens are those of a text, or of the decoder's text for a source.
+    """
 
     kind: Literal["next_token"] = "next_token"
-    weight: float = 1.0  # its weight in the sum of the losses
-    bias: bool = False  # one for each token (XLM)
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
+    bias: bool = key(default=False, doc="Whether the output layer has a bias per token, as in XLM.")
     head_name: ClassVar[str] = "next_token"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"causal"})

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
@@ -12,15 +12,19 @@ if TYPE_CHECKING:
 
 @spec
 class ReplacedTokenDetection:
-    """Predict for each token whether the generator has replaced it (ELECTRA 3.1), or which token it was (3.5)."""
+    """Detection of tokens that the generator replaced (ELECTRA 3.1).
+
+    With `predict: original` it predicts the original token instead (3.5).
+    """
 
     kind: Literal["replaced_token_detection"] = "replaced_token_detection"
-    weight: float = 50.0  # its weight in the sum of the losses
-    predict: Literal["replaced", "original"] = (
-        "replaced"  # of each token whether it was replaced, or which one was there
+    weight: float = key(default=50.0, doc="Weight in the sum of the losses.")
+    predict: Literal["replaced", "original"] = key(
+        default="replaced", doc="Target per token: whether it was replaced, or the original token."
     )
-    predict_at: Literal["all", "masked"] = (
-        "all"  # masked: the tokens that the generator predicts (ELECTRA 15 %, Replace MLM)
+    # ELECTRA's variants ELECTRA 15 % and Replace MLM use `masked`.
+    predict_at: Literal["all", "masked"] = key(
+        default="all", doc="Tokens with a target: all, or those that the generator predicts."
     )
     head_name: ClassVar[str] = "replaced"
     needs: ClassVar[frozenset[str]] = frozenset({"labels"})

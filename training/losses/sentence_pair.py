@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.schema import IGNORE
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import Shrinks, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 @spec
 class SentencePair:
-    """Two-way label of a pair from the pooled first token (BERT 3.1, task 2; ALBERT 3.1). 1 = not the next segment."""
+    """Classification of a segment pair from the pooled first token (BERT 3.1, task 2; ALBERT 3.1).
+
+    The two labels are 0, the next segment, and 1, not the next segment.
+    """
 
     kind: Literal["sentence_pair"] = "sentence_pair"
-    weight: float = 1.0  # its weight in the sum of the losses
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     head_name: ClassVar[str] = "pair_label"
     needs: ClassVar[frozenset[str]] = frozenset({"next_sentence_label"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, norm_weights
 
@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 @spec
 class SpanBoundary:
-    """Predict each token of a chosen span from the tokens around the span and its place in it (SpanBERT 3.2)."""
+    """Prediction of span tokens from the tokens around the span (SpanBERT 3.2).
+
+    The inputs of a token are the boundary tokens and its position in the span.
+    """
 
     kind: Literal["span_boundary"] = "span_boundary"
-    weight: float = 1.0  # its weight in the sum of the losses
-    max_pair_targets: int = 15  # tokens of a span that are predicted, from its first
-    position_embedding_size: int = 200  # of the embedding of a place in a span
+    weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
+    max_pair_targets: int = key(default=15, doc="Maximum number of predicted tokens per span, from its first.")
+    position_embedding_size: int = key(default=200, doc="Embedding size of the position in a span.")
     head_name: ClassVar[str] = "span_boundary"
     needs: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})

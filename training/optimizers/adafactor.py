@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, merge_scales, require, spec
+from preprocessing.spec import Shrinks, key, merge_scales, require, spec
 from training.optimizers.updates import Updates
 
 if TYPE_CHECKING:
@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 @spec
 class Adafactor(Updates):
-    """Second moments by rows and columns, no first moment, updates clipped, rates relative to the weights
-    (arXiv:1804.04235), as T5 has it, whose rate is 1 / sqrt(max(step, 10,000)). Grover's rates are not relative."""
+    """Adafactor: factored second moments, no first moment, clipped updates (arXiv:1804.04235).
+
+    By default it is that of T5: rates are relative to the weights, and the learning rate is 1 / sqrt(max(step,
+    10,000)). Grover's rates are not relative.
+    """
 
     kind: Literal["adafactor"] = "adafactor"
     learning_rate: float = 0.01
@@ -21,8 +24,8 @@ class Adafactor(Updates):
     lr_schedule: str = "constant_then_inverse_sqrt"
     weight_decay: float = 0.0
     max_grad_norm: float = 0.0
-    scale_parameter: bool = True  # rates are relative to the size of the weights
-    beta2: float = 0.0  # share of the squares that is kept at each step; 0: 1 - step^-0.8
+    scale_parameter: bool = key(default=True, doc="Whether learning rates are relative to the size of the weights.")
+    beta2: float = key(default=0.0, doc="Decay rate of the running mean of squares; 0: 1 - step^-0.8.")
     states: ClassVar[float] = 0.0
     other_states: ClassVar[float] = 1.0  # squares of what is no large matrix
     factored_from: ClassVar[int] = 128  # of T5 (mesh_tensorflow/optimize.py)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, merge_scales, spec
+from preprocessing.spec import Shrinks, key, merge_scales, spec
 from training.optimizers.updates import Moments
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ class AdamW(Moments):
     """Adam with decoupled weight decay (arXiv:1711.05101)."""
 
     kind: Literal["adamw"] = "adamw"
-    bias_correction: bool = True  # the reference BERT has none
+    bias_correction: bool = key(
+        default=True, doc="Whether running means are corrected for their zero start; false in the reference BERT."
+    )
     states: ClassVar[float] = 2.0
     other_states: ClassVar[float] = 2.0
 

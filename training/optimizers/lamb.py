@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 @spec
 class Lamb(Moments):
-    """Adam whose update of each tensor is as long as its weights (arXiv:1904.00962), as the reference ALBERT has it:
-    no bias correction, and tensors that do not decay do not scale either."""
+    """LAMB: Adam with each tensor's update scaled to its weight norm (arXiv:1904.00962).
+
+    As in the reference ALBERT, there is no bias correction, and tensors without weight decay are not scaled.
+    """
 
     kind: Literal["lamb"] = "lamb"
     states: ClassVar[float] = 2.0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, merge_scales, require, spec
+from preprocessing.spec import Shrinks, key, merge_scales, require, spec
 from training.optimizers.updates import Updates
 
 if TYPE_CHECKING:
@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 @spec
 class Lion(Updates):
-    """The sign of an interpolated momentum (arXiv:2302.06675). The paper takes a third to a tenth of the rate of AdamW,
-    and three to ten times its weight decay."""
+    """Lion: the sign of an interpolated momentum (arXiv:2302.06675).
+
+    The paper uses a third to a tenth of AdamW's learning rate, and three to ten times its weight decay.
+    """
 
     kind: Literal["lion"] = "lion"
-    beta1: float = 0.9  # share of the running mean in what has its sign taken
-    beta2: float = 0.99  # share of the running mean of gradients that is kept
+    beta1: float = key(default=0.9, doc="Weight of the running mean in the interpolation whose sign is the update.")
+    beta2: float = key(default=0.99, doc="Decay rate of the running mean of the gradient.")
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = False
     states: ClassVar[float] = 1.0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, merge_scales, require, spec
+from preprocessing.spec import Shrinks, key, merge_scales, require, spec
 from training.optimizers.updates import Moments
 
 if TYPE_CHECKING:
@@ -12,24 +12,25 @@ if TYPE_CHECKING:
 
 @spec
 class Muon(Moments):
-    """Momentum whose singular values are all made about 1, for the matrices of the layers; AdamW for tables, heads,
-    norms and biases (Keller Jordan, "Muon", 2024).
+    """Muon: orthogonalized momentum for the matrices of the layers (Keller Jordan, 2024).
 
-    `adjust_lr_fn: match_rms_adamw` (arXiv:2502.16982, 2.2) makes updates as large as AdamW's, .2 sqrt(larger side), so
-    that its rates and weight decay fit. `shape` is the author's, sqrt(rows / columns) where a matrix has more rows; his
-    rates are .02 for matrices and about a fiftieth of it for the rest (`adamw_lr_ratio`).
+    AdamW updates embeddings, heads, norms and biases. `adjust_lr_fn: match_rms_adamw` (arXiv:2502.16982, 2.2) scales
+    updates to the size of AdamW's, 0.2 sqrt(larger side), so that its learning rates and weight decay apply. `original`
+    is the author's scale, sqrt(rows / columns) for matrices with more rows than columns; his learning rates are 0.02
+    for matrices and about a fiftieth of it for other parameters (`adamw_lr_ratio`).
     """
 
     kind: Literal["muon"] = "muon"
-    momentum: float = 0.95  # share of the running mean of a matrix' gradients that is kept; Nesterov's
-    adjust_lr_fn: Literal["match_rms_adamw", "original"] = (
-        "match_rms_adamw"  # of the update of a matrix: by its larger side, or by rows / columns
+    momentum: float = key(default=0.95, doc="Decay rate of the running mean of a matrix gradient (Nesterov momentum).")
+    adjust_lr_fn: Literal["match_rms_adamw", "original"] = key(
+        default="match_rms_adamw", doc="Scale of a matrix update: by its larger side, or by rows / columns."
     )
-    adamw_lr_ratio: float = 1.0  # learning rate of what AdamW updates, as a share of that of matrices
-    newton_schulz_dtype: Literal["fp32", "bf16"] = (
-        "fp32"  # numbers of the iteration; bf16 is the author's, faster on a GPU
+    adamw_lr_ratio: float = key(
+        default=1.0, doc="Learning rate of the parameters under AdamW, as a fraction of that of matrices."
     )
-    eps: float = 1e-8  # of AdamW
+    # The author uses bf16, which is faster on a GPU.
+    newton_schulz_dtype: Literal["fp32", "bf16"] = key(default="fp32", doc="Precision of the Newton-Schulz iteration.")
+    eps: float = key(default=1e-8, doc="Term added to the denominator of AdamW's update.")
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
     states: ClassVar[float] = 1.0  # momentum

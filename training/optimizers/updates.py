@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import Shrinks, merge_scales, require, spec
+from preprocessing.spec import Shrinks, key, merge_scales, require, spec
 from training.optimizers.schedule import SCHEDULES, describe
 
 Decays = Literal["matrices", "all"]
@@ -11,16 +11,21 @@ Decays = Literal["matrices", "all"]
 
 @spec
 class Updates:
-    """What every optimiser has; `learning_rate` is the highest learning rate."""
+    """Keys of every optimizer."""
 
-    learning_rate: float
-    warmup_steps: int = 0  # steps
-    lr_schedule: str = "linear_from_start"  # a name in SCHEDULES
-    min_lr_ratio: float = 0.0  # lowest learning rate as a share of the peak
-    lr_decay_steps: int = 0  # step at which the decay ends; 0: with the run
-    weight_decay: float = 0.01  # weight decay, of what `weight_decay_params` says
-    weight_decay_params: Decays = "matrices"  # of matrices and tables, or of norms and biases too (fairseq)
-    max_grad_norm: float = 1.0  # global norm of the raw gradient; 0 = no clipping
+    learning_rate: float = key(doc="Peak learning rate.")
+    warmup_steps: int = key(default=0, doc="Number of warmup steps.")
+    lr_schedule: str = key(default="linear_from_start", choices=SCHEDULES, doc="Learning rate schedule.")
+    min_lr_ratio: float = key(default=0.0, doc="Minimum learning rate as a fraction of the peak, from 0 to 1.")
+    lr_decay_steps: int = key(default=0, doc="Step at which the decay ends; 0: the last step of the run.")
+    weight_decay: float = key(
+        default=0.01, doc="Decoupled weight decay, for the parameters that weight_decay_params selects."
+    )
+    # `all`: norms and biases too, as in fairseq.
+    weight_decay_params: Decays = key(
+        default="matrices", doc="Parameters that receive weight decay: matrices and embeddings, or all."
+    )
+    max_grad_norm: float = key(default=1.0, doc="Maximum global norm of the gradient; 0: no clipping.")
     factored_from: ClassVar[int] = 0
     above_all_peaks: ClassVar[float] = 100.0
 
@@ -55,11 +60,11 @@ class Updates:
 
 @spec
 class Moments(Updates):
-    """What optimisers have that use running means of the gradient and of its square."""
+    """Keys of optimizers with running means of the gradient and of its square."""
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-6
+    beta1: float = key(default=0.9, doc="Decay rate of the running mean of the gradient.")
+    beta2: float = key(default=0.999, doc="Decay rate of the running mean of the squared gradient.")
+    eps: float = key(default=1e-6, doc="Term added to the denominator of the update.")
 
     shrinks: ClassVar[Shrinks] = merge_scales(Updates.shrinks, {"tiny": {"beta2": 0.98}, "small": {"beta2": 0.98}})
 

@@ -3,7 +3,7 @@
 import math
 from typing import ClassVar, Literal, Protocol
 
-from preprocessing.spec import AtMost, Shrinks, require, spec
+from preprocessing.spec import AtMost, Shrinks, key, require, spec
 from training.specs.work import BatchWork
 
 
@@ -40,7 +40,7 @@ class AttentionWindow(Protocol):
 
 @spec
 class FullAttention:
-    """Each token attends to the whole row, or to all of it that is not ahead."""
+    """Full attention: each token attends to all tokens that the attention mask allows."""
 
     kind: Literal["full"] = "full"
 
@@ -67,11 +67,13 @@ class FullAttention:
 
 @spec
 class SlidingWindow:
-    """Every layer attends to the tokens around each (Longformer, arXiv:2004.05150, 3.1)."""
+    """Sliding window around each token in every layer (Longformer, arXiv:2004.05150, 3.1)."""
 
     kind: Literal["sliding"] = "sliding"
-    size: int  # half of them at each side
-    global_tokens: Literal["none", "first"] = "none"  # first: it attends to all, and all attend to it
+    size: int = key(doc="Window size in tokens, half of them on each side.")
+    global_tokens: Literal["none", "first"] = key(
+        default="none", doc="Tokens with global attention: none, or the first token, in both directions."
+    )
 
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
 
@@ -120,11 +122,13 @@ class SlidingWindow:
 
 @spec
 class AlternatingWindow:
-    """Every second layer of a causal net attends to itself and the tokens right before it only (GPT-3,
-    arXiv:2005.14165, 2.1)."""
+    """Local attention in every second layer of a causal model (GPT-3, arXiv:2005.14165, 2.1).
+
+    In these layers each token attends to itself and the tokens right before it.
+    """
 
     kind: Literal["alternating"] = "alternating"
-    size: int  # itself included
+    size: int = key(doc="Window size in tokens, the token itself included.")
 
     shrinks: ClassVar[Shrinks] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
     global_first: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from preprocessing.spec import BY_KIND, Shrinks, merge_scales, require, spec
+from preprocessing.spec import BY_KIND, Shrinks, key, merge_scales, require, spec
 from training.specs.attention_window import AlternatingWindow, FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -15,23 +15,32 @@ from training.specs.work import BatchWork
 
 @spec
 class Decoder(Stack):
-    """A causal transformer, GPT-2 (Radford 2019): pre-norm, final norm, residual projections by 1 / sqrt(2 L).
+    """Causal Transformer (GPT-2, Radford 2019).
 
-    GPT-1 is post-norm. With relative positions it is Transformer-XL (arXiv:1901.02860): sinusoids of the distance, two
-    biases that all layers share, no biases in the attention's projections, embeddings times sqrt(width), and a memory.
+    By default it is pre-norm with a final norm, and residual projections start with init_std / sqrt(2 L). GPT-1 is
+    post-norm. With relative positions it is Transformer-XL (arXiv:1901.02860): sinusoids of the distance, two biases
+    that all layers share, no biases in the attention projections, embeddings times sqrt(hidden_size), and a memory.
     """
 
     kind: Literal["decoder"] = "decoder"
     norm_position: Norm = "pre"
     norm_eps: float = 1e-5
     activation: Activation = "gelu_tanh"
-    position_embedding: Annotated[LearnedPositions | RelativePositions, BY_KIND] = LearnedPositions(
-        max_position_embeddings=1024
+    position_embedding: Annotated[LearnedPositions | RelativePositions, BY_KIND] = key(
+        default=LearnedPositions(max_position_embeddings=1024), doc="Type of position embedding."
     )
-    token_embedding: Annotated[PlainEmbedding | AdaptiveEmbedding, BY_KIND] = PlainEmbedding()
-    attention_window: Annotated[FullAttention | AlternatingWindow, BY_KIND] = FullAttention()
-    init_method: Init = "normal"  # law of the first weights
-    scale_residual_init: bool = True  # pre-norm, residual projections begin with 1 / sqrt(2 L) of init_std (GPT-2)
+    token_embedding: Annotated[PlainEmbedding | AdaptiveEmbedding, BY_KIND] = key(
+        default=PlainEmbedding(), doc="Token table: one table, or one per cluster of tokens."
+    )
+    attention_window: Annotated[FullAttention | AlternatingWindow, BY_KIND] = key(
+        default=FullAttention(), doc="Attention window of the layers."
+    )
+    init_method: Init = key(
+        default="normal", doc="Initialization of the weights; truncated_normal is cut at 2 standard deviations."
+    )
+    scale_residual_init: bool = key(
+        default=True, doc="Whether residual projections start with init_std / sqrt(2 layers); pre-norm (GPT-2)."
+    )
 
     label: ClassVar[str] = "decoder"
     family: ClassVar[int] = 2

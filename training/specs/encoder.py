@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
 
-from preprocessing.spec import BY_KIND, AtMost, Shrinks, merge_scales, require, spec
+from preprocessing.spec import BY_KIND, AtMost, Shrinks, key, merge_scales, require, spec
 from training.specs.attention_window import FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -18,25 +18,32 @@ SUBLAYERS: Final = ("attention", "feed_forward")
 
 @spec
 class Encoder(Stack):
-    """A bidirectional transformer: BERT (arXiv:1810.04805) and its line.
+    """Bidirectional Transformer (BERT, arXiv:1810.04805).
 
-    A post-norm one normalises the summed embeddings, a pre-norm one (Megatron-BERT, arXiv:1909.08053) its last states.
+    A post-norm encoder normalizes the summed embeddings; a pre-norm one (Megatron-BERT, arXiv:1909.08053) its final
+    states.
     """
 
     kind: Literal["encoder"] = "encoder"
-    embedding_size: int = 0  # width of the tables where it is not that of the blocks (ALBERT 3.1); 0 means width
-    position_embedding: Annotated[LearnedPositions | SinusoidalPositions, BY_KIND] = LearnedPositions(
-        max_position_embeddings=512
+    embedding_size: int = key(default=0, doc="Size of the embeddings, if not hidden_size (ALBERT 3.1); 0: hidden_size.")
+    position_embedding: Annotated[LearnedPositions | SinusoidalPositions, BY_KIND] = key(
+        default=LearnedPositions(max_position_embeddings=512), doc="Type of position embedding."
     )
-    init_method: Init = "normal"  # truncated: at two deviations (google-research/bert, as all who went on from there)
-    type_vocab_size: int = 2  # rows of the token-type table
-    num_languages: int = 0  # rows of the language table (XLM, arXiv:1901.07291)
-    parameter_sharing: Sharing = "none"  # what all layers of a group have in common (ALBERT 3.1)
-    num_hidden_groups: int = 1  # of layers that share; layer i belongs to group i * groups // layers
-    attention_mask: Visibility = (
-        "bidirectional"  # to which tokens one attends: all, those before it, or as each row says (UniLM)
+    # Google-research/bert and the code based on it use truncated_normal.
+    init_method: Init = key(
+        default="normal", doc="Initialization of the weights; truncated_normal is cut at 2 standard deviations."
     )
-    attention_window: Annotated[FullAttention | SlidingWindow, BY_KIND] = FullAttention()
+    type_vocab_size: int = key(default=2, doc="Number of token types (segments).")
+    num_languages: int = key(default=0, doc="Number of language embeddings (XLM, arXiv:1901.07291); 0: none.")
+    parameter_sharing: Sharing = key(default="none", doc="Parameters that all layers of a group share (ALBERT 3.1).")
+    # Layer i belongs to group i * groups // layers.
+    num_hidden_groups: int = key(default=1, doc="Number of groups of layers that share parameters.")
+    attention_mask: Visibility = key(
+        default="bidirectional", doc="Attention mask: all tokens, earlier tokens, or by sequence (UniLM)."
+    )
+    attention_window: Annotated[FullAttention | SlidingWindow, BY_KIND] = key(
+        default=FullAttention(), doc="Attention window of the layers."
+    )
 
     label: ClassVar[str] = "encoder"
     family: ClassVar[int] = 0

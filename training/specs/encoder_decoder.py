@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from preprocessing.spec import BY_KIND, Shrinks, merge_scales, spec
+from preprocessing.spec import BY_KIND, Shrinks, key, merge_scales, spec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -15,25 +15,29 @@ from training.specs.work import BatchWork
 
 @spec
 class EncoderDecoder(Stack):
-    """An encoder, and a decoder that also attends to the encoder's states: `num_hidden_layers` each (arXiv:1706.03762).
+    """Encoder-decoder Transformer with `num_hidden_layers` blocks per stack (arXiv:1706.03762).
 
-    BART (arXiv:1910.13461): learned positions, embeddings normalised. T5 (arXiv:1910.10683): pre-norm by the root mean
-    square, no biases, distances in buckets, attention not scaled, tied logits times 1 / sqrt(width). MASS
-    (arXiv:1905.02450): XLM's embeddings. PEGASUS (arXiv:1912.08777): pre-norm, sinusoids, embeddings times sqrt(width).
+    BART (arXiv:1910.13461): learned positions, normalized embeddings. T5 (arXiv:1910.10683): pre-norm with RMSNorm, no
+    biases, bucketed distances, unscaled attention, tied logits times 1 / sqrt(hidden_size). MASS (arXiv:1905.02450):
+    XLM's embeddings. PEGASUS (arXiv:1912.08777): pre-norm, sinusoids, embeddings times sqrt(hidden_size).
     """
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
-    norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"  # LayerNorm, or by the root mean square
-    bias: bool = True  # in every linear and norm
-    scale_attention: bool = True  # by 1 / sqrt(width of a head)
-    scale_decoder_outputs: bool = False  # states by 1 / sqrt(width) before the tied table
-    scale_embedding: bool = False  # embeddings times sqrt(width)
-    embedding_norm: bool = True  # whether the summed embeddings are normalised
-    position_embedding: Annotated[Seq2SeqLearnedPositions | Seq2SeqSinusoidalPositions | RelativeBias, BY_KIND] = (
-        Seq2SeqLearnedPositions(max_position_embeddings=1024)
+    norm_type: Literal["layernorm", "rmsnorm"] = key(default="layernorm", doc="Type of the norms.")
+    bias: bool = key(default=True, doc="Whether linear layers and norms have biases.")
+    scale_attention: bool = key(default=True, doc="Whether attention scores are scaled by 1 / sqrt(head_dim).")
+    scale_decoder_outputs: bool = key(
+        default=False, doc="Whether decoder states are scaled by 1 / sqrt(hidden_size) before the tied table."
     )
-    num_languages: int = 0  # rows of the language table
-    init_method: Init = "normal"  # where attention is not scaled, T5's own, whatever this is
+    scale_embedding: bool = key(default=False, doc="Whether embeddings are scaled by sqrt(hidden_size).")
+    embedding_norm: bool = key(default=True, doc="Whether the summed embeddings are normalized.")
+    position_embedding: Annotated[Seq2SeqLearnedPositions | Seq2SeqSinusoidalPositions | RelativeBias, BY_KIND] = key(
+        default=Seq2SeqLearnedPositions(max_position_embeddings=1024), doc="Type of position embedding."
+    )
+    num_languages: int = key(default=0, doc="Number of language embeddings (XLM, arXiv:1901.07291); 0: none.")
+    init_method: Init = key(
+        default="normal", doc="Initialization of the weights; with scale_attention false it is always T5's."
+    )
 
     label: ClassVar[str] = "encoder-decoder"
     family: ClassVar[int] = 4

@@ -1,11 +1,10 @@
 """Phases of a run, and how one worker runs: from the recipe and from the cluster file. No torch in here."""
 
 import math
-from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 from preprocessing.folders import is_address
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from training.specs.deepspeed_keys import check_effect, check_further
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -15,21 +14,24 @@ ActivationCheckpointing = Literal["none", "full", "selective"]
 
 @spec
 class Phase:
-    """A stretch of training: `steps` batches of `global_batch_size` rows of at most `seq_length` tokens (BERT A.2: 128,
-    then 512).
+    """Phase of training with one sequence length and one batch size (BERT A.2: 128, then 512).
 
-    `batch_unit` tokens: as many rows as it takes to have the text of so many full ones (RoBERTa 4.2, DOC-SENTENCES).
-    With a `learning_rate` the learning rate begins anew with the phase: it rises for `warmup_steps` steps, then follows
-    the optimiser's schedule, which ends before the next phase with a peak, or with the run (arXiv:1904.00962, 4.1:
-    re-warm-up).
+    With `batch_unit: token` a batch has as many sequences as are needed for the tokens of `global_batch_size` full ones
+    (RoBERTa 4.2, DOC-SENTENCES). With a `learning_rate` the schedule restarts in this phase: the learning rate rises
+    for `warmup_steps` steps, then follows the optimizer's schedule, which ends before the next phase with a learning
+    rate or with the run (arXiv:1904.00962, 4.1: re-warmup).
     """
 
-    seq_length: int  # tokens, special tokens included
-    global_batch_size: int  # rows in a global batch, over all workers and micro-batches
-    steps: int
-    batch_unit: Literal["sequence", "token"] = "sequence"
-    learning_rate: float = 0.0  # learning rate of a schedule that begins with the phase; 0: that of the run goes on
-    warmup_steps: int = 0  # steps of the warm-up to it
+    seq_length: int = key(doc="Sequence length in tokens, special tokens included; at least 8.")
+    global_batch_size: int = key(doc="Sequences per batch, over all workers and micro-batches.")
+    steps: int = key(doc="Number of steps (batches).")
+    batch_unit: Literal["sequence", "token"] = key(
+        default="sequence", doc="Unit of the batch size: sequences, or the tokens of that many full sequences."
+    )
+    learning_rate: float = key(
+        default=0.0, doc="Peak learning rate of a schedule that restarts with the phase; 0: no restart."
+    )
+    warmup_steps: int = key(default=0, doc="Warmup steps of the restarted schedule.")
 
     shrinks: ClassVar[Shrinks] = {}
 
@@ -60,34 +62,59 @@ class Phase:
 
 @spec
 class EngineSettings:
-    """Circumstance: how one worker runs. Comes from the cluster file; never changes what is learned."""
+    """Engine of one worker: device, precision, parallelism and memory.
 
-    device: Literal["cpu", "cuda"] = "cpu"  # of each worker
-    precision: Precision = "fp32"  # of weights and states; fp16: with a loss scale that adapts
-    zero_stage: Literal[0, 1, 2, 3] = 2
-    micro_batch_tokens: int = 16_384  # tokens of a micro-batch per worker; rows = micro_tokens // length
-    padding: Literal["padded", "unpadded"] = "unpadded"  # of a micro-batch: with or without padding
-    cpu_threads: int = 1  # torch threads per worker
-    dataloader_num_workers: int = 0  # processes that prepare batches ahead, per worker; 0 = in the training process
-    torch_compile: bool = False
-    # what is computed a second time instead of being kept for the backward pass: nothing, each block, or the scores and
-    # the softmax of attention alone, which take much room and little time
-    activation_checkpointing: ActivationCheckpointing = "none"
-    offload_optimizer: Offload = "none"  # where master weights and moments lie, and are updated; zero 1 to 3, nvme: 3
-    offload_param: Offload = "none"  # where the weights lie until a layer needs them; zero 3
-    nvme_path: str = ""  # folder on a local disk, for what is offloaded to nvme
-    reduce_dtype: Literal["fp32", "bf16"] = "fp32"  # in which gradients are summed over the workers
-    overlap_comm: bool = False  # gradients are summed while the backward pass goes on; zero 2
-    tensor_parallel_size: int = (
-        1  # workers that share one net, each with some heads, inner columns and tokens of the table
+    It is part of the cluster file; the hash of a recipe does not depend on it.
+    """
+
+    device: Literal["cpu", "cuda"] = key(default="cpu", doc="Device of each worker.")
+    precision: Precision = key(
+        default="fp32", doc="Precision of weights and activations; fp16 uses a dynamic loss scale."
     )
-    pipeline_parallel_size: int = 1  # stages of a net: each is some of its layers on workers of its own; zero 0 or 1
-    sequence_parallel_size: int = 1  # workers that share the tokens of a micro-batch, each with some of them
-    deepspeed: dict[str, Any] = field(default_factory=dict)  # further keys of DeepSpeed's configuration
-    init_timeout_seconds: int = (
-        600  # seconds that workers may take to meet; with hang_minutes 0 also that one waits for others
+    zero_stage: Literal[0, 1, 2, 3] = key(default=2, doc="ZeRO stage of DeepSpeed.")
+    micro_batch_tokens: int = key(
+        default=16_384, doc="Tokens per micro-batch and worker; seq_length determines its number of sequences."
     )
-    param_persistence_threshold: int = 100_000  # ZeRO-3: tensors below this many elements stay whole; 0 in parity tests
+    padding: Literal["padded", "unpadded"] = key(
+        default="unpadded", doc="Layout of a micro-batch: with padding or without."
+    )
+    cpu_threads: int = key(default=1, doc="Number of torch threads per worker.")
+    dataloader_num_workers: int = key(
+        default=0, doc="Processes per worker that prepare batches; 0: the training process."
+    )
+    torch_compile: bool = key(
+        default=False, doc="Whether torch.compile is used; only without tensor, pipeline or sequence parallelism."
+    )
+    # `selective`: the scores and the softmax of attention, which need much memory and little time.
+    activation_checkpointing: ActivationCheckpointing = key(
+        default="none", doc="Recomputation in the backward pass: none, whole blocks, or attention scores only."
+    )
+    offload_optimizer: Offload = key(
+        default="none", doc="Storage of master weights and optimizer state; cpu: zero_stage 1 to 3, nvme: 3."
+    )
+    offload_param: Offload = key(
+        default="none", doc="Storage of weights that no layer currently needs; cpu and nvme: zero_stage 3."
+    )
+    nvme_path: str = key(default="", doc="Directory on a local disk for nvme offload.")
+    reduce_dtype: Literal["fp32", "bf16"] = key(default="fp32", doc="Precision of gradient reduction across workers.")
+    overlap_comm: bool = key(
+        default=False, doc="Whether gradient reduction overlaps with the backward pass; zero_stage 2 only."
+    )
+    # Each has some of the heads, of the feed-forward columns and of the token table.
+    tensor_parallel_size: int = key(default=1, doc="Number of workers that share each layer.")
+    pipeline_parallel_size: int = key(
+        default=1, doc="Number of pipeline stages, each with some of the layers; zero_stage 0 or 1."
+    )
+    sequence_parallel_size: int = key(
+        default=1, doc="Number of workers that share the tokens of a micro-batch (Ulysses)."
+    )
+    deepspeed: dict[str, Any] = key(default_factory=dict, doc="Further keys of DeepSpeed's configuration.")
+    # With cluster.hang_timeout_minutes 0, also the limit of waiting for another worker.
+    init_timeout_seconds: int = key(default=600, doc="Seconds that workers may take to connect to each other.")
+    # Parity tests use 0.
+    param_persistence_threshold: int = key(
+        default=100_000, doc="ZeRO-3: tensors with fewer elements are not partitioned."
+    )
 
     def __post_init__(self) -> None:
         require(

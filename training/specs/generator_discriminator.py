@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import ClassVar, Literal
 
-from preprocessing.spec import AtMost, Shrinks, merge_scales, require, spec
+from preprocessing.spec import AtMost, Shrinks, key, merge_scales, require, spec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.encoder import Encoder
@@ -18,24 +18,38 @@ from training.specs.work import BatchWork
 
 @spec
 class GeneratorDiscriminator(Stack):
-    """ELECTRA (arXiv:2003.10555): a small generator fills in the masks, the discriminator, whose sizes these are, finds
-    what it changed. Both have the same embeddings.
+    """Generator and discriminator (ELECTRA, arXiv:2003.10555).
 
-    Samples of a frozen generator are the second of two stages (3.2): an encoder of the discriminator's sizes is trained
-    to fill in masks, both nets begin with its weights (`start`), tables too, and the generator keeps them.
+    A small generator fills in the masks, and the discriminator detects the replaced tokens. The sizes are those of the
+    discriminator; both models share their embeddings.
+
+    Samples of a frozen generator are the second of two stages (3.2). In the first, an encoder of the discriminator's
+    sizes is trained to fill in masks. Both models start with its weights (`init_checkpoint`), embeddings included, and
+    those of the generator do not change.
     """
 
     kind: Literal["generator_discriminator"] = "generator_discriminator"
-    embedding_size: int = 0
-    position_embedding: LearnedPositions = LearnedPositions(max_position_embeddings=512)
-    init_method: Init = "normal"  # truncated: at two deviations
-    type_vocab_size: int = 2
-    generator_size_ratio: float = 0.25  # its width as a share of ours; heads and inner width follow, the depth is ours
-    weight_sharing: Literal["embeddings", "all"] = (
-        "embeddings"  # all: one net, where the generator is as wide (2, table 5)
+    embedding_size: int = key(default=0, doc="Size of the embeddings, if not hidden_size (ALBERT 3.1); 0: hidden_size.")
+    position_embedding: LearnedPositions = key(
+        default=LearnedPositions(max_position_embeddings=512), doc="Type of position embedding."
     )
-    sample_from: Literal["generator", "frozen", "uniform"] = "generator"  # where replacements come from
-    allow_correct: bool = True  # a sample may be the token that was there
+    init_method: Init = key(
+        default="normal", doc="Initialization of the weights; truncated_normal is cut at 2 standard deviations."
+    )
+    type_vocab_size: int = key(default=2, doc="Number of token types (segments).")
+    # Its heads and feed-forward size follow; the number of layers is the same.
+    generator_size_ratio: float = key(
+        default=0.25, doc="Hidden size of the generator as a fraction of the discriminator's."
+    )
+    # `all`: one model; the generator must have the discriminator's size (2, table 5).
+    weight_sharing: Literal["embeddings", "all"] = key(
+        default="embeddings", doc="Weights that generator and discriminator share."
+    )
+    sample_from: Literal["generator", "frozen", "uniform"] = key(
+        default="generator",
+        doc="Source of replacement tokens: the generator, a frozen generator, or all tokens uniformly.",
+    )
+    allow_correct: bool = key(default=True, doc="Whether a sampled token may equal the original token.")
 
     label: ClassVar[str] = "generator and discriminator"
     family: ClassVar[int] = 1

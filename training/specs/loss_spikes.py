@@ -2,33 +2,41 @@
 
 from typing import Literal
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 
 Policy = Literal["off", "warn", "fail", "skip", "rollback"]
 
 
 @spec
 class LossSpikes:
-    """What is done about spikes, and about gradients that are not finite.
+    """Detection of loss spikes and non-finite gradients, and the response to them.
 
-    A spike is a loss or a gradient norm more than `threshold_sigmas` deviations above the mean of the last
-    `window_steps` updates (OLMo-core's StabilityMonitor: 6 of 128); before there are so many, none is. An update whose
-    gradient is not finite is never made, whatever the policy; it is no spike where the loss is ordinary and fp16's
-    scale of it adapts, as that overflows now and then. What a run has skipped it can be told from the start
-    (`cluster.skip_steps`), and learns the same, bit for bit.
+    A spike is a loss or a gradient norm more than `threshold_sigmas` standard deviations above the mean of the last
+    `window_steps` updates (OLMo-core's StabilityMonitor: 6 of 128). Until there are that many updates, none is a spike.
+    An update with a non-finite gradient is never made, whatever the policy. It is not a spike if the loss is ordinary
+    and the loss scale of fp16 adapts, since that overflows now and then. A later run that has the same steps in
+    `cluster.skip_steps` learns the same, bit for bit.
     """
 
-    # off: nothing is looked at, and ten gradients in a row that are not finite end the run. warn: spikes are said.
-    # fail: a spike or a gradient that is not finite ends the run. skip: where the loss is a spike, the update is not
-    # made; a norm is known behind its update only, and is said. rollback: back to the newest checkpoint before a spike,
-    # and on without its batches
-    policy: Policy = "off"
-    threshold_sigmas: float = 6.0  # deviations above the mean
-    window_steps: int = 128  # updates that mean and deviation are of
-    max_skips: int = (
-        10  # batches skipped among the last `window_steps` steps, of skip and rollback; with one more the run fails
+    # `off`: no detection; ten successive non-finite gradients end the run. `warn`: spikes are reported. `fail`: a spike
+    # or a non-finite gradient ends the run. `skip`: the update of a loss spike is not made; a spike of the gradient
+    # norm is only known after its update, and is reported. `rollback`: training resumes from the newest checkpoint
+    # before the spike and skips its batches.
+    policy: Policy = key(
+        default="off",
+        doc="Response to a spike: none, report it, end the run, skip the update, or return to a checkpoint.",
     )
-    skip_before: int = 1  # batches before a spike that a rollback skips with it: their updates may be the cause
+    threshold_sigmas: float = key(
+        default=6.0, doc="Standard deviations above the mean from which on a value is a spike."
+    )
+    window_steps: int = key(
+        default=128, doc="Number of updates in the running mean and standard deviation; at least 2."
+    )
+    max_skips: int = key(
+        default=10, doc="Maximum skipped batches within window_steps, for skip and rollback; beyond it the run fails."
+    )
+    # Their updates may be the cause.
+    skip_before: int = key(default=1, doc="Number of batches before a spike that a rollback also skips.")
 
     def __post_init__(self) -> None:
         require(

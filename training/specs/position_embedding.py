@@ -5,7 +5,7 @@ A trunk allows those that make sense for it. What makes sense with one of them o
 
 from typing import ClassVar, Final, Literal, Protocol
 
-from preprocessing.spec import AtMost, Shrinks, require, spec
+from preprocessing.spec import AtMost, Shrinks, key, require, spec
 
 PositionInit = Literal["normal", "sinusoidal"]
 """What a table of positions begins with: as all weights, or with the sinusoids of arXiv:1706.03762, 3.5."""
@@ -65,11 +65,12 @@ class PositionEmbedding(Protocol):
 
 @spec
 class _Table:
-    """A table with a row for each position."""
+    """Learned embedding of each position."""
 
     kind: Literal["learned"] = "learned"
-    max_position_embeddings: int  # rows of the table, offset included: RoBERTa has 514
-    offset: int = 0  # RoBERTa and BART start at padding index + 1 = 2
+    # RoBERTa has 514.
+    max_position_embeddings: int = key(doc="Rows of the position table, offset included.")
+    offset: int = key(default=0, doc="First row in use; 2 in RoBERTa and BART (padding index + 1).")
 
     relative: ClassVar[bool] = False
     per_pair: ClassVar[int] = 2
@@ -99,7 +100,10 @@ class _Table:
 
 @spec
 class Seq2SeqLearnedPositions(_Table):
-    """Those of two stacks (BART, arXiv:1910.13461), which begin as all weights do."""
+    """Learned positions of an encoder-decoder (BART, arXiv:1910.13461).
+
+    They are initialized like all other weights.
+    """
 
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"max_position_embeddings": AtMost(514)},
@@ -113,10 +117,11 @@ class Seq2SeqLearnedPositions(_Table):
 
 @spec
 class LearnedPositions(_Table):
-    """Those of an encoder (BERT, arXiv:1810.04805)."""
+    """Learned positions of an encoder or a decoder (BERT, arXiv:1810.04805)."""
 
-    init_method: PositionInit = "normal"
-    init_std: float = 0.0  # of the normal; 0: as all weights. GPT-2's code has .01 here and .02 elsewhere
+    init_method: PositionInit = key(default="normal", doc="Initialization of the position table.")
+    # GPT-2's code has 0.01 here and 0.02 elsewhere.
+    init_std: float = key(default=0.0, doc="Standard deviation of the initial position table; 0: that of the model.")
 
     # with sinusoids from the start, else most of a short run goes into learning which tokens are neighbours
     shrinks: ClassVar[Shrinks] = {
@@ -138,10 +143,12 @@ class LearnedPositions(_Table):
 
 @spec
 class SinusoidalPositions:
-    """Sines and cosines of each position (arXiv:1706.03762, 3.5), which nothing trains."""
+    """Fixed sines and cosines of each position (arXiv:1706.03762, 3.5)."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
-    max_position_embeddings: int = 512  # rows of the table that an export writes: the classes of transformers have one
+    max_position_embeddings: int = key(
+        default=512, doc="Rows of the table in exported weights, which transformers' classes require."
+    )
 
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"max_position_embeddings": AtMost(514)},
@@ -171,7 +178,10 @@ class SinusoidalPositions:
 
 @spec
 class Seq2SeqSinusoidalPositions(SinusoidalPositions):
-    """Those of two stacks, all sines before all cosines (PEGASUS, arXiv:1912.08777, as its code)."""
+    """Sinusoidal positions of an encoder-decoder (PEGASUS, arXiv:1912.08777).
+
+    As in its code, all sines precede all cosines.
+    """
 
     num_buckets: ClassVar[int] = 0
     max_distance: ClassVar[int] = 0
@@ -179,14 +189,22 @@ class Seq2SeqSinusoidalPositions(SinusoidalPositions):
 
 @spec
 class RelativePositions:
-    """Sinusoids of the distance, and a memory (Transformer-XL, arXiv:1901.02860, 3.2 and 3.3)."""
+    """Relative positions with memory (Transformer-XL, arXiv:1901.02860, 3.2 and 3.3).
+
+    Positions are sinusoids of the distance.
+    """
 
     kind: Literal["relative"] = "relative"
-    mem_len: int = 0  # states of so many earlier tokens that each layer attends to, without their gradient
-    clamp_len: int = 0  # distances above count as this one; 0 means none does
-    same_length: bool = False  # each token attends to the last `mem_len` tokens, itself among them
-    eval_mem_len: int = 0  # in evaluations a longer memory, if there is one, and the same length for all (3.2)
-    eval_clamp_len: int = 0  # and this in place of `clamp_len`; both 0: as in training
+    mem_len: int = key(
+        default=0, doc="Memory length: earlier tokens that each layer attends to, without their gradient."
+    )
+    clamp_len: int = key(default=0, doc="Maximum distance; larger distances count as this one; 0: no maximum.")
+    same_length: bool = key(
+        default=False, doc="Whether each token attends to the last mem_len tokens only, itself included."
+    )
+    # If it is not 0, evaluations also use the same length for all tokens (3.2).
+    eval_mem_len: int = key(default=0, doc="Memory length in evaluations; 0: as in training.")
+    eval_clamp_len: int = key(default=0, doc="Maximum distance in evaluations; 0 with eval_mem_len 0: as in training.")
 
     shrinks: ClassVar[Shrinks] = {
         "tiny": {
@@ -232,11 +250,18 @@ class RelativePositions:
 
 @spec
 class TwoStreamRelativePositions:
-    """Sinusoids of the distance, and a memory of the content stream (XLNet, arXiv:1906.08237, 2.4)."""
+    """Relative positions with a memory of the content stream (XLNet, arXiv:1906.08237, 2.4).
+
+    Positions are sinusoids of the distance.
+    """
 
     kind: Literal["relative"] = "relative"
-    mem_len: int = 0  # states of so many earlier tokens that each layer attends to, without their gradient
-    reuse_len: int = 0  # first tokens of a row, which the next row goes on from and the memory keeps; 0 means all
+    mem_len: int = key(
+        default=0, doc="Memory length: earlier tokens that each layer attends to, without their gradient."
+    )
+    reuse_len: int = key(
+        default=0, doc="Number of first tokens that the memory stores, where the next sequence starts; 0: all."
+    )
 
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"mem_len": AtMost(64), "reuse_len": 32},
@@ -260,11 +285,11 @@ class TwoStreamRelativePositions:
 
 @spec
 class RelativeBias:
-    """A bias of each head for each bucket of distances (T5, arXiv:1910.10683, 2.1)."""
+    """Relative bias: one bias per head and bucket of distances (T5, arXiv:1910.10683, 2.1)."""
 
     kind: Literal["relative_bias"] = "relative_bias"
-    num_buckets: int = 32
-    max_distance: int = 128  # from here on all distances are in the last bucket
+    num_buckets: int = key(default=32, doc="Number of buckets.")
+    max_distance: int = key(default=128, doc="Distance from which on all distances share the last bucket.")
 
     shrinks: ClassVar[Shrinks] = {}
     longest: ClassVar[int] = ENDLESS

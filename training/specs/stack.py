@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, require, spec
+from preprocessing.spec import Shrinks, key, require, spec
 from training.specs.blocks import BlockSpec
 from training.specs.part import LossFacts, NetName
 from training.specs.token_embedding import PlainEmbedding
@@ -16,19 +16,20 @@ Sharing = Literal["none", "attention", "feed_forward", "all"]
 
 @spec
 class Stack:
-    """Sizes of a stack of blocks, and the facts that most trunks share."""
+    """Sizes of a stack of Transformer blocks."""
 
-    num_hidden_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    head_dim: int = 0  # 0 means width / heads; GPT-3 1.3B and T5 3B have others
-    intermediate_size: int = 0  # width of the feed-forward layer; 0 means 4 x width, as in most published sizes
-    norm_position: Norm = "post"
-    norm_eps: float = 1e-12
-    activation: Activation = "gelu"
-    hidden_dropout: float = 0.1
-    attention_dropout: float = 0.1
-    init_std: float = 0.02
+    num_hidden_layers: int = key(doc="Number of Transformer blocks.")
+    hidden_size: int = key(doc="Size of the hidden states.")
+    num_attention_heads: int = key(doc="Number of attention heads per layer.")
+    # GPT-3 1.3B and T5 3B have other sizes.
+    head_dim: int = key(default=0, doc="Size of an attention head; 0: hidden_size / num_attention_heads.")
+    intermediate_size: int = key(default=0, doc="Size of the feed-forward layer; 0: 4 x hidden_size.")
+    norm_position: Norm = key(default="post", doc="Position of the norms: after or before each sublayer.")
+    norm_eps: float = key(default=1e-12, doc="Epsilon of the norms.")
+    activation: Activation = key(default="gelu", doc="Activation of the feed-forward layer.")
+    hidden_dropout: float = key(default=0.1, doc="Dropout probability of hidden states.")
+    attention_dropout: float = key(default=0.1, doc="Dropout probability of attention weights.")
+    init_std: float = key(default=0.02, doc="Standard deviation of initial weights.")
 
     label: ClassVar[str]  # the kind in words
     nets: ClassVar[frozenset[NetName]] = frozenset({"net"})

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal, Protocol
 
-from preprocessing.spec import AtMost, Shrinks, require, spec
+from preprocessing.spec import AtMost, Shrinks, key, require, spec
 
 
 class TokenEmbedding(Protocol):
@@ -29,7 +29,7 @@ class TokenEmbedding(Protocol):
 
 @spec
 class PlainEmbedding:
-    """One table, as wide as the net."""
+    """One token table with the hidden size of the model."""
 
     kind: Literal["plain"] = "plain"
 
@@ -43,12 +43,15 @@ class PlainEmbedding:
 
 @spec
 class AdaptiveEmbedding:
-    """A table for each cluster of tokens, numbered by falling frequency: adaptive embeddings (arXiv:1809.10853) and
-    softmax (arXiv:1609.04309)."""
+    """Adaptive embeddings and softmax: one table per cluster of tokens.
+
+    Clusters follow the token IDs, which must be in order of falling frequency: adaptive embeddings (arXiv:1809.10853)
+    and softmax (arXiv:1609.04309).
+    """
 
     kind: Literal["adaptive"] = "adaptive"
-    cutoffs: tuple[int, ...]  # ids where clusters end; the last one ends with the vocabulary
-    div_val: int = 1  # each cluster is so many times narrower than the one before (div_val)
+    cutoffs: tuple[int, ...] = key(doc="Token IDs at which clusters end; the last cluster ends with the vocabulary.")
+    div_val: int = key(default=1, doc="Factor by which each cluster's embedding size is smaller than the one before.")
 
     shrinks: ClassVar[Shrinks] = {
         "tiny": {"cutoffs": AtMost([500, 1_500]), "div_val": AtMost(2)},

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -15,12 +15,18 @@ from training.specs.work import BatchWork
 
 @spec
 class TwoStream(Stack):
-    """XLNet (arXiv:1906.08237): relative attention over content, and a second stream of queries that do not attend to
-    their own token; relative segments; a memory. The attention mask is that of the rows."""
+    """Two-stream encoder (XLNet, arXiv:1906.08237).
+
+    A content stream has relative attention, relative segments and a memory. A second stream of queries does not attend
+    to its own token. The attention mask is that of the sequences.
+    """
 
     kind: Literal["two_stream"] = "two_stream"
-    position_embedding: TwoStreamRelativePositions = TwoStreamRelativePositions()
-    type_vocab_size: int = 2  # told apart as same or different only; the number is that of the values a row may have
+    position_embedding: TwoStreamRelativePositions = key(
+        default=TwoStreamRelativePositions(), doc="Type of position embedding."
+    )
+    # Attention distinguishes only the same and a different type; this is the number of values in a sequence.
+    type_vocab_size: int = key(default=2, doc="Number of token types (segments).")
 
     label: ClassVar[str] = "two-stream encoder"
     family: ClassVar[int] = 3

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
 from preprocessing.schema import IGNORE, Ints
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tokenization import Vocab
 from training import metrics as measures
 from training.files import Records
@@ -40,23 +40,29 @@ METRICS: Final[Mapping[str, Callable[[Ints, Ints], float]]] = {
 
 @spec
 class Classification:
-    """A label of a text, or of a pair: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE (arXiv:1804.07461)."""
+    """Classification of texts or text pairs (GLUE, arXiv:1804.07461).
+
+    Examples are CoLA, SST-2, MRPC, QQP, MNLI, QNLI and RTE.
+    """
 
     kind: Literal["classification"] = "classification"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
-    text: str  # column of the text, or of the first one
-    text_pair: str = ""  # column of the second one
-    label: str  # column of the label
-    labels: tuple[str, ...]  # as the file has them, in the order of their numbers
-    merge_labels: Mapping[str, str] = field(
-        default_factory=dict
-    )  # labels that count as another one, after the choice (HANS)
-    both_orders: bool = False  # of a pair in training: each order is an example
-    sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
-    positive_label: str = ""  # the label that f1 is of, once merged; empty: the second of two (MRPC, QQP)
-    metrics: tuple[str, ...] = ("accuracy",)
+    text: str = key(doc="Column of the text, or of the first text of a pair.")
+    text_pair: str = key(default="", doc="Column of the second text; empty: single texts.")
+    label: str = key(doc="Column of the label.")
+    labels: tuple[str, ...] = key(doc="Labels as written in the files, in the order of their numbers.")
+    merge_labels: Mapping[str, str] = key(
+        default_factory=dict, doc="Labels that count as another label after prediction (HANS)."
+    )
+    both_orders: bool = key(default=False, doc="Whether training uses both orders of a pair, each as an example.")
+    sum_orders: bool = key(default=False, doc="Whether an example has both orders of a pair, whose states are added.")
+    # MRPC and QQP use the second of two.
+    positive_label: str = key(default="", doc="Label for F1, after merging; empty: the second of two.")
+    metrics: tuple[str, ...] = key(
+        default=("accuracy",), choices=METRICS, doc="Metrics to report; the first selects hyperparameters."
+    )
 
     most_written: ClassVar[int] = 16
 

@@ -49,10 +49,10 @@ class ClozeItems:
 
 @spec
 class Cloze:
-    """Which word stands in the blank of a held-out sentence; nothing is trained (Taylor 1953; BERT 3.1).
+    """Prediction of the missing word in a held-out sentence (Taylor 1953; BERT 3.1).
 
-    Words of one token are asked for, one in a sentence. An encoder sees both sides of the blank, a decoder what stands
-    before it.
+    Nothing is trained. The words have one token each, one per sentence. An encoder reads both sides of the blank, a
+    decoder only the left one.
     """
 
     kind: Literal["cloze"] = "cloze"

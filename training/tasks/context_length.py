@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.files import Records
 from training.likelihood import LikelihoodModel, Perplexity, Windowing, total
 from training.tasks.labeled_task import TaskItem, Way
@@ -15,11 +15,11 @@ Lengths = Sequence[Perplexity]
 
 @spec
 class ContextLength:
-    """Perplexity where each token is predicted from so many before it, and the effective length of context.
+    """Perplexity by context length, and the effective context length.
 
-    That is the longest length whose perplexity is better than that of the length before by more than a share `gain`
-    (arXiv:1901.02860, 4.4). Windows of twice the length predict their second half, so that a token is predicted from
-    the length at least and twice as many at most; what a memory carries is not used.
+    The effective length is the longest length whose perplexity is better than that of the previous length by more than
+    a fraction `gain` (arXiv:1901.02860, 4.4). Windows of twice the length predict their second half, so that each token
+    has at least that many and at most twice as many preceding tokens; memory is not used.
     """
 
     kind: Literal["context_length"] = "context_length"
@@ -27,10 +27,14 @@ class ContextLength:
     left_to_right: ClassVar[bool] = True
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = ""
-    text: str = "text"  # column
-    detokenize: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
-    lengths: tuple[int, ...] = (8, 16, 32, 64)  # tokens, each longer than the one before
-    gain: float = 0.01  # least share of perplexity for which more context counts as used
+    text: str = key(default="text", doc="Column of the text.")
+    detokenize: Literal["nothing", "wikitext"] = key(
+        default="nothing", doc="Detokenization to apply before the model reads the text."
+    )
+    lengths: tuple[int, ...] = key(default=(8, 16, 32, 64), doc="Context lengths in tokens, in increasing order.")
+    gain: float = key(
+        default=0.01, doc="Minimum relative improvement of perplexity for which more context counts as used."
+    )
 
     metrics: ClassVar[tuple[str, ...]] = ("effective_length",)
 

@@ -1,13 +1,13 @@
 """Which stretch of a text answers a question?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tokenization import Template, TemplatedRow, Vocab, windows
 from training import metrics as measures
 from training.files import Record, Records, describe_faults
@@ -43,29 +43,38 @@ class SpanPrediction(NamedTuple):
 
 @spec
 class ExtractiveQA:
-    """A stretch of a text that answers a question: SQuAD 1.1 and 2.0, XQuAD, MLQA, CMRC (BERT 4.2, 4.3).
+    """Extractive question answering: SQuAD 1.1 and 2.0, XQuAD, MLQA, CMRC (BERT 4.2, 4.3).
 
-    Long texts are read in windows, one every `doc_stride` tokens; a window without the answer is trained to point at
-    its first token. A token counts in the window where it has most text around it.
+    Long texts are read in windows, one every `doc_stride` tokens. A window without the answer is trained to predict its
+    first token. A token is scored in the window with the most context around it.
     """
 
     kind: Literal["extractive_qa"] = "extractive_qa"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 2
     answer_key: ClassVar[str] = ""
-    squad_version: Literal[1, 2] = 1  # of SQuAD: 2 has questions without an answer
-    doc_stride: int = 128  # tokens from the beginning of a window to that of the next one (`doc_stride`)
-    max_query_length: int = 64  # tokens
-    max_answer_length: int = 30  # tokens
-    # no answer is given where it is better by more than this (version 2); None: what is best on dev (BERT 4.3), else 0
-    null_score_diff_threshold: float | None = None
-    no_answer_loss_weight: float = (
-        0.0  # weight of a head that says so of a row (ELECTRA: .5); 0: the first token stands for it
+    squad_version: Literal[1, 2] = key(default=1, doc="Version of SQuAD; 2 has questions without an answer.")
+    doc_stride: int = key(default=128, doc="Tokens between the starts of successive windows.")
+    max_query_length: int = key(default=64, doc="Maximum question length in tokens.")
+    max_answer_length: int = key(default=30, doc="Maximum answer length in tokens.")
+    # It is used with squad_version 2 only (BERT 4.3); null is 0 if there is no dev split.
+    null_score_diff_threshold: float | None = key(
+        default=None, doc="Score difference above which no answer is predicted; null: the best on dev."
     )
-    f1_unit: Literal["words", "characters"] = "words"  # of F1: words as SQuAD's script cuts them, or CMRC's characters
-    # a part of a file's name -> the language of its answers, whose words and articles count (MLQA); {}: SQuAD's
-    languages: Mapping[str, str] = field(default_factory=dict)
-    metrics: tuple[str, ...] = ("f1", "exact")
+    # ELECTRA uses 0.5.
+    no_answer_loss_weight: float = key(
+        default=0.0, doc="Loss weight of a no-answer head; 0: none, the first token stands for no answer."
+    )
+    f1_unit: Literal["words", "characters"] = key(
+        default="words", doc="Unit of F1: words as in SQuAD's script, or characters as in CMRC's."
+    )
+    # The language selects word segmentation and articles.
+    languages: Mapping[str, str] = key(
+        default_factory=dict, doc="Answer language by a part of the file name (MLQA); {}: as in SQuAD's script."
+    )
+    metrics: tuple[str, ...] = key(
+        default=("f1", "exact"), choices=METRICS, doc="Metrics to report; the first selects hyperparameters."
+    )
 
     most_written: ClassVar[int] = 64
     renamed: ClassVar[tuple[str, ...]] = ()

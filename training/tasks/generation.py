@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.text import sentences
 from training import metrics as measures
 from training.files import Record, Records
@@ -55,19 +55,23 @@ SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
 
 @spec
 class Generation:
-    """A text that a net writes: summaries (GPT-2 3.6), translations (GPT-2 3.7), answers (CoQA).
+    """Text generation: summaries (GPT-2 3.6), translations (GPT-2 3.7), answers (CoQA).
 
-    `prompt` is a text with columns in braces, "{article}\\nTL;DR:"; `answer` one such, or a column that has a list of
-    right answers. A net that was not fine-tuned goes on from the prompt, with examples before it where `num_fewshot`
-    says so; a fine-tuned one was taught the first answer of each item of `train`. ROUGE and BLEU compare with the
-    first answer; F1 and exact match (those of SQuAD 1.1) with the best.
+    `prompt` is a text with columns in braces, "{article}\nTL;DR:"; `answer` is another, or a column with a list of
+    correct answers. A model without fine-tuning continues the prompt, after `num_fewshot` examples; a fine-tuned model
+    is trained on the first answer of each item of `train`. ROUGE and BLEU compare with the first answer; F1 and exact
+    match (those of SQuAD 1.1) with the best matching one.
     """
 
     kind: Literal["generation"] = "generation"
-    prompt: str  # with columns in braces
-    answer: str  # with columns in braces; one alone may have a list; empty: there are no answers
-    generation: GenerationSettings = GenerationSettings()
-    metrics: tuple[str, ...] = ("rouge1", "rouge2", "rougeLsum")
+    prompt: str = key(doc="Prompt, a text with columns in braces.")
+    answer: str = key(doc="Answer, a text with columns in braces, or a column with a list; empty: no answers.")
+    generation: GenerationSettings = key(default=GenerationSettings(), doc="Prompt format, decoding and fine-tuning.")
+    metrics: tuple[str, ...] = key(
+        default=("rouge1", "rouge2", "rougeLsum"),
+        choices=METRICS,
+        doc="Metrics to report; the first selects hyperparameters.",
+    )
 
     way: ClassVar[Way] = "written"
     numerics: ClassVar[int] = 1

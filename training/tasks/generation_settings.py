@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.text import sentences
 from training.files import describe_faults
 from training.likelihood import FewShotExample, shots, too_few
@@ -34,39 +34,41 @@ class TaskPrompt:
 
 @spec
 class GenerationSettings:
-    """How a net writes answers: prompt, lengths, method, and how it is fine-tuned to write.
+    """Generation of answers: prompt, lengths, decoding and fine-tuning.
 
-    With one beam it takes the best token each time, or, where `top_k` is above 0 or `top_p` below 1, draws tokens.
+    With one beam decoding is greedy, or tokens are sampled if `top_k` is above 0 or `top_p` below 1.
     """
 
-    instruction: str = ""  # before all else (GPT-3 2.4)
-    zero_shot: bool = (
-        False  # no fine-tuning, though there is a split `train`; nor is there any with examples in prompts
+    instruction: str = key(default="", doc="Text before all examples and the question (GPT-3 2.4).")
+    # Few-shot examples also exclude fine-tuning.
+    zero_shot: bool = key(default=False, doc="Whether fine-tuning is skipped although there is a split train.")
+    num_fewshot: int = key(default=0, doc="Number of examples before each question, drawn from the split train.")
+    fewshot_delimiter: str = key(default="\n", doc="Text after the instruction and after each example.")
+    target_delimiter: str = key(default=" ", doc="Text between question and answer, for decoder models.")
+    # Longer questions are truncated at their end, before the tail of the prompt.
+    max_source_length: int = key(default=512, doc="Maximum question length in tokens; 0: the limit of the model.")
+    max_new_tokens: int = key(default=64, doc="Maximum answer length in tokens, end token included.")
+    min_new_tokens: int = key(default=0, doc="Minimum answer length in tokens.")
+    until: str = key(default="", doc="Text that ends an answer and is not part of it.")
+    max_sentences: int = key(default=0, doc="Number of sentences of the output to score, from its start; 0: all.")
+    num_beams: int = key(default=1, doc="Beam width; 1: no beam search.")
+    length_penalty: float = key(default=1.0, doc="Exponent of the length by which a beam's log-probability is divided.")
+    no_repeat_ngram_size: int = key(
+        default=0, doc="Size of n-grams that may occur only once in an answer; 0: no restriction."
     )
-    num_fewshot: int = 0  # examples before a question, drawn from the split `train` for each question
-    fewshot_delimiter: str = "\n"  # behind the instruction and behind each example
-    target_delimiter: str = " "  # between a question and its answer, in one text of a decoder
-    max_source_length: int = (
-        512  # most tokens of a question; 0: as many as the net reads. Its end is cut, but for the tail
+    force_eos: bool = key(default=False, doc="Whether the last of max_new_tokens is always the end token (BART).")
+    top_k: int = key(default=0, doc="Number of most probable tokens to sample from; 0: all.")
+    top_p: float = key(default=1.0, doc="Cumulative probability of the most probable tokens to sample from.")
+    temperature: float = key(default=1.0, doc="Sampling temperature.")
+    seed: int = key(default=0, doc="Seed for examples and sampling.")
+    label_smoothing: float = key(
+        default=0.0, doc="Label smoothing in fine-tuning: the fraction that is spread over all tokens."
     )
-    max_new_tokens: int = 64  # most tokens of an answer, its end among them
-    min_new_tokens: int = 0
-    until: str = ""  # a text that ends an answer, in none of it
-    max_sentences: int = 0  # how many sentences of what was written count, from its beginning; 0: all
-    num_beams: int = 1
-    length_penalty: float = 1.0  # exponent of the length that the log-probability of a beam is divided by
-    no_repeat_ngram_size: int = 0  # no n-gram of this size twice in an answer; 0: any
-    force_eos: bool = False  # the last of max_new_tokens is the one that ends a text (BART)
-    top_k: int = 0
-    top_p: float = 1.0
-    temperature: float = 1.0
-    seed: int = 0  # of examples and draws
-    label_smoothing: float = 0.0  # of targets while it is fine-tuned: this share of each is spread over all tokens
-    target_mask_prob: float = (
-        0.7  # share of target tokens that are masked while an encoder is fine-tuned to write (UniLM)
+    target_mask_prob: float = key(
+        default=0.7, doc="Fraction of target tokens to mask when an encoder is fine-tuned to generate (UniLM)."
     )
-    decoder: Literal["pretrained", "random"] = (
-        "pretrained"  # random: an encoder gets a decoder with random weights on top of it
+    decoder: Literal["pretrained", "random"] = key(
+        default="pretrained", doc="Decoder for an encoder model: itself, or an additional one with random weights."
     )
 
     def __post_init__(self) -> None:

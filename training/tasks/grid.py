@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 
 if TYPE_CHECKING:
     from training.finetuning import Tuning
@@ -14,49 +14,68 @@ VARIED: Final = frozenset({"learning_rate", "batch_size", "epochs", "seed", "war
 
 @spec
 class Grid:
-    """The cells of a paper's fine-tuning; what is not said is BERT's (appendix A.3).
+    """Hyperparameter grid of a paper's fine-tuning.
 
-    A key that Tuning has too means the same there, and each cell has it. `citation` says where the grid stands;
-    `unverified` that nobody looked there when it was written down.
+    Each combination is a trial. Defaults are those of BERT (appendix A.3). A key that is also one of a single
+    fine-tuning has the same meaning, and all trials share it.
     """
 
-    learning_rates: tuple[float, ...]  # learning rates
-    batch_sizes: tuple[int, ...]  # examples
-    epochs: tuple[float, ...] = ()
-    max_steps: int = 0  # in place of epochs
-    warmup_steps: float = 0.1  # share of the steps; from 1 up a number of steps, where `max_steps` is given
-    lr_schedule: Literal["linear_after_warmup", "constant", "slanted_triangular"] = "linear_after_warmup"
-    min_lr_ratio: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
-    optimizer: Literal["adamw", "adafactor"] = "adamw"
-    weight_decay: float = 0.01
-    beta2: float = 0.999
-    eps: float = 1e-6
-    max_grad_norm: float = 1.0  # global norm; 0: no clipping
-    bias_correction: bool = True
-    layerwise_lr_decay: float = 1.0  # rate of each layer by that of the one above it
-    head_layer_gap: int = 2  # the head is as far above the top layer as so many layers
-    gradual_unfreezing: bool = False  # the head learns first, and in each epoch a layer more
-    frozen_features: Literal["none", "last", "last_four", "scalar_mix"] = (
-        "none"  # of a frozen net; none: the net learns too
+    learning_rates: tuple[float, ...] = key(doc="Learning rates to try.")
+    batch_sizes: tuple[int, ...] = key(doc="Batch sizes to try, in examples.")
+    epochs: tuple[float, ...] = key(default=(), doc="Numbers of epochs to try; []: max_steps instead.")
+    max_steps: int = key(default=0, doc="Number of steps, instead of epochs; 0: epochs instead.")
+    warmup_steps: float = key(
+        default=0.1, doc="Number of warmup steps, with max_steps; below 1 a fraction of all steps."
     )
-    dropout: float | None = None  # of the net while it is fine-tuned; null: that of its pretraining
-    lm_loss_weight: float = 0.0  # weight of the language-model loss beside that of the task (GPT-1)
-    input_format: Literal["own", "gpt1"] = (
-        "own"  # of a row: as the vocabulary has it, or gpt1: Start text Delim text Extract
+    lr_schedule: Literal["linear_after_warmup", "constant", "slanted_triangular"] = key(
+        default="linear_after_warmup", doc="Learning rate schedule."
     )
-    both_orders: bool = False  # pairs are trained on in both orders, each an example of its own (ELECTRA's code)
-    sum_orders: bool = False  # pairs are read in both orders, whose states are added before the head (GPT-1 3.3)
-    no_answer_loss_weight: float = 0.0  # weight of whether a question has an answer
-    max_seq_length: int = 0  # most tokens of a row; 0: that of the task
-    num_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
-    init_task: str = ""  # task whose fine-tuned weights it begins with (RoBERTa's RTE begins with those of MNLI)
-    num_seeds: int = 0  # of each cell, with seeds of their own; 0: not said
-    reported_statistic: Literal["best", "median"] = (
-        "median"  # what the paper reports of its runs; ours are medians (task_score.py)
+    min_lr_ratio: float = key(default=0.0, doc="Minimum learning rate as a fraction of the peak (ULMFiT: 1/32).")
+    optimizer: Literal["adamw", "adafactor"] = key(default="adamw", doc="Optimizer.")
+    weight_decay: float = key(default=0.01, doc="Weight decay.")
+    beta2: float = key(default=0.999, doc="Decay rate of the running mean of the squared gradient.")
+    eps: float = key(default=1e-6, doc="Term added to the denominator of AdamW's update.")
+    max_grad_norm: float = key(default=1.0, doc="Maximum global norm of the gradient; 0: no clipping.")
+    bias_correction: bool = key(default=True, doc="Whether AdamW's running means are corrected for their zero start.")
+    layerwise_lr_decay: float = key(
+        default=1.0, doc="Factor of a layer's learning rate relative to the layer above (ELECTRA: 0.8)."
     )
-    citation: str  # section, table or file
-    unverified: bool = False
-    note: str = ""  # what the keys do not say
+    head_layer_gap: int = key(
+        default=2, doc="Distance from the top layer to the head for layerwise_lr_decay (ELECTRA: 2, ULMFiT: 1)."
+    )
+    gradual_unfreezing: bool = key(
+        default=False, doc="Whether training starts with the head and adds one layer per epoch (ULMFiT)."
+    )
+    frozen_features: Literal["none", "last", "last_four", "scalar_mix"] = key(
+        default="none", doc="Hidden states of the frozen model that feed the head; none: the model is trained."
+    )
+    dropout: float | None = key(default=None, doc="Dropout in fine-tuning; null: as in pretraining.")
+    lm_loss_weight: float = key(default=0.0, doc="Weight of an additional language modeling loss (GPT-1: 0.5).")
+    input_format: Literal["own", "gpt1"] = key(
+        default="own", doc="Format of a sequence: the tokenizer's own, or GPT-1's Start text Delim text Extract."
+    )
+    both_orders: bool = key(
+        default=False, doc="Whether training uses both orders of a pair, each as an example (ELECTRA's code)."
+    )
+    sum_orders: bool = key(
+        default=False, doc="Whether the states of both orders of a pair are added before the head (GPT-1 3.3)."
+    )
+    no_answer_loss_weight: float = key(default=0.0, doc="Weight of the no-answer loss (ELECTRA on SQuAD 2.0: 0.5).")
+    max_seq_length: int = key(default=0, doc="Maximum sequence length in tokens; 0: that of the task.")
+    # The evaluations are spread over the training, and the last one is at its end.
+    num_evaluations: int = key(default=0, doc="Number of dev evaluations, whose best weights count; 0: final weights.")
+    # RoBERTa's RTE starts from MNLI.
+    init_task: str = key(
+        default="", doc="Task whose fine-tuned weights are the initial weights; empty: pretrained weights."
+    )
+    num_seeds: int = key(default=0, doc="Number of seeds per trial; 0: not stated in the paper.")
+    # Sesame reports medians (task_score.py).
+    reported_statistic: Literal["best", "median"] = key(
+        default="median", doc="Statistic over seeds that the paper reports."
+    )
+    citation: str = key(doc="Section, table or file of the grid.")
+    unverified: bool = key(default=False, doc="Whether the citation was not checked when the grid was written.")
+    note: str = key(default="", doc="Further remarks on the grid.")
 
     def __post_init__(self) -> None:
         require(len(self.learning_rates) > 0, "learning_rates", [], "one learning rate or more")

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
+from preprocessing import rng
 from preprocessing.errors import BadInput
-from preprocessing.rng import key
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.files import Record, Records, describe_faults
 from training.likelihood import (
     NORMALISATIONS,
@@ -97,14 +97,15 @@ class LikelihoodChoice(NamedTuple):
 
 @spec
 class LoglikelihoodChoice:
-    """The likeliest of several texts: LAMBADA, BLiMP, WinoGrande, WSC, BoolQ, PIQA, ARC (GPT-2 3, GPT-3 2.4).
+    """Choice of the most likely text: LAMBADA, BLiMP, WinoGrande, PIQA, ARC (GPT-2 3, GPT-3 2.4).
 
-    `context` and `choices` are texts with columns in braces: "{passage}\\nQuestion: {question}?\\nAnswer:". A column
-    alone, "{choices}", may have a list. There may be one context for all options, or one for each option and the same
-    continuation behind all (WinoGrande). With `blank`, `context` is a text in which each option takes the place of the
-    blank: `partial` scores what stands behind it (Trinh and Le 2018, arXiv:1806.02847), `full` all of it.
+    WSC and BoolQ are further examples. `context` and `choices` are texts with columns in braces: "{passage}\nQuestion:
+    {question}?\nAnswer:". A single column, "{choices}", may have a list. There may be one context for all choices, or
+    one per choice and the same continuation after each (WinoGrande). With `blank`, `context` is a text in which each
+    choice replaces the blank: `partial` scores the text after it (Trinh and Le 2018, arXiv:1806.02847), `full` the
+    whole text.
 
-    `columns` of a split may have any of the keys of COLUMNS in place of the task's, options with " || " between them.
+    In `columns`, a split may replace any of the keys in COLUMNS, with " || " between choices.
     """
 
     kind: Literal["loglikelihood_choice"] = "loglikelihood_choice"
@@ -112,25 +113,38 @@ class LoglikelihoodChoice:
     left_to_right: ClassVar[bool] = False
     numerics: ClassVar[int] = 1
     answer_key: ClassVar[str] = "label"
-    context: str = ""
-    choices: tuple[str, ...]
-    choice_delimiter: str = ""  # between options that one column has as a text
-    target_delimiter: str = " "  # between context and continuation, and before the latter where there is no context
-    blank: str = ""  # what stands in the text where an option belongs: "[MASK]", or a column in braces (GAP's pronoun)
-    blank_at: str = ""  # column of its first character; empty: where it first stands
-    score: Literal["partial", "full"] = "partial"  # of the text with the blank filled in
-    label: str = ""  # the right option, a column or columns in braces; empty: the first one is right (BLiMP, LAMBADA)
-    # as the file has them, in the order of the options; (): all are numbers from 0, or all are options
-    labels: tuple[str, ...] = ()
-    skip_labels: tuple[str, ...] = ()  # labels of records that are left out (GAP: neither)
-    subset: str = ""  # part of the score that an item belongs to, with columns in braces
-    category: str = ""  # the larger part that its subset belongs to (BLiMP's 12 phenomena), with columns in braces
-    unconditional_context: str = ""  # the fixed context of the unconditional likelihood
-    num_fewshot: int = 0  # examples before each question, drawn from the split `train`
-    fewshot_delimiter: str = "\n\n"  # behind each example
-    fewshot_seed: int = 0  # of the examples
-    pll_variant: PseudoKind = "within_word_l2r"  # of masked models
-    metrics: tuple[str, ...] = ("accuracy",)
+    context: str = key(default="", doc="Context, a text with columns in braces.")
+    choices: tuple[str, ...] = key(doc="Choices, texts with columns in braces, or one column with a list.")
+    choice_delimiter: str = key(default="", doc="Delimiter between choices in one column; empty: none.")
+    target_delimiter: str = key(
+        default=" ", doc="Text between context and continuation; before the latter if there is no context."
+    )
+    blank: str = key(
+        default="", doc='Marker that each choice replaces in the context: "[MASK]", or a column in braces (GAP).'
+    )
+    blank_at: str = key(
+        default="", doc="Column of the blank's first character position; empty: first occurrence of the marker."
+    )
+    score: Literal["partial", "full"] = key(
+        default="partial", doc="Text to score after a blank is filled: the part after the blank, or all of it."
+    )
+    label: str = key(default="", doc="Column of the correct choice; empty: the first choice (BLiMP, LAMBADA).")
+    labels: tuple[str, ...] = key(
+        default=(), doc="Labels as written in the files, in the order of the choices; []: numbers from 0, or texts."
+    )
+    skip_labels: tuple[str, ...] = key(default=(), doc="Labels of records to leave out (GAP: neither).")
+    subset: str = key(default="", doc="Subset of the score for an item, a text with columns in braces.")
+    category: str = key(default="", doc="Category of the subset (BLiMP: 12 phenomena), a text with columns in braces.")
+    unconditional_context: str = key(default="", doc="Fixed context for the unconditional likelihood.")
+    num_fewshot: int = key(default=0, doc="Number of examples before each question, drawn from the split train.")
+    fewshot_delimiter: str = key(default="\n\n", doc="Text after each example.")
+    fewshot_seed: int = key(default=0, doc="Seed for the choice of examples.")
+    pll_variant: PseudoKind = key(
+        default="within_word_l2r", doc="Variant of the pseudo-log-likelihood for masked models."
+    )
+    metrics: tuple[str, ...] = key(
+        default=("accuracy",), choices=METRICS, doc="Metrics to report; the first selects hyperparameters."
+    )
 
     def __post_init__(self) -> None:
         require(len(self.choices) >= 1, "choices", list(self.choices), "one or more texts")
@@ -445,7 +459,7 @@ class LoglikelihoodChoice:
         """The mean of the accuracies of the subsets, its interval, and each of them."""
         parts = _accuracies([item.texts[0].subset for item in items], right)
         value_N = np.array(list(parts.values()))
-        draws = key(self.fewshot_seed, "task").at(1, 0).integers(len(value_N), size=(_DRAWS, len(value_N)))
+        draws = rng.key(self.fewshot_seed, "task").at(1, 0).integers(len(value_N), size=(_DRAWS, len(value_N)))
         low, high = np.percentile(value_N[draws].mean(1), [2.5, 97.5])
         named = {f"accuracy_of_{name}": value for name, value in parts.items()}
         return {"macro_accuracy": float(value_N.mean()), "macro_low": float(low), "macro_high": float(high)} | named

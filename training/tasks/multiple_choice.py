@@ -1,7 +1,6 @@
 """Which of several options is right?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tokenization import Template, TemplatedRow, Vocab
 from training.files import Record, Records
 from training.tasks.labeled_task import (
@@ -38,23 +37,27 @@ METRICS: Final = ("accuracy",)
 
 @spec
 class MultipleChoice:
-    """One of several options: SWAG, RACE, Story Cloze, COPA (BERT 4.4, GPT-1 3.3).
+    """Multiple choice with a fine-tuned head: SWAG, RACE, Story Cloze, COPA (BERT 4.4, GPT-1 3.3).
 
-    An option is a row of two texts: what stands in `context`, and what stands in `question` before the option. `groups`
-    has parts of the score by a beginning of the place of an item (RACE: middle and high).
+    A choice is a sequence of two texts: `context`, and `question` followed by the choice. `groups` adds parts of the
+    score, by a prefix of an item's place (RACE: middle and high).
     """
 
     kind: Literal["multiple_choice"] = "multiple_choice"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
-    context: str  # column of what all options share
-    question: str = ""  # column of what stands before each option
-    choices: tuple[str, ...]  # columns of the options, or one that has a list of them
-    label: str  # column of the right one
-    labels: tuple[str, ...]  # as the file has them, in the order of the options
-    groups: Mapping[str, str] = field(default_factory=dict)  # name of a part of the score -> a part of the file's name
-    metrics: tuple[str, ...] = ("accuracy",)
+    context: str = key(doc="Column of the context that all choices share.")
+    question: str = key(default="", doc="Column of the text before each choice; empty: none.")
+    choices: tuple[str, ...] = key(doc="Columns of the choices, or one column with a list of them.")
+    label: str = key(doc="Column of the correct choice.")
+    labels: tuple[str, ...] = key(doc="Labels as written in the files, in the order of the choices.")
+    groups: Mapping[str, str] = key(
+        default_factory=dict, doc="Parts of the score: name, and the part of the file name that selects its items."
+    )
+    metrics: tuple[str, ...] = key(
+        default=("accuracy",), choices=METRICS, doc="Metrics to report; the first selects hyperparameters."
+    )
 
     most_written: ClassVar[int] = 16
     renamed: ClassVar[tuple[str, ...]] = ()

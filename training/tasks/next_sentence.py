@@ -14,7 +14,7 @@ from training.tasks.part import LENGTH, MORE, Task, Way
 
 @spec
 class NextSentence:
-    """Does the second sentence follow the first, or is it from a document of another source: two classes."""
+    """Whether the second sentence follows the first, or comes from another source; 2 classes."""
 
     kind: Literal["next_sentence"] = "next_sentence"
 

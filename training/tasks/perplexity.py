@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, Self
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from training.files import Records
 from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Request, Windowing, detokenize, total
 from training.tasks.labeled_task import TaskItem, Way, texts_of
@@ -27,9 +27,9 @@ _CHARACTERS: Final = 200  # of a text that an example shows
 class PerplexityTask:
     """Perplexity of running text: WikiText, PTB, enwik8, text8, lm1b (GPT-2 3.1, Transformer-XL 4.1).
 
-    A record is a text of its own. It is read in windows of `window` tokens, each of which predicts `stride` new ones,
-    or with `carry_memory` behind the memory of what came before. Words and bytes are counted in the text as the file
-    has it, whatever the net reads of it, so that detokenising cannot flatter a score.
+    Each record is a separate text. It is read in windows of `window` tokens, each of which predicts `stride` new
+    tokens, or, with `carry_memory`, uses the memory of the previous windows. Words and bytes are counted in the text as
+    written in the file, whatever the model reads, so detokenization cannot improve a score.
     """
 
     kind: Literal["perplexity"] = "perplexity"
@@ -37,15 +37,20 @@ class PerplexityTask:
     left_to_right: ClassVar[bool] = True
     numerics: ClassVar[int] = 1
     answer_key: ClassVar[str] = ""
-    text: str = "text"  # column
-    detokenize: Literal["nothing", "wikitext"] = "nothing"  # what is undone before a net reads the text
-    line_ends: bool = False  # whether the end of a line is predicted as a word too: <eos> of PTB and WikiText
-    window: int = (
-        0  # tokens; 0: as many as were trained at once, where that is known, else as there are positions, 1,024 at most
+    text: str = key(default="text", doc="Column of the text.")
+    detokenize: Literal["nothing", "wikitext"] = key(
+        default="nothing", doc="Detokenization to apply before the model reads the text."
     )
-    stride: int = 0  # new tokens of each window; 0: all, so that windows are disjoint
-    carry_memory: bool = False  # the memory of the windows before (Transformer-XL, XLNet)
-    metrics: tuple[str, ...] = ("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte")
+    line_ends: bool = key(default=False, doc="Whether line ends are predicted as words: <eos> of PTB and WikiText.")
+    # If the trained length is unknown, 0 is the number of positions, at most 1,024.
+    window: int = key(default=0, doc="Window size in tokens; 0: the trained sequence length.")
+    stride: int = key(default=0, doc="New tokens per window; 0: all, so that windows do not overlap.")
+    carry_memory: bool = key(default=False, doc="Whether memory carries over between windows (Transformer-XL, XLNet).")
+    metrics: tuple[str, ...] = key(
+        default=("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte"),
+        choices=METRICS,
+        doc="Metrics to report; the first selects hyperparameters.",
+    )
 
     def __post_init__(self) -> None:
         for name in ("window", "stride"):

@@ -7,7 +7,7 @@ import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tokenization import Template, TemplatedRow, Vocab
 from training import metrics as measures
 from training.files import Records
@@ -23,21 +23,21 @@ WRONG, RIGHT = 0, 1  # places in `labels`
 
 @spec
 class Ranking:
-    """Pairs whose first texts are the same compete, one of them is right: WNLI as ranking (after RoBERTa, 5.1).
+    """Ranking of text pairs that share their first text: WNLI (after RoBERTa, 5.1).
 
-    Trained on are groups of two rows or more of which one is right, by a softmax over the group; in the others there
-    is nothing to prefer. Of the rows that are answered the best of each group is right. A row without a rival is right
-    where it scores above the mean of all rows.
+    One pair of a group is correct. Training uses groups of at least two pairs with one correct pair, by a softmax over
+    the group; other groups have no preference to learn. The predicted pair of a group is the one with the highest
+    score. A pair without alternatives is predicted as correct if its score is above the mean of all pairs.
     """
 
     kind: Literal["ranking"] = "ranking"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
-    text: str  # column of the text that rows share
-    text_pair: str  # column of the sentence that is right or wrong
-    label: str  # column of the label
-    labels: tuple[str, str]  # as the file has them: wrong, right
+    text: str = key(doc="Column of the text that pairs share.")
+    text_pair: str = key(doc="Column of the sentence that is correct or not.")
+    label: str = key(doc="Column of the label.")
+    labels: tuple[str, str] = key(doc="Labels as written in the files: wrong, correct.")
     both_orders: ClassVar[bool] = False
     sum_orders: ClassVar[bool] = False
     metrics: ClassVar[tuple[str, ...]] = METRICS

@@ -8,7 +8,7 @@ import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Floats
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tokenization import Vocab
 from training import metrics as measures
 from training.files import Records
@@ -40,20 +40,22 @@ METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
 
 @spec
 class Regression:
-    """A number of a text, or of a pair: STS-B (0 to 5), SICK-R (1 to 5)."""
+    """Regression for texts or text pairs: STS-B (0 to 5), SICK-R (1 to 5)."""
 
     kind: Literal["regression"] = "regression"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 0
     answer_key: ClassVar[str] = "label"
-    text: str  # column of the text, or of the first one
-    text_pair: str = ""  # column of the second one
-    label: str  # column of the number
-    min_value: float
-    max_value: float
-    both_orders: bool = False  # of a pair in training: each order is an example
-    sum_orders: bool = False  # of a pair: an example is both orders, whose states are added
-    metrics: tuple[str, ...] = ("spearman", "pearson")
+    text: str = key(doc="Column of the text, or of the first text of a pair.")
+    text_pair: str = key(default="", doc="Column of the second text; empty: single texts.")
+    label: str = key(doc="Column of the number.")
+    min_value: float = key(doc="Minimum of the scale.")
+    max_value: float = key(doc="Maximum of the scale.")
+    both_orders: bool = key(default=False, doc="Whether training uses both orders of a pair, each as an example.")
+    sum_orders: bool = key(default=False, doc="Whether an example has both orders of a pair, whose states are added.")
+    metrics: tuple[str, ...] = key(
+        default=("spearman", "pearson"), choices=METRICS, doc="Metrics to report; the first selects hyperparameters."
+    )
 
     most_written: ClassVar[int] = 16
     renamed: ClassVar[tuple[str, ...]] = ()

@@ -16,7 +16,7 @@ MOST_CLASSES: Final = 8
 
 @spec
 class SourceClassification:
-    """Which source (package, file) is this document from: a classification with up to 8 classes."""
+    """Classification of held-out documents by their source (package, file), up to 8 classes."""
 
     kind: Literal["source_classification"] = "source_classification"
 

@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import BY_KIND, require, spec
+from preprocessing.spec import BY_KIND, key, require, spec
 from training.files import Formats, Record, RecordFault, Records, exists, read
 
 Values = Mapping[str, tuple[str, ...]]  # some values of each column
@@ -18,26 +18,33 @@ _AND: Final = " + "  # between columns whose texts are read as one, with a blank
 
 @spec
 class SplitRecords:
-    """The records of one split, below the data folder.
+    """Files of one split, below the data directory.
 
-    Of `paths`, the first that is there is read; * and ? stand for names, ../ for the folder around the data folder.
-    Where none is, `fallbacks` has other places with formats and columns of their own.
+    The first of `paths` that exists is read; * and ? are wildcards, and ../ is the parent of the data directory. If
+    none exists, `fallbacks` has other places with their own formats and columns.
     """
 
-    paths: tuple[str, ...]  # where the files may lie, as distributions differ: the first that is there; with * and ?
-    format: Annotated[Formats, BY_KIND]
-    archive_member: str = ""  # files of an archive
-    columns: Mapping[str, str] = field(default_factory=dict)  # in place of those of the task; "": there is none
-    include: Values = field(default_factory=dict)  # by column: the values of which a record must have one
-    exclude: Values = field(default_factory=dict)  # by column: records with these values are left out
-    value_map: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column: what its values stand for
-    folds: tuple[int, ...] = ()  # where one file serves as several splits: which tenths of its records, from 0 to 9
-    fold_by: str = (
-        ""  # column whose equal values stay in one tenth (a premise, an article); empty: each record on its own
+    paths: tuple[str, ...] = key(doc="Possible paths, with * and ?; the first that exists is read.")
+    format: Annotated[Formats, BY_KIND] = key(doc="File format.")
+    archive_member: str = key(default="", doc="Path in an archive; empty: the file is no archive.")
+    columns: Mapping[str, str] = key(
+        default_factory=dict, doc='Columns that replace those of the task; "": the split has none.'
     )
-    # columns of files beside, record by record: a part of the file's name, and what stands there in that of the other
-    aligned_files: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    fallbacks: tuple["SplitRecords", ...] = ()  # where none of the paths is there: the first of these that is
+    include: Values = key(default_factory=dict, doc="Values by column; records without one of them are left out.")
+    exclude: Values = key(default_factory=dict, doc="Values by column; records with one of them are left out.")
+    value_map: Mapping[str, Mapping[str, str]] = key(default_factory=dict, doc="Replacement of values, by column.")
+    folds: tuple[int, ...] = key(
+        default=(), doc="Tenths of the records to use, from 0 to 9, if one file has several splits; []: all."
+    )
+    fold_by: str = key(
+        default="", doc="Column whose equal values stay in one tenth, e.g. a premise; empty: each record separately."
+    )
+    aligned_files: Mapping[str, tuple[str, str]] = key(
+        default_factory=dict, doc="Columns from aligned files: a part of the file name, and its replacement there."
+    )
+    fallbacks: tuple["SplitRecords", ...] = key(
+        default=(), doc="Alternatives if none of the paths exists; the first that exists is read."
+    )
 
     def __post_init__(self) -> None:
         require(len(self.paths) > 0, "paths", [], "one path or more")
@@ -254,9 +261,9 @@ def value_of(record: Record, column: str, place: str) -> Any:
     if _AND in column:
         return " ".join(str(value_of(record, part, place)) for part in column.split(_AND))
     found: Any = record
-    for key in column.split("."):
+    for name in column.split("."):
         try:
-            found = _below(found, key)
+            found = _below(found, name)
         except (KeyError, IndexError, ValueError, TypeError):
             names = (
                 ", ".join(name for name in record if not name.lstrip("-").isdigit())

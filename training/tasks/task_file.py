@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import BY_KIND, require, spec
+from preprocessing.spec import BY_KIND, key, require, spec
 from training.files import CsvFormat, JsonFormat, JsonlFormat, Records, TableFormat, TsvFormat, exists, first
 from training.tasks.classification import Classification
 from training.tasks.context_length import ContextLength
@@ -35,29 +35,31 @@ EACH: Final = "{variant}"
 
 @spec
 class TaskFile:
-    """A downstream task; `task` says by its `kind` which question it is.
+    """Downstream task: its files, its type and its fine-tuning grids.
 
-    A split has the name `train` (what is learned from), `dev` (what cells of a grid are compared on) or `test`, or such
-    a name with more behind it (`dev_mismatched`). Where `variants` lists words, as the languages of XNLI, a split whose
-    name has {variant} stands for a split of each of them.
+    A split is `train` (training), `dev` (comparison of trials) or `test`, or one of these with a suffix
+    (`dev_mismatched`). If `variants` lists words, such as the languages of XNLI, a split with {variant} in its name
+    stands for one split of each.
     """
 
-    name: str  # of the task and its file
-    description: str  # the question in one line
-    citation: str  # the paper, and where the files come from
-    license: str = "not known"  # of the data
-    group: str = ""  # tasks that are asked for by one name: glue
-    max_seq_length: int = 128  # most tokens of a row
-    variants: tuple[str, ...] = ()  # what {variant} stands for in names of splits, paths and `include`
-    files: Mapping[str, SplitRecords]
-    task: Annotated[Kinds, BY_KIND]
-    grids: Mapping[str, Grid] = field(default_factory=dict)  # by the name of a paper
-    reported_keys: tuple[str, ...] = ()  # names that its scores have under `expected` of recipes
-    note: str = ""  # what else a reader of its scores must know
-    leaderboard_files: Mapping[str, str] = field(default_factory=dict)  # split -> its file for the leaderboard
-    score_splits: tuple[
-        str, ...
-    ] = ()  # splits that its score is of, of several the mean, of no other; (): test, else dev
+    name: str = key(doc="Name of the task and its file.")
+    description: str = key(doc="Description in one line.")
+    citation: str = key(doc="Paper, and origin of the files.")
+    license: str = key(default="not known", doc="License of the data.")
+    group: str = key(default="", doc="Group of tasks, such as glue; empty: none.")
+    max_seq_length: int = key(default=128, doc="Maximum sequence length in tokens; at least 8.")
+    variants: tuple[str, ...] = key(
+        default=(), doc="Words that {variant} stands for in names of splits, paths and include."
+    )
+    files: Mapping[str, SplitRecords] = key(doc="Splits by name: train, dev, test, or these with a suffix.")
+    task: Annotated[Kinds, BY_KIND] = key(doc="Task type and its keys.")
+    grids: Mapping[str, Grid] = key(default_factory=dict, doc="Hyperparameter grids by the name of a paper.")
+    reported_keys: tuple[str, ...] = key(default=(), doc="Names of the task's scores in reported_results of recipes.")
+    note: str = key(default="", doc="Further remarks on the scores.")
+    leaderboard_files: Mapping[str, str] = key(default_factory=dict, doc="Leaderboard files by split.")
+    score_splits: tuple[str, ...] = key(
+        default=(), doc="Splits of the score, averaged if several; []: test, or dev if there is no test."
+    )
 
     most_letters: ClassVar[int] = 60  # of a name: with a hash behind it still one of a file
 

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import BY_KIND, require, spec
+from preprocessing.spec import BY_KIND, key, require, spec
 from training.files import Records
 from training.tasks.classification import Classification
 from training.tasks.extractive_qa import ExtractiveQA
@@ -19,18 +18,23 @@ from training.tasks.verbalizer import Verbalizer, same
 
 @spec
 class TextToText:
-    """A task whose question is a text with the names of its parts, and whose answer is a word.
+    """Text-to-text form of another task: the model generates the label as text (T5).
 
-    "sst2 sentence: it confirms ..." -> "positive"; "stsb sentence1: ... sentence2: ..." -> "3.2"; of a span the first
-    answer; of options "choice1". What is none of the labels counts as wrong, what is no number as one below the least.
+    The question is a text with the names of its parts: "sst2 sentence: it confirms ..." -> "positive"; "stsb sentence1:
+    ... sentence2: ..." -> "3.2"; for extractive_qa the first answer; for multiple_choice "choice1". An output other
+    than a label is counted as wrong; an output other than a number counts as 1 below the minimum.
     """
 
     kind: Literal["text_to_text"] = "text_to_text"
-    task: Annotated[Classification | Regression | MultipleChoice | ExtractiveQA, BY_KIND]
-    name: str = ""  # before the question
-    fields: tuple[str, ...] = ()  # names of the texts; (): those that are usual
-    label_words: Mapping[str, str] = field(default_factory=dict)  # what is written for a label of the file
-    generation: GenerationSettings = GenerationSettings(max_new_tokens=16)
+    task: Annotated[Classification | Regression | MultipleChoice | ExtractiveQA, BY_KIND] = key(
+        doc="Task in its original form."
+    )
+    name: str = key(default="", doc="Task name before the question; empty: none.")
+    fields: tuple[str, ...] = key(default=(), doc="Names of the texts; []: the usual ones of the task type.")
+    label_words: Mapping[str, str] = key(default_factory=dict, doc="Text to generate for each label.")
+    generation: GenerationSettings = key(
+        default=GenerationSettings(max_new_tokens=16), doc="Prompt format, decoding and fine-tuning."
+    )
 
     way: ClassVar[Way] = "written"
     numerics: ClassVar[int] = 2

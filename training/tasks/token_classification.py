@@ -8,7 +8,7 @@ import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE
-from preprocessing.spec import require, spec
+from preprocessing.spec import key, require, spec
 from preprocessing.tokenization import SPECIAL, Template, Vocab
 from training import metrics as measures
 from training.files import Record, Records
@@ -40,23 +40,26 @@ METRICS: Final = (*OF_ENTITIES, "accuracy", "macro_f1")
 
 @spec
 class TokenClassification:
-    """A tag of each word, that of an entity in most tasks: CoNLL-2003, WNUT 2017 (BERT 5.3).
+    """Token classification: CoNLL-2003, WNUT 2017 (BERT 5.3).
 
-    F1, precision and recall are of entities; accuracy and macro-F1 over words are for all tags, as parts of speech.
-
-    The first piece of a word carries its tag. Words behind the end of a row, and those of which nothing is left once
-    normalised, count as outside of all entities, which is wrong where no tag says so.
+    F1, precision and recall are those of entities; accuracy and macro-F1 over words are for all tags, e.g. parts of
+    speech. The first token of a word carries its tag. Words after the end of a sequence, and words that are empty after
+    normalization, count as outside all entities, which is wrong if no tag says so.
     """
 
     kind: Literal["token_classification"] = "token_classification"
     way: ClassVar[Way] = "tuned"
     numerics: ClassVar[int] = 1
     answer_key: ClassVar[str] = "tags"
-    words: str = "words"  # column of the words
-    tags: str = "tags"  # column of their tags
-    labels: tuple[str, ...]  # the tags, in the order of their numbers
-    scheme: Scheme = "lenient"  # of entities: as conlleval, or strict
-    metrics: tuple[str, ...] = ("f1", "precision", "recall")
+    words: str = key(default="words", doc="Column of the words.")
+    tags: str = key(default="tags", doc="Column of the tags.")
+    labels: tuple[str, ...] = key(doc="Tags, in the order of their numbers.")
+    scheme: Scheme = key(default="lenient", doc="Entity scheme: lenient as in conlleval, or a strict one.")
+    metrics: tuple[str, ...] = key(
+        default=("f1", "precision", "recall"),
+        choices=METRICS,
+        doc="Metrics to report; the first selects hyperparameters.",
+    )
 
     def __post_init__(self) -> None:
         require(len(set(self.labels)) == len(self.labels) >= 2, "labels", list(self.labels), "two or more, each once")

@@ -8,13 +8,25 @@ from orchestration.terminal import CommandResult, print_answer
 
 
 def keys(part: options.Part = "", as_json: options.Json = False) -> int:
-    """List the parts of recipes, cluster files and corpus files, or show the keys of one: type, default, meaning."""
-    from orchestration.config import find_keys, parts
+    """List the parts of recipes, cluster, corpus and task files, or show the keys of one part, or one key."""
+    from orchestration.config import entries, find_keys, find_parts, parts, translate
     from orchestration.terminal import views
 
-    found = find_keys(part) if part else list(parts())
+    names = translate(part)
+    found = [each for name in names for each in find_parts(name)] if part else list(parts())
+    is_key = not found
+    found = found or find_keys(names[0])
     values: dict[str, Any] = {"parts": [dataclasses.asdict(each) for each in found]}
-    if part:
-        next_ = ("sesame check bert_base optimizer.learning_rate=2e-4",)
-        return print_answer(CommandResult((views.keys(found),), values, next_), as_json)
-    return print_answer(CommandResult((views.key_index(found),), values, ("sesame keys optimizer",)), as_json)
+    if not part:
+        next_ = ("sesame keys optimizer", "sesame keys learning_rate")
+        return print_answer(CommandResult((views.key_index(found),), values, next_), as_json)
+    shown = views.entries(entries(found)) if is_key else views.keys(found)
+    translated = () if names == (part,) else (views.translation(part, names),)
+    return print_answer(CommandResult((*translated, shown), values, _next(found)), as_json)
+
+
+def _next(found: list[Any]) -> tuple[str, ...]:
+    """A command that uses what was shown."""
+    if all(part.path.partition(".")[0] not in ("cluster", "corpus", "task") for part in found):
+        return ("sesame check bert_base optimizer.learning_rate=2e-4",)
+    return ()

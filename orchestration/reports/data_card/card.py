@@ -1,7 +1,7 @@
-"""The data card of a corpus: what is in it, where it is from, what was dropped and why, what a model will see of it.
+"""The data card of a corpus: contents, sources, dropped documents with the reasons, and training samples.
 
-Facts (card_facts.py) -> sections -> Markdown and one HTML page that needs no other file (card_page.py). The same corpus
-gives the same bytes.
+facts.py counts, this module writes the sections, and page.py writes them as Markdown and as one HTML page that needs no
+other file. Equal corpora give equal bytes.
 """
 
 import io
@@ -19,6 +19,7 @@ from orchestration.reports.data_card.page import CardSample, CardTable, Part, Pi
 from pipeline.spec import Corpus
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Count
+from preprocessing.tokenization import SPACE_SIGN, legend
 
 if TYPE_CHECKING:  # it takes a second to import
     from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ def write(corpus: Path, recipe: Recipe, folder: Path, spec: Corpus | None = None
 
 
 def save(known: DataCardFacts, drawn: Mapping[str, "Figure"], folder: Path) -> list[Path]:
-    """Write a card whose facts and figures are there."""
+    """Write the card of these facts and figures to `folder`."""
     files = [folder / name for name in NAMES]
     for file, text in zip(files, (markdown(known), html(known, drawn)), strict=True):
         write_atomic(file, text.encode())
@@ -49,14 +50,14 @@ def markdown(known: DataCardFacts) -> str:
 
 
 def html(known: DataCardFacts, drawn: Mapping[str, "Figure"]) -> str:
-    """The card as one page, with these figures inside."""
+    """The card as one page that contains these figures."""
     return card_page.html(_title(known), _sections(known), {name: _png(figure) for name, figure in drawn.items()})
 
 
 def pictures(known: DataCardFacts) -> dict[str, "Figure"]:
-    """The figures of a card, by name."""
+    """The figures of a card by name."""
     documents, sentences = known.documents, known.sentences
-    steps = {_words(reason): count for reason, count in {"seen": known.seen, **known.dropped}.items()}
+    steps = {_words(reason): count for reason, count in {"read": known.seen, **known.dropped}.items()}
     return {
         "funnel": figures.plot_funnel(
             {
@@ -64,12 +65,8 @@ def pictures(known: DataCardFacts) -> dict[str, "Figure"]:
                 "bytes": {reason: count.bytes for reason, count in steps.items()},
             }
         ),
-        "document_lengths": figures.plot_histogram(
-            documents.edges, documents.bins, "tokens of a document", "documents"
-        ),
-        "sentence_lengths": figures.plot_histogram(
-            sentences.edges, sentences.bins, "tokens of a sentence", "sentences"
-        ),
+        "document_lengths": figures.plot_histogram(documents.edges, documents.bins, "tokens per document", "documents"),
+        "sentence_lengths": figures.plot_histogram(sentences.edges, sentences.bins, "tokens per sentence", "sentences"),
         "zipf": figures.plot_zipf(known.pieces.zipf),
     }
 
@@ -80,7 +77,7 @@ def _png(figure: "Figure") -> bytes:
     return file.getvalue()
 
 
-# What the card says
+# Sections
 
 
 def _title(known: DataCardFacts) -> str:
@@ -99,7 +96,7 @@ def _sections(known: DataCardFacts) -> list[Section]:
         _lengths("Sentences", "sentence_lengths", known.sentences),
         _vocabulary(known.pieces, known.kept.tokens),
         _zipf(known.pieces, known.kept.tokens),
-        Section("Sample documents", "The beginnings of documents, decoded from their tokens.", tuple(_quotes(known))),
+        Section("Sample documents", "The first tokens of some documents, decoded.", tuple(_quotes(known))),
         _examples(known.examples),
         _made(known),
     ]
@@ -108,16 +105,17 @@ def _sections(known: DataCardFacts) -> list[Section]:
 def _summary(known: DataCardFacts) -> Section:
     kept, pieces = known.kept, known.pieces
     said = (
-        f"{kept.documents:,} documents with {kept.tokens:,} tokens, made of {kept.bytes / 1e6:,.1f} MB of text: "
-        f"{_ratio(kept.bytes, kept.tokens)} bytes a token. {_share(kept.documents, known.seen.documents)} of the "
-        f"documents and {_share(kept.bytes, known.seen.bytes)} of the bytes that were read are kept."
+        f"The corpus has {kept.documents:,} documents with {kept.tokens:,} tokens from {kept.bytes / 1e6:,.1f} MB of "
+        f"text ({_ratio(kept.bytes, kept.tokens)} bytes per token). It contains "
+        f"{_share(kept.documents, known.seen.documents)} of the documents and "
+        f"{_share(kept.bytes, known.seen.bytes)} of the bytes that were read."
     )
     rows = {
         "digest": known.digest,
-        "vocabulary": f"{pieces.size:,} pieces, {pieces.kind}, {pieces.hash[:12]}",
-        "mean document": f"{known.documents.mean:,.1f} tokens",
-        "mean sentence": f"{known.sentences.mean:,.1f} tokens",
-        "tokens a word": _ratio(kept.tokens, pieces.words),
+        "tokenizer": f"{pieces.kind}, {pieces.size:,} vocabulary entries, hash {pieces.hash[:12]}",
+        "mean document length": f"{known.documents.mean:,.1f} tokens",
+        "mean sentence length": f"{known.sentences.mean:,.1f} tokens",
+        "tokens per word": _ratio(kept.tokens, pieces.words),
         "unknown tokens": _share(pieces.unknown, kept.tokens),
         **{_words(key): value for key, value in known.statistics.items()},
     }
@@ -130,19 +128,19 @@ def _splits(known: DataCardFacts) -> Section:
         (name, f"{count['rows']:,}", _share(count["rows"], total), f"{count['tokens']:,}", f"{count['shards']:,}")
         for name, count in known.splits.items()
     )
-    said = "A document belongs to a split by the hash of its text, wherever it stood."
-    return Section("Splits", said, (CardTable(("split", "documents", "share", "tokens", "shards"), rows),))
+    said = "The hash of its text assigns each document to a split."
+    return Section("Splits", said, (CardTable(("split", "documents", "fraction", "tokens", "shards"), rows),))
 
 
 def _mixture(known: DataCardFacts) -> Section:
     trained = sum(group.trained for group in known.mixture)
     off = max(abs(group.trained / trained - group.asked) for group in known.mixture)
     said = (
-        f"Training reads each group by its weight, whatever its size: {known.recipe} takes {trained:,} tokens of text. "
-        "A group is read in an order of its own until each of its rows was there once, then again in another order. "
-        f"Shares differ from the weights by {100 * off:.4f} % at most: rows are counted, and tokens are those rows at "
-        "the mean length of their group's. Held-out splits are not weighted. What several groups have stays in the "
-        "first of them that the corpus file lists."
+        f"Training samples each group in proportion to its weight, independent of its size. {known.recipe} reads "
+        f"{trained:,} tokens of text. Each epoch of a group reads all its sequences once, in a new random order. "
+        f"The fractions of training differ from the requested fractions by at most {100 * off:.4f} %. They are "
+        "computed from the number of sequences and the mean length of a sequence in each group. Held-out splits are "
+        "not weighted. A document that is in several groups belongs to the first of them in the corpus file."
     )
     rows = tuple(
         (
@@ -156,13 +154,13 @@ def _mixture(known: DataCardFacts) -> Section:
         )
         for group in sorted(known.mixture, key=lambda group: -group.weight)
     )
-    head = ("group", "documents", "tokens", "weight", "asked", "of training", "epochs")
-    given = [_given(known)] if known.mixture[0].ledger.seen.documents else []  # none in a corpus of an older version
-    return Section("Mixture", said, (CardTable(head, rows), *given))
+    head = ("group", "documents", "tokens", "weight", "requested fraction", "fraction of training", "epochs")
+    has_counts = known.mixture[0].ledger.seen.documents > 0  # a corpus of an older version has none
+    return Section("Mixture", said, (CardTable(head, rows), *([_group_counts(known)] if has_counts else [])))
 
 
-def _given(known: DataCardFacts) -> CardTable:
-    """What each group gave, and what became of it, in documents."""
+def _group_counts(known: DataCardFacts) -> CardTable:
+    """For each group the documents that were read, dropped for each reason, kept, and assigned to each split."""
     reasons = [
         reason
         for reason in known.dropped
@@ -180,13 +178,13 @@ def _given(known: DataCardFacts) -> CardTable:
         )
         for group in sorted(known.mixture, key=lambda group: -group.weight)
     )
-    return CardTable(("group", "gave", *map(_words, reasons), "kept", *splits, "train"), rows)
+    return CardTable(("group", "read", *map(_words, reasons), "kept", *splits, "train"), rows)
 
 
 def _funnel(known: DataCardFacts) -> Section:
     said = (
-        "Everything that was read is kept or dropped for a reason, to the byte. Text that is taken out of a document "
-        "counts bytes and no document."
+        "Each byte that was read is either kept or counted under one reason below. Text that a step removes from a "
+        "document adds bytes to the reason, but no document."
     )
     seen, rows, left = known.seen, [], known.seen
     for reason, count in known.dropped.items():
@@ -194,57 +192,57 @@ def _funnel(known: DataCardFacts) -> Section:
         documents = (f"{count.documents:,}", _share(count.documents, seen.documents), f"{left.documents:,}")
         sizes = (f"{count.bytes:,}", _share(count.bytes, seen.bytes), f"{left.bytes:,}")
         rows.append((_words(reason), *documents, *sizes))
-    first = ("seen", "", "", f"{seen.documents:,}", "", "", f"{seen.bytes:,}")
+    first = ("read", "", "", f"{seen.documents:,}", "", "", f"{seen.bytes:,}")
     kept = (_share(known.kept.documents, seen.documents), _share(known.kept.bytes, seen.bytes))
     last = ("kept", "", kept[0], f"{known.kept.documents:,}", "", kept[1], f"{known.kept.bytes:,}")
-    head = ("dropped", "documents", "share", "left", "bytes", "share", "left")
-    shown = Picture("funnel", "What is left of the documents and of the bytes after each reason to drop some")
-    return Section("What was kept and what was dropped", said, (CardTable(head, (first, *rows, last)), shown))
+    head = ("reason", "documents", "fraction", "documents left", "bytes", "fraction", "bytes left")
+    shown = Picture("funnel", "Bar chart of the documents and bytes that are left after each reason to drop some")
+    return Section("Kept and dropped documents", said, (CardTable(head, (first, *rows, last)), shown))
 
 
 def _sources(known: DataCardFacts) -> Section:
     tokens = known.kept.tokens
     rows = tuple((name, f"{docs:,}", f"{count:,}", _share(count, tokens)) for name, docs, count in known.sources)
-    said = f"{known.num_sources:,} sources" + (
-        f", of which these {len(rows)} have the most tokens." if len(rows) < known.num_sources else "."
-    )
-    return Section("Sources", said, (CardTable(("source", "documents", "tokens", "share"), rows),))
+    said = f"The corpus has {known.num_sources:,} {'source' if known.num_sources == 1 else 'sources'}."
+    if len(rows) < known.num_sources:
+        said += f" The table lists the {len(rows)} with the most tokens."
+    return Section("Sources", said, (CardTable(("source", "documents", "tokens", "fraction"), rows),))
 
 
 def _languages(known: DataCardFacts) -> Section:
     total = sum(known.languages.values())
     rows = tuple((code, f"{count:,}", _share(count, total)) for code, count in known.languages.items())
-    said = f"As py3langid tells them from the beginnings of {total:,} documents, spread evenly over the corpus."
-    return Section("Languages", said, (CardTable(("language", "documents", "share"), rows),))
+    said = f"py3langid identified the language of {total:,} documents, evenly spaced over the corpus."
+    return Section("Languages", said, (CardTable(("language", "documents", "fraction"), rows),))
 
 
 def _lengths(title: str, picture: str, lengths: Lengths) -> Section:
     what = title.lower()
-    said = f"{lengths.count:,} {what} of {lengths.mean:,.1f} tokens on average."
+    said = f"The corpus has {lengths.count:,} {what} with a mean length of {lengths.mean:,.1f} tokens."
     rows = tuple((name, f"{value:,}") for name, value in lengths.quantiles.items())
     most = max(lengths.bins)
     lines = [
         f"{start:>9,} - {stop - 1:<9,} {count:>12,}  {'#' * round(_BAR * count / most)}".rstrip()
         for (start, stop), count in zip(pairwise(lengths.edges), lengths.bins, strict=True)
     ]
-    shown = Picture(picture, f"Histogram of the lengths of {what}", tuple(lines))
+    shown = Picture(picture, f"Histogram of the lengths of {what} in tokens", tuple(lines))
     return Section(title, said, (CardTable((f"length of {what}", "tokens"), rows), shown))
 
 
 def _vocabulary(pieces: TokenizerStats, tokens: int) -> Section:
     ordinary = pieces.size - len(pieces.special)
     said = (
-        f"{pieces.kind} with {pieces.size:,} pieces, {len(pieces.special)} of them special "
-        f"({' '.join(pieces.special)}). A word is cut into {_ratio(tokens, pieces.words)} pieces on average."
+        f"The {pieces.kind} vocabulary has {pieces.size:,} entries, of which {len(pieces.special)} are special tokens "
+        f"({' '.join(pieces.special)}). A word has {_ratio(tokens, pieces.words)} tokens on average."
     )
     whole, continued = pieces.words_of[0], pieces.words - pieces.words_of[0]
     facts = (
         ("words", f"{pieces.words:,}", ""),
-        ("words that are one piece", f"{whole:,}", _share(whole, pieces.words)),
-        ("words that are continued", f"{continued:,}", _share(continued, pieces.words)),
+        ("words of one token", f"{whole:,}", _share(whole, pieces.words)),
+        ("words of several tokens", f"{continued:,}", _share(continued, pieces.words)),
         ("unknown tokens", f"{pieces.unknown:,}", _share(pieces.unknown, tokens)),
-        ("pieces that never occur", f"{pieces.unused:,}", _share(pieces.unused, ordinary)),
-        *((f"tokens of the {k:,} most frequent pieces", f"{n:,}", _share(n, tokens)) for k, n in pieces.covered),
+        ("vocabulary entries that never occur", f"{pieces.unused:,}", _share(pieces.unused, ordinary)),
+        *((f"tokens from the {k:,} most frequent entries", f"{n:,}", _share(n, tokens)) for k, n in pieces.covered),
     )
     last = len(pieces.words_of)
     cut = tuple(
@@ -252,17 +250,22 @@ def _vocabulary(pieces: TokenizerStats, tokens: int) -> Section:
         for number, count in enumerate(pieces.words_of, 1)
     )
     return Section(
-        "Vocabulary", said, (CardTable(("", "count", "share"), facts), CardTable(("pieces", "words", "share"), cut))
+        "Vocabulary",
+        said,
+        (CardTable(("fact", "count", "fraction"), facts), CardTable(("tokens per word", "words", "fraction"), cut)),
     )
 
 
 def _zipf(pieces: TokenizerStats, tokens: int) -> Section:
-    said = "How often each piece occurs, over its rank; natural language follows 1 / rank for most of the way."
+    said = (
+        "Vocabulary entries by frequency. In natural language, the frequency is roughly proportional to 1 / rank. "
+        f"{SPACE_SIGN} is the space in front of a word."
+    )
     rows = tuple(
         (f"{rank}", piece, f"{count:,}", _share(count, tokens)) for rank, (piece, count) in enumerate(pieces.top, 1)
     )
-    table = CardTable(("rank", "piece", "tokens", "share"), rows, 2)
-    return Section("Frequent pieces", said, (Picture("zipf", "Frequency of the pieces over their rank"), table))
+    table = CardTable(("rank", "entry", "count", "fraction"), rows, 2)
+    return Section("Frequent tokens", said, (Picture("zipf", "Frequency of vocabulary entries by rank"), table))
 
 
 def _quotes(known: DataCardFacts) -> Iterator[Part]:
@@ -272,18 +275,22 @@ def _quotes(known: DataCardFacts) -> Iterator[Part]:
 
 def _examples(examples: tuple[CardExample, ...]) -> Section:
     said = (
-        "A row of the first shard as each objective of the family sees it. What is predicted is marked, with the label "
-        "behind it; a marked token that is no mask was swapped or kept."
+        "One sequence from the first shard, as each objective of the model family receives it. Each predicted token is "
+        "marked, and its label follows in parentheses. A marked token that is not a mask was replaced at random or "
+        "left unchanged."
     )
+    signs = legend(token for each in examples for token in each.tokens)
     shown = (CardSample(each.recipe, f"{each.said}. {each.note}".strip(), each.tokens) for each in examples)
-    return Section("Training samples", said, tuple(shown))
+    return Section("Training samples", f"{said} {signs}{'.' * bool(signs)}".strip(), tuple(shown))
 
 
 def _made(known: DataCardFacts) -> Section:
-    said = "The settings of the corpus, the hashes of what it was made from, and the libraries that have a say in it."
+    said = (
+        "Settings of the corpus, hashes of the settings and of the text, and versions of the libraries that affect it."
+    )
     hashes = {"hash of the settings": known.spec_hash[:16], "hash of the text": known.text_hash[:16]}
     rows = known.made | hashes | {f"version of {name}": version for name, version in known.versions.items()}
-    return Section("How it was made", said, (CardTable(("setting", "value"), tuple(rows.items()), 2),))
+    return Section("Settings and versions", said, (CardTable(("setting", "value"), tuple(rows.items()), 2),))
 
 
 def _words(key: str) -> str:

@@ -5,28 +5,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from orchestration.config import Recipe, list_names, load
+from orchestration.config import Recipe, load, names
 from orchestration.reports import describe
 from preprocessing.errors import BadInput
 from preprocessing.rows import ExampleDataset
 from preprocessing.schema import IGNORE, Row
 from preprocessing.shards import TokenStore
-from preprocessing.tokenization import Vocab
+from preprocessing.tokenization import ShownToken, Vocab, shown_text, shown_tokens
 
 _LENGTH: Final = 96  # most tokens of an example
 _TRIED: Final = 8  # rows, of which the longest is shown
-
-
-class Token(NamedTuple):
-    """A token for people: joined, the texts are the text; `label` is what is predicted here, or ""."""
-
-    text: str
-    label: str
-    is_special: bool
 
 
 @dataclass(frozen=True)
@@ -35,7 +27,7 @@ class CardExample:
 
     recipe: str
     said: str  # the objective in words
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ShownToken, ...] = ()
     note: str = ""
 
 
@@ -45,7 +37,7 @@ def examples(store: TokenStore, vocab: Vocab, own: Recipe) -> Iterator[CardExamp
     Rows are planned on the first shard only, so that a card costs little on a large corpus.
     """
     first, shown = replace(store, shards=store.shards[:1], groups=()), []
-    for recipe in (own, *map(load, list_names("recipes"))):
+    for recipe in (own, *map(load, names("recipes"))):
         kinds = (recipe.data.packing.kind, recipe.masking.kind, recipe.objective.kind)
         fits = recipe.data.tokenizer.kind == vocab.kind and _has_specials(recipe, vocab)
         if recipe is own or (fits and kinds not in shown):
@@ -66,17 +58,18 @@ def _example(store: TokenStore, vocab: Vocab, recipe: Recipe) -> CardExample:
     try:
         rows = ExampleDataset(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].seq_length))
         found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
-    except BadInput:
-        return CardExample(recipe.name, said, note="The first shard of this corpus does not give a single such row.")
+    except BadInput as error:
+        reason = str(error).replace(f"{store.folder}: ", "").replace(f"{store.folder}/", "")
+        return CardExample(recipe.name, said, note=f"The first shard of this corpus gives no such sequence: {reason}.")
     row = max(found, key=lambda row: len(row["input_ids"]))  # the first of the longest
     is_causal = recipe.model.attention_mask == "causal"
     return CardExample(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
 
 
 def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
-    """What the tokens of a row do not show."""
+    """Facts about a row that its tokens do not show."""
     if "source_input_ids" in row:
-        return f"The target:{''.join(text_of(vocab, label) for label in row['labels'].tolist())}"
+        return f"The target: {shown_text(vocab, [label for label in row['labels'].tolist() if label != IGNORE])}"
     if recipe.model.attention_mask == "causal":
         return "Each token is predicted from those before it."
     label = int(row["next_sentence_label"]) if "next_sentence_label" in row else IGNORE
@@ -84,40 +77,28 @@ def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
     return " ".join(part for part in (means, attention_mask(row)) if part)
 
 
-def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> Iterator[Token]:
+def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> list[ShownToken]:
     """The tokens of a row; those of a causal row are its labels, and the labels of a source are its target."""
     ids_S = row.get("source_input_ids", row["input_ids"])
-    labels_S = np.full(len(ids_S), IGNORE) if is_causal else row["labels"]
-    for id, label in zip(ids_S.tolist(), labels_S.tolist(), strict=True):
-        text = "" if label == IGNORE else text_of(vocab, label).strip()
-        yield Token(text_of(vocab, id), text, id in vocab.special_ids)
+    return shown_tokens(vocab, ids_S.tolist(), () if is_causal else row["labels"].tolist())
 
 
 def attention_mask(row: Row) -> str:
     """The attention mask of a row in words, where it has its own; "" where it has none.
 
     >>> attention_mask({"rank": np.array([0, 0, 3]), "reach": np.array([0, 0, 3])})
-    'The first 2 tokens attend to each other, each later one to what is before it.'
+    'The first 2 tokens attend to each other; each later token attends to those before it.'
     """
     if "rank" not in row:
         return ""
     rank_S, reach_S = row["rank"], row["reach"]
     if (rank_S != reach_S).any():
-        return f"Tokens are predicted in a random order: {len(np.unique(rank_S))} turns."
+        return f"Tokens are predicted in a random order, in {len(np.unique(rank_S))} steps."
     num_first = int((rank_S == rank_S[0]).sum())
     if num_first == len(rank_S):
-        return "Each token attends to each."
+        return "Each token attends to all tokens."
     if rank_S[0] > rank_S[-1]:
         return "Each token attends to those after it."
     if num_first > 1:
-        return f"The first {num_first} tokens attend to each other, each later one to what is before it."
+        return f"The first {num_first} tokens attend to each other; each later token attends to those before it."
     return "Each token attends to those before it."
-
-
-def text_of(vocab: Vocab, id: int) -> str:
-    """A token as it stands in text, with a space in front where a word begins."""
-    piece = vocab.piece(id)
-    if id in vocab.special_ids:
-        return f" {piece}"
-    text = vocab.decode([id]).strip().removeprefix("##") or piece
-    return f" {text}" if vocab.starts_word_V[id] else text

@@ -21,7 +21,7 @@ from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
 from preprocessing.text import language
-from preprocessing.tokenization import Vocab
+from preprocessing.tokenization import Vocab, shown_piece
 
 _AT_ONCE: Final = 1 << 20  # tokens of documents that are counted together, about
 _LANGUAGE_DOCUMENTS: Final = 300
@@ -267,7 +267,7 @@ def _pieces(tally: _Tally, vocab: Vocab) -> TokenizerStats:
         unknown=0 if vocab.unk is None or vocab.unk == vocab.sep else int(tally.count_V[vocab.unk]),
         words_of=tuple(tally.words_of_P[1:].tolist()),
         words=int(tally.words_of_P.sum()),
-        top=tuple((vocab.piece(id), int(tally.count_V[id])) for id in order_V[: min(used, _TOP)].tolist()),
+        top=tuple((shown_piece(vocab, id), int(tally.count_V[id])) for id in order_V[: min(used, _TOP)].tolist()),
         zipf=tuple((rank, int(count_V[rank - 1])) for rank in rank_R.tolist()),
         covered=tuple((k, int(upto_V[k - 1])) for k in (10, 100, 1_000, 10_000) if k < used),
     )

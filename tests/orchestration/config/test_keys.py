@@ -1,6 +1,9 @@
-"""`sesame keys`: no key is without a meaning, and what is asked for is found."""
+"""`sesame keys`: every key has one plain sentence where it is declared, and a part or key is found by its name."""
 
 import dataclasses
+import importlib
+import typing
+from collections import Counter
 
 import pytest
 
@@ -8,38 +11,69 @@ from orchestration.config import keys
 from orchestration.config.recipe import Cluster, Recipe
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
-from preprocessing.spec import spec
+from preprocessing.spec import doc_of, key, spec
+from tests.english import banned_phrases
+from training.optimizers import SCHEDULES
+from training.tasks import TaskFile
 
 EVERY = [(part, key) for part in keys.parts() for key in part.keys]
 
 
 def names(asked: str) -> list[str]:
-    return [part.name for part in keys.find_keys(asked)]
+    return [part.name for part in keys.find_parts(asked)]
+
+
+def faults(sentence: str) -> list[str]:
+    """What is wrong with a meaning."""
+    rules = {
+        "1 to 100 characters": 1 <= len(sentence) <= 100,
+        "a capital letter first": sentence[:1].isupper(),
+        "a period last, and no other sentence": sentence.endswith(".") and ". " not in sentence.replace("e.g. ", ""),
+        "a noun first, never 'Of'": not sentence.startswith("Of "),
+        "no doctest": ">>>" not in sentence and "``" not in sentence,
+        "one line": sentence == " ".join(sentence.split()),
+    }
+    return [rule for rule, holds in rules.items() if not holds] + banned_phrases(sentence)
 
 
 @pytest.mark.parametrize(("part", "key"), EVERY, ids=lambda each: each.name)
-def test_every_key_says_what_it_is(part: keys.KeyGroup, key: keys.KeyDoc) -> None:
-    assert key.means, f"{part.name}.{key.name}: write a comment behind its field, `name: type  # what it is`"
+def test_every_key_has_a_meaning_of_one_plain_sentence(part: keys.KeyGroup, key: keys.KeyDoc) -> None:
+    assert key.doc, f"{part.name}.{key.name}: declare it as `{key.name}: ... = key(default=..., doc=...)`"
+    assert faults(key.doc) == [], f"{part.name}.{key.name}: {key.doc}"
     assert key.type
 
 
 @pytest.mark.parametrize("part", keys.parts(), ids=lambda part: part.name)
-def test_every_part_says_what_it_is(part: keys.KeyGroup) -> None:
-    assert part.means
+def test_every_part_has_a_docstring_that_says_what_it_is(part: keys.KeyGroup) -> None:
+    assert faults(part.doc) == [], f"{part.name}: {part.doc}"
+    assert ">>>" not in part.details, f"{part.name}: move the doctest to a method"
+    assert banned_phrases(part.details) == []
 
 
-@pytest.mark.parametrize(("path", "root"), [("", Recipe), ("cluster", Cluster), ("corpus", Corpus)])
+def test_a_fault_of_a_meaning_is_found() -> None:
+    assert faults("Number of tokens, e.g. 512.") == []
+    assert [len(faults(bad)) for bad in ("", "of rows", "Of rows.", "Rows. Tokens.", "x" * 101, "A net.")] == [
+        3,
+        2,
+        1,
+        1,
+        3,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(("path", "root"), [("", Recipe), ("cluster", Cluster), ("corpus", Corpus), ("task", TaskFile)])
 def test_the_keys_at_the_top_are_the_fields_of_the_file(path: str, root: type) -> None:
     top = next(part for part in keys.parts() if part.path == path)
     assert [key.name for key in top.keys] == [field.name for field in dataclasses.fields(root)]
 
 
 def test_there_are_parts_of_every_kind() -> None:
-    assert len(EVERY) > 250
-    assert {"optimizer.lamb", "model.generator_discriminator", "masking.span", "losses.sentence_pair"} <= set(
-        keys.key_names()
-    )
-    assert {"data.tokenizer.byte_level_bpe", "corpus.sources.warc", "cluster.engine", "phases"} <= set(keys.key_names())
+    assert len(EVERY) > 400
+    known = set(keys.key_names())
+    assert {"optimizer.lamb", "model.generator_discriminator", "masking.span", "losses.sentence_pair"} <= known
+    assert {"data.tokenizer.byte_level_bpe", "corpus.sources.warc", "cluster.engine", "phases"} <= known
+    assert {"task.grids", "task.files.format.conll", "task.task.text_to_text", "task.task.generation"} <= known
 
 
 @pytest.mark.parametrize(
@@ -52,24 +86,34 @@ def test_there_are_parts_of_every_kind() -> None:
         ("span", ["masking.span"]),
         ("cluster", ["cluster", "cluster.engine", "cluster.loss_spikes", "cluster.beam"]),
         ("engine", ["cluster.engine"]),
-        ("phases.0.steps", ["phases"]),
+        ("phases.0", ["phases"]),
         ("dedup", ["corpus.dedup"]),
+        ("grids", ["task.grids"]),
+        ("files.format.conll", ["task.files.format.conll"]),
+        ("optimizer.eps", []),
     ],
 )
 def test_a_part_is_found_by_its_path_its_end_or_its_kind(asked: str, found: list[str]) -> None:
     assert names(asked) == found
 
 
-def test_one_key_is_found_in_each_kind_that_has_it() -> None:
+def test_a_key_is_found_in_each_kind_that_has_it() -> None:
     found = keys.find_keys("optimizer.learning_rate")
-    assert [part.name for part in found] == [
-        "optimizer.adamw",
-        "optimizer.lamb",
-        "optimizer.adafactor",
-        "optimizer.lion",
-        "optimizer.muon",
-    ]
+    assert [part.kind for part in found] == ["adamw", "lamb", "adafactor", "lion", "muon"]
     assert {key.name for part in found for key in part.keys} == {"learning_rate"}
+    assert [part.path for part in keys.find_keys("phases.0.steps")] == ["phases"]
+
+
+def test_equal_keys_of_several_kinds_are_one_entry() -> None:
+    required, own = keys.entries(keys.find_keys("optimizer.learning_rate"))
+    assert (required.path, required.kinds) == ("optimizer.learning_rate", ("adamw", "lamb", "lion", "muon"))
+    assert (own.kinds, own.key.default) == (("adafactor",), "0.01")
+
+
+def test_the_entry_of_a_part_is_that_of_its_key() -> None:
+    (entry,) = keys.entries_at("masking")
+    assert (entry.key.default, entry.key.type.split(" | ")[:2]) == ("none", ["none", "token"])
+    assert keys.entries_at("cluster") == []
 
 
 def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
@@ -81,55 +125,121 @@ def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
     } <= set(names("model"))
 
 
+def test_a_part_inside_another_one_names_the_kinds_that_have_it() -> None:
+    within = Counter(kind for part in keys.find_parts("model.position_embedding.learned") for kind in part.within)
+    assert within == {"encoder": 1, "decoder": 1, "generator_discriminator": 1, "encoder_decoder": 1}
+
+
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        ("optimzer", "optimzer is no part and no key; did you mean optimizer?"),
-        ("masking.spans", "masking.spans is no part and no key; did you mean masking.span?"),
-        ("lr", "lr is no part and no key; here it is optimizer.learning_rate"),
-        ("qqqq", "qqqq is no part and no key; `sesame keys` lists them all"),
+        ("optimzer", "unknown part or key optimzer; did you mean optimizer?"),
+        ("masking.spans", "unknown part or key masking.spans; did you mean masking.span?"),
+        ("qqqq", "unknown part or key qqqq; `sesame keys` lists all parts"),
+        (
+            "warmup_ratio",
+            "unknown part or key warmup_ratio; the warmup is a number of steps here: optimizer.warmup_steps",
+        ),
     ],
 )
-def test_what_is_not_there_is_answered_with_what_is_like_it(asked: str, answer: str) -> None:
+def test_an_unknown_name_is_answered_with_the_nearest_one(asked: str, answer: str) -> None:
     with pytest.raises(BadInput) as error:
         keys.find_keys(asked)
     assert str(error.value) == answer
 
 
-def test_types_defaults_and_meanings_are_those_of_the_source() -> None:
-    (adamw,) = keys.find_keys("optimizer.adamw")
+@pytest.mark.parametrize(
+    ("asked", "ours"),
+    [
+        ("lr", ("optimizer.learning_rate",)),
+        ("model.n_embd", ("model.hidden_size",)),
+        ("block_size", ("block_size",)),  # also a key of ours
+        ("NSP", ("sentence_pair", "segment_pair")),
+        ("data_collator", ("masking",)),
+        ("qqqq", ("qqqq",)),
+    ],
+)
+def test_a_name_of_another_library_is_translated(asked: str, ours: tuple[str, ...]) -> None:
+    assert keys.translate(asked) == ours
+
+
+def test_types_defaults_and_meanings_are_those_of_the_fields() -> None:
+    (adamw,) = keys.find_parts("optimizer.adamw")
     by_name = {key.name: key for key in adamw.keys}
-    assert by_name["learning_rate"] == keys.KeyDoc("learning_rate", "number", "", "learning rate")
-    assert by_name["weight_decay"] == keys.KeyDoc(
-        "weight_decay", "number", "0.01", "weight decay, of what `weight_decay_params` says"
-    )
+    assert by_name["learning_rate"] == keys.KeyDoc("learning_rate", "number", "", "Peak learning rate.", ())
+    assert by_name["lr_schedule"].choices == tuple(SCHEDULES)
     assert by_name["bias_correction"].default == "true"
-    assert "cosine" in by_name["lr_schedule"].means  # a name in a table: which ones there are
-    (spans,) = keys.find_keys("masking.span")
-    assert "`max_span_length` words" in {key.name: key for key in spans.keys}["max_span_length"].means
+    (adafactor,) = keys.find_parts("adafactor")
+    assert {key.name: key for key in adafactor.keys}["learning_rate"].doc == "Peak learning rate."
+    (whole,) = keys.find_parts("whole_file")
+    assert [(key.type, key.default) for key in whole.keys] == [("whole number", "0"), ("whole number | null", "null")]
 
 
 @spec
-class Sample:
-    """A part. With `told` something happens."""
+class Base:
+    """Part for a test."""
 
-    told: int = 1
-    # above the field,
-    # in two lines
-    above: tuple[str, ...] = ()
-    behind: float = 0.5  # behind the field
-    silent: bool = False
-
-    def method(self) -> int:
-        told = 3  # not a field
-        return told
+    rate: float = key(default=0.5, doc="Rate.")
+    names: tuple[str, ...] = key(default_factory=tuple, doc="Names.")
+    plain: int = 1
 
 
-def test_a_meaning_is_the_comment_at_the_field_or_a_sentence_that_has_it() -> None:
-    meanings = {name: keys.meaning(Sample, name, name) for name in ("told", "above", "behind", "silent")}
-    assert meanings == {
-        "told": "With `told` something happens.",
-        "above": "above the field, in two lines",
-        "behind": "behind the field",
-        "silent": "",
-    }
+@spec
+class Sub(Base):
+    """Part with another default."""
+
+    rate: float = 0.25
+    wanted: int = key(doc="Number.")
+
+
+def test_a_meaning_stands_in_the_field_and_changes_nothing_else() -> None:
+    assert [doc_of(Sub, name) for name in ("rate", "names", "plain", "wanted")] == ["Rate.", "Names.", "", "Number."]
+    assert Sub(wanted=3) == Sub(rate=0.25, names=(), plain=1, wanted=3)
+    assert dataclasses.asdict(dataclasses.replace(Base(), rate=1.0)) == {"rate": 1.0, "names": (), "plain": 1}
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'wanted'"):
+        Sub()  # type: ignore[call-arg]
+
+
+# Keys of ours with the name and the meaning of an attribute of transformers: part -> its class there, and the keys
+OF_TRANSFORMERS: dict[str, list[tuple[str, str]]] = {
+    "model.encoder": [
+        ("BertConfig", "num_hidden_layers hidden_size num_attention_heads intermediate_size type_vocab_size"),
+        ("AlbertConfig", "embedding_size num_hidden_groups"),
+        ("ModernBertConfig", "norm_eps attention_dropout"),
+        ("GPTNeoXConfig", "hidden_dropout"),
+        ("LlamaConfig", "head_dim"),
+    ],
+    "model.decoder": [("GPT2Config", "num_hidden_layers hidden_size num_attention_heads")],
+    "model.encoder_decoder": [
+        ("BartConfig", "num_hidden_layers hidden_size num_attention_heads attention_dropout init_std scale_embedding")
+    ],
+    "model.two_stream": [("XLNetConfig", "num_hidden_layers hidden_size num_attention_heads")],
+    "model.generator_discriminator": [("ElectraConfig", "embedding_size type_vocab_size")],
+    "model.position_embedding.learned": [("BertConfig", "max_position_embeddings")],
+    "model.position_embedding.relative": [("XLNetConfig", "mem_len reuse_len clamp_len same_length")],
+    "data.tokenizer.wordpiece": [("BertConfig", "vocab_size")],
+    "objective.mlm": [("DataCollatorForLanguageModeling", "mask_replace_prob random_replace_prob")],
+    "optimizer.adamw": [("TrainingArguments", "learning_rate warmup_steps weight_decay max_grad_norm")],
+    "cluster.engine": [("TrainingArguments", "dataloader_num_workers torch_compile")],
+    "task.grids": [("TrainingArguments", "max_steps warmup_steps weight_decay max_grad_norm")],
+    "task.task.generation": [
+        (
+            "GenerationConfig",
+            "max_new_tokens min_new_tokens num_beams length_penalty no_repeat_ngram_size top_k top_p temperature",
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "theirs", "keys_of_both"),
+    [(part, *pair) for part, pairs in OF_TRANSFORMERS.items() for pair in pairs],
+    ids=lambda each: each if " " not in each else "",
+)
+def test_a_name_of_transformers_is_one_of_its_class(part: str, theirs: str, keys_of_both: str) -> None:
+    ours = {key.name for each in keys.find_parts(part) if each.name == part for key in each.keys}
+    cls: typing.Any = getattr(importlib.import_module("transformers"), theirs)
+    fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+    for name in keys_of_both.split():
+        assert name in ours
+        assert name in fields or hasattr(cls(), name), f"{theirs} has no {name}"

@@ -218,7 +218,7 @@ def test_the_card_says_what_the_run_reads_of_each_group(given: list[str], tmp_pa
         for epoch, sample in rows.addresses(0, phase.global_batch_size * phase.steps):
             name = sorted(GPT3)[sample % 5]
             tokens[name] += len(rows.row(epoch, sample)["input_ids"])
-            epochs[name] += 1 / rows._count(sample % 5, epoch)
+            epochs[name] += 1 / rows._plans.count(sample % 5, epoch)
     assert [group.name for group in known.mixture] == sorted(GPT3)
     for group in known.mixture:
         assert group.weight == GPT3[group.name]

@@ -17,7 +17,6 @@ from orchestration.config import Recipe, load
 from orchestration.reports.data_card import card
 from orchestration.reports.data_card import facts as card_facts
 from orchestration.reports.data_card import page as card_page
-from orchestration.reports.data_card.examples import Token
 from orchestration.reports.data_card.facts import DataCardFacts
 from pipeline.readers import GutenbergReader, JsonlReader
 from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
@@ -25,6 +24,7 @@ from preprocessing import tokenization
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
 from preprocessing.shards import Shard, TokenStore, shard_name, write_shard
 from preprocessing.text import sentences
+from preprocessing.tokenization import ShownToken
 from tests.training.corpora import mini_corpus
 
 HOSTILE = "<script>alert('x')</script> & ```` fences ``` | pipes **stars** $math$ {{braces}} end."
@@ -116,7 +116,7 @@ def test_pieces_are_counted_and_ranked(mini: Path, known: DataCardFacts) -> None
     words = tokenization.Vocab.load(mini / "vocab")
     (piece, count), *_ = known.pieces.top
     assert count == max(counted.values())
-    assert words.piece(max(counted, key=lambda id: (counted[id], -id))) == piece
+    assert tokenization.shown_piece(words, max(counted, key=lambda id: (counted[id], -id))) == piece
     assert known.pieces.unused == words.size - len(words.special_ids) - len(counted)
     assert known.pieces.zipf[-1] == (len(counted), min(counted.values()))
     assert dict(known.pieces.covered)[10] == sum(count for _, count in counted.most_common(10))
@@ -176,7 +176,7 @@ def test_what_is_left_ends_with_what_is_kept(escaped: DataCardFacts) -> None:
 def test_the_funnel_shows_what_each_reason_takes(escaped: DataCardFacts) -> None:
     documents, sizes = card.pictures(escaped)["funnel"].axes
     names = [label.get_text() for label in documents.get_yticklabels()]
-    assert names == ["seen", "not text", "gopher ratio", "trimmed", "duplicate", "near duplicate", "kept"]
+    assert names == ["read", "not text", "gopher ratio", "trimmed", "duplicate", "near duplicate", "kept"]
     assert [text.get_text().strip() for text in documents.texts] == ["20", "-3", "-1", "0", "-2", "-2", "12"]
     assert [text.get_text().strip() for text in sizes.texts][-2:] == ["-200", "1,000"]
 
@@ -227,7 +227,8 @@ def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> N
     folder = mini_corpus(tmp_path / "corpus", num_train=1, num_validation=1)
     first = card.facts_of(folder, bert).examples[0]
     assert first.tokens == ()
-    assert "does not give a single such row" in first.note
+    assert "gives no such sequence: train-00000-of-00001.arrow: has one document only" in first.note
+    assert str(tmp_path) not in first.note
 
 
 # The page
@@ -301,10 +302,51 @@ def test_markdown_tables_have_as_many_cells_in_each_row(escaped: DataCardFacts) 
 
 
 def test_what_is_asked_is_marked_in_both() -> None:
-    tokens = (Token(" [CLS]", "", True), Token(" <a", "b&c", False), Token("##d", "", False))
+    tokens = (ShownToken(" ", "[CLS]", "", True), ShownToken(" ", "<a", "b&c"), ShownToken("", "d"))
     sections = [card_page.Section("S", "", (card_page.CardSample("head", "said", tokens),))]
-    assert "[CLS] {<a = b&c}##d" in card_page.markdown("t", sections)
-    assert "<i>[CLS]</i> <mark>&lt;a</mark><b>(b&amp;c)</b>##d" in card_page.html("t", sections, {})
+    assert "[CLS] {<a = b&c}d" in card_page.markdown("t", sections)
+    assert "<i>[CLS]</i> <mark>&lt;a</mark><b>(b&amp;c)</b>d" in card_page.html("t", sections, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<script>alert(1)</script>", "</pre></section><h1>", "'\"><img src=x onerror=alert(1)>", "{{ 7 * 7 }} {% raw %}"],
+)
+def test_hostile_text_is_escaped_in_each_place(text: str) -> None:
+    tokens = (ShownToken("", text), ShownToken(" ", text, text), ShownToken("", text, "", True))
+    parts = (
+        card_page.CardTable((text, text), ((text, text),)),
+        card_page.Picture("drawn", text),
+        card_page.Picture("missing", "", (text,)),
+        card_page.Quote(text, text),
+        card_page.CardSample(text, text, tokens),
+    )
+    tags = Tags(card_page.html(text, [card_page.Section(text, text, parts)], {"drawn": b"png"}))
+    assert {tag for tag, _ in tags.found}.isdisjoint({"script"})
+    assert [tag for tag, _ in tags.found].count("img") == [tag for tag, _ in tags.found].count("h1") == 1
+    assert tags.said.count(text) == 18
+    assert [attributes["alt"] for tag, attributes in tags.found if tag == "img"] == [text]
+
+
+@pytest.mark.parametrize("control", ["\u202e", "\u2066", "\x00", "\x1b", "\x9b"])
+def test_a_control_character_is_shown_as_its_code(control: str) -> None:
+    sections = [card_page.Section("S", "", (card_page.Quote(f"a{control}b", f"c{control}d"),))]
+    for page in (card_page.html("t", sections, {}), card_page.markdown("t", sections)):
+        assert control not in page
+        assert f"c\\u{ord(control):04x}d" in page
+
+
+def test_the_page_can_be_used_without_sight_and_without_a_mouse(page: str) -> None:
+    tags = Tags(page).found
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    named = [attributes["aria-labelledby"] for _, attributes in tags if "aria-labelledby" in attributes]
+    assert len(ids) == len(set(ids))
+    assert set(named) <= set(ids)
+    assert [tag for tag, _ in tags if tag in ("h1", "h2")] == ["h1"] + ["h2"] * 12
+    assert all(attributes.get("alt") for tag, attributes in tags if tag == "img")
+    assert all(attributes["scope"] in ("col", "row") for tag, attributes in tags if tag == "th")
+    assert all(attributes["tabindex"] == "0" for _, attributes in tags if attributes.get("class") == "scroll")
+    assert "prefers-color-scheme: dark" in page
 
 
 # Files

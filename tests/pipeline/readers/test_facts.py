@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import ClassVar, Literal, Self, get_args
 
@@ -29,11 +29,10 @@ from pipeline.readers import (
 )
 from pipeline.readers import splits as sources
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, find_single_files
-from pipeline.readers.files import absolute as absolute_path
+from pipeline.readers.files import Sides
 from pipeline.readers.lines import TextLine, drop_record
 from pipeline.readers.plain import always, line_records
-from pipeline.readers.reader import FileProbe
+from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN
 from pipeline.spec import Corpus
 from pipeline.steps import read_text
@@ -146,25 +145,15 @@ def test_paths_are_no_portable_keys() -> None:
 
 
 @spec
-class Tsv:
+class Tsv(FileReader):
     """Columns with tabs between them; the first is the text, the first line their names."""
 
     names: ClassVar[tuple[str, ...]] = ("tsv",)
-    located: ClassVar[tuple[str, ...]] = ("path",)
     leads: ClassVar[tuple[str, ...]] = (".tsv",)
     usual: ClassVar[tuple[str, ...]] = leads
-    of_folder: ClassVar[bool] = False
 
     kind: Literal["tsv"] = "tsv"
     path: str
-
-    @property
-    def place(self) -> str:
-        return self.path
-
-    @classmethod
-    def named(cls, name: str, place: str) -> Self:
-        return cls(path=place)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -172,12 +161,6 @@ class Tsv:
 
     def describe(self) -> str:
         return f"{self.path}: read as tsv"
-
-    def anchored(self, folder: Path) -> Self:
-        return replace(self, path=absolute_path(self.path, folder))
-
-    def files(self) -> list[Sides]:
-        return find_single_files(self.path, self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         return pieces_at(sides[0], text_cuts(sides[0], step))

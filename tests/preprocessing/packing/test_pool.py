@@ -37,8 +37,8 @@ def partners(shards: tuple[ToyShard, ...], epochs: int) -> tuple[dict[int, set[i
     )
     found, labels = defaultdict(set), Counter()
     for epoch in range(epochs):
-        copy = rows._copy(0, epoch)
-        for plan, line in zip(copy.plans, rows._lines[0], strict=True):
+        copy = rows._plans.epoch(0, epoch)
+        for plan, line in zip(copy.plans, rows._plans.lines[0], strict=True):
             for (a, b), label in zip(plan.start_RP.tolist(), plan.pair_label_R.tolist(), strict=True):
                 one, other = (int(np.searchsorted(begin, line.ids_T[at : at + 1][0], "right")) - 1 for at in (a, b))
                 labels[label, one == other] += 1
@@ -73,7 +73,7 @@ def test_rows_over_a_pool_are_whole_sentences_of_two_documents():
     rows = ExampleDataset(
         ToyStore(shards), VOCAB, ExampleSpec(packing=NSP, masking=WholeWordMasking(), objective=MaskedLM()), 64
     )
-    plan, line = rows._copy(0, 0).plans[0], rows._lines[0][0]
+    plan, line = rows._plans.epoch(0, 0).plans[0], rows._plans.lines[0][0]
     for i in range(len(plan)):
         row = NSP.row(plan, i, line, VOCAB, frozenset({"sentence_starts"}))
         ids = row["input_ids"][~row["special_tokens_mask"]]

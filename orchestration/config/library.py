@@ -1,0 +1,68 @@
+"""The recipes, clusters, corpora and tasks that come with Sesame: their names and their YAML documents."""
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from orchestration.config import error_messages, strict_yaml
+from preprocessing.errors import BadInput
+from training.tasks import TASKS, TEXT
+
+HOME = Path(__file__).parents[1]
+UNAVAILABLE = "unavailable"  # a file of tasks/ that is no task: it lists quoted results without one, and why
+Folder = Literal["recipes", "clusters", "corpora", "tasks"]
+
+
+def names(folder: Folder) -> list[str]:
+    """The names of the files in a folder that need no path: bert_base, gpt2, ..."""
+    found = (name.removesuffix(".yaml") for name in os.listdir(HOME / folder) if name.endswith(".yaml"))
+    return sorted(name for name in found if name != UNAVAILABLE)
+
+
+@cache
+def task_groups() -> frozenset[str]:
+    """The names that stand for several task files: glue, ner, ..."""
+    files = (HOME / "tasks").glob("*.yaml")
+    found = (re.search(r"^group: (\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files)
+    return frozenset(one[1] for one in found if one)
+
+
+def is_shipped_task(name: str) -> bool:
+    """Whether a task or a group of tasks of Sesame has this name."""
+    return name in TASKS or name in names("tasks") or name in task_groups() or bool(labelled_form(name))
+
+
+def refuse_name(name: str, where: str, remedy: str) -> None:
+    """BadInput if a user's own task has the name of a task of Sesame: both would write their scores to one place."""
+    if is_shipped_task(name):
+        raise BadInput(f"{where}, which Sesame's own task has; {remedy}")
+
+
+def labelled_form(name: str) -> str:
+    """The task whose text-to-text form is NAME_text; "" if NAME_text has its own file, or if no such task exists."""
+    known, stem = names("tasks"), name.removesuffix(TEXT)
+    if stem == name or name in known:
+        return ""
+    return next((one for one in (f"{stem}_tuned", stem) if one in known), "")
+
+
+def unavailable() -> dict[str, str]:
+    """Results that recipes quote although Sesame has no task for them, with the reason: `superglue`, `race.middle`."""
+    where = f"tasks/{UNAVAILABLE}.yaml"
+    return strict_yaml.read(HOME / where, where)
+
+
+def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
+    """The document of a shipped name or of a path to a .yaml file, and its name in messages."""
+    known = names(folder)
+    if name_or_path in known:
+        where = f"{folder}/{name_or_path}.yaml"
+        return strict_yaml.read(HOME / where, where), where
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        if (stem := Path(name_or_path).stem) in known and not Path(name_or_path).exists():
+            raise BadInput(f"{name_or_path}: no such file; did you mean {stem}, of the {folder} that Sesame has?")
+        return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
+    groups = task_groups() if folder == "tasks" else frozenset[str]()
+    raise BadInput(error_messages.unknown_name(name_or_path, folder, known, groups))

@@ -1,0 +1,99 @@
+"""Loads recipes, clusters and corpora: reads YAML, applies the scale and the overrides, and validates with pydantic."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from orchestration.config import error_messages as explain
+from orchestration.config import overrides as dotted
+from orchestration.config import scales
+from orchestration.config.library import HOME, names, open_document
+from orchestration.config.part_checks import check_facts
+from orchestration.config.recipe import Cluster, CorpusFile, Recipe
+from pipeline.readers import absolute
+from pipeline.spec import Corpus, MixtureGroup
+from preprocessing.errors import BadInput
+from training.specs import EngineSettings
+
+T = TypeVar("T")
+_CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {
+    field.name for field in dataclasses.fields(Recipe)
+}
+_ENGINE_KEYS = {field.name for field in dataclasses.fields(EngineSettings)}
+
+
+def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
+    """The recipe of this name or file, shrunk to `scale`, with overrides (`optimizer.learning_rate=2e-4`) on top.
+
+    A recipe that is scaled or overridden has no `reported_results`, because the paper reports none for it.
+
+    >>> load("bert_base", ["optimizer.learning_rate=2e-4"], scale="tiny").optimizer.learning_rate
+    0.0002
+    """
+    check_facts()
+    document, where = open_document("recipes", name_or_path)
+    for given in overrides:
+        said, key = dotted.redact_override(given), re.split(r"[.=]", given)[0]
+        if key in _CLUSTER_KEYS:
+            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}{said}")
+        if key in _ENGINE_KEYS:
+            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}engine.{said}")
+    if scale or overrides:
+        document.pop("reported_results", None)
+    if scale:
+        document["name"] = f"{document.get('name', name_or_path)}_{scale}"
+        scales.shrink(document, scale, Recipe)
+    return validated(Recipe, document, where, overrides)
+
+
+def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
+    """The cluster of this name or file, with overrides (`cluster.num_workers=2`) on top."""
+    document, where = open_document("clusters", name_or_path)
+    return validated(Cluster, document, where, overrides)
+
+
+def load_corpus(name_or_path: str) -> Corpus:
+    """The corpus of this name or file, paths taken from its folder; without sources where text may not be shipped."""
+    document, where = open_document("corpora", name_or_path)
+    read = validated(CorpusFile, document, where)
+    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
+    folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
+    dedup, decontaminate = fields["dedup"], fields["decontaminate"]
+    fields["sources"] = () if read.mixture else tuple(source.anchored(folder) for source in read.sources)
+    fields["mixture"] = tuple(
+        MixtureGroup(
+            name=group.name, weight=group.weight, sources=tuple(each.anchored(folder) for each in group.sources)
+        )
+        for group in read.mixture
+    )
+    against, paths = (
+        [absolute(path, folder) for path in given] for given in (dedup.reference_corpora, decontaminate.paths)
+    )
+    fields["dedup"] = dataclasses.replace(dedup, reference_corpora=tuple(against))
+    fields["decontaminate"] = dataclasses.replace(decontaminate, paths=tuple(paths))
+    if fields["phrases"] not in ("", "given"):
+        fields["phrases"] = absolute(fields["phrases"], folder)
+    return Corpus(**fields)
+
+
+@cache
+def _adapter(root: type) -> TypeAdapter[Any]:
+    return TypeAdapter(root)
+
+
+def validated(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
+    """The document with its overrides as an instance of `root`; BadInput with one line for each invalid key."""
+    for override in overrides:
+        dotted.override(document, override, root)
+    try:
+        adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable, whatever mypy says
+        return adapter.validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        lines = explain.explain(error, root, document)
+        raise BadInput("\n".join(f"{dotted.origin(line, overrides, where)}: {line}" for line in lines)) from None

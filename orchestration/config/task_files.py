@@ -1,0 +1,106 @@
+"""Loads tasks by name, group or path, and determines where their data files are searched."""
+
+import dataclasses
+from pathlib import Path
+from typing import TypeVar
+
+from orchestration.config.library import HOME, labelled_form, names, open_document, refuse_name, task_groups
+from orchestration.config.loading import validated
+from preprocessing.errors import BadInput
+from training.tasks import EACH, SplitRecords, TaskFile, to_text_task
+
+A = TypeVar("A", TaskFile, TaskFile | str)
+
+
+def load_task(name_or_path: str) -> TaskFile:
+    """The task of this name or file. If no file NAME_text exists, NAME_text is the text-to-text form of the task NAME
+    (or NAME_tuned).
+
+    The data files of a user's own task are searched below the data directory first, then next to the task file;
+    `beside_first` reverses this order. BadInput if a user's own task has the name of a task of Sesame.
+
+    >>> load_task("sst2").task.labels
+    ('0', '1')
+    >>> load_task("race_text").task.task.kind
+    'multiple_choice'
+    """
+    if labelled := labelled_form(name_or_path):
+        return to_text_task(load_task(labelled))
+    document, where = open_document("tasks", name_or_path)
+    task = validated(TaskFile, document, where)
+    is_shipped = name_or_path in names("tasks")
+    if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
+        refuse_name(task.name, f"{where}: name is {task.name!r}", "give it another name")
+    each = {name: task.variants if EACH in name else ("",) for name in task.files}
+    files = {
+        name.replace(EACH, word): _put(split, word) if EACH in name else split
+        for name, split in task.files.items()
+        for word in each[name]
+    }
+    scored = tuple(name.replace(EACH, word) for name in task.score_splits for word in each[name])
+    if not is_shipped:
+        folder = Path(name_or_path).parent.resolve()
+        files = {name: _beside(split, folder) for name, split in files.items()}
+    return dataclasses.replace(task, files=files, score_splits=scored)
+
+
+def tasks_of(asked: str = "") -> list[TaskFile]:
+    """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
+    if not asked:
+        return [load_task(name) for name in names("tasks")]
+    found: dict[str, tuple[TaskFile, str]] = {}
+    for word in filter(None, asked.split(",")):
+        named = [load_task(name) for name in names("tasks")] if word in task_groups() else [load_task(word)]
+        for task in named:
+            if word in (task.group, task.name) or len(named) == 1:
+                add_task(found, task, word)
+    if not found:
+        raise BadInput(f"{asked!r} names no task; `sesame tasks` lists them")
+    return [task for task, _ in found.values()]
+
+
+def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
+    """Take over a task and what it was given as, by its name; whether it is a new one. BadInput where another one has
+    the name: their scores would lie in one place."""
+    name = task if isinstance(task, str) else task.name
+    if name not in found:
+        found[name] = task, given
+        return True
+    known, before = found[name]
+    if known != task and Path(before).resolve() != Path(given).resolve():
+        raise BadInput(f"two tasks are named {name}: {before} and {given}; rename one of them")
+    return False
+
+
+def _put(split: SplitRecords, word: str) -> SplitRecords:
+    """The split of one of the words that {variant} stands for."""
+    return dataclasses.replace(
+        split,
+        paths=tuple(path.replace(EACH, word) for path in split.paths),
+        include={
+            column: tuple(value.replace(EACH, word) for value in values) for column, values in split.include.items()
+        },
+        aligned_files={
+            column: (one.replace(EACH, word), other) for column, (one, other) in split.aligned_files.items()
+        },
+        fallbacks=tuple(_put(one, word) for one in split.fallbacks),
+    )
+
+
+def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
+    """The split with the same files in this folder as a further place of each."""
+    there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
+    return dataclasses.replace(
+        split, paths=(*split.paths, *there), fallbacks=tuple(_beside(one, folder) for one in split.fallbacks)
+    )
+
+
+def beside_first(task: TaskFile) -> TaskFile:
+    """The task with the files beside a user's own task file before those below the data folder: where no data folder is
+    named, that is the current one, whose files have nothing to do with the task."""
+
+    def turned(split: SplitRecords) -> SplitRecords:
+        paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
+        return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(turned, split.fallbacks)))
+
+    return dataclasses.replace(task, files={name: turned(split) for name, split in task.files.items()})

@@ -1,0 +1,161 @@
+"""Tokens as readable text, for people: `sesame inspect`, data cards and samples of training show them through this.
+
+A piece is shown as the characters that it stands for, never as the vocabulary writes it. White space is a part of the
+text: a single space is a space, and what a reader could overlook has a sign, which `legend` explains.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from preprocessing.tokenization.vocab import Vocab
+
+LINE_BREAK, TAB, SPACE_SIGN, CONTINUED = "\u23ce", "\u21e5", "\u00b7", "\u2026"
+_SIGNS: Final = {
+    LINE_BREAK: "line break",
+    TAB: "tab",
+    SPACE_SIGN: "a space that is easy to overlook",
+}
+_PICTURES: Final = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421", 0x0A: LINE_BREAK, 0x09: TAB}
+_SPACES: Final = re.compile(" {2,}")
+_BYTES: Final = re.compile("\u27e8[0-9a-f]{2}( [0-9a-f]{2})*\u27e9")
+
+
+class ShownToken(NamedTuple):
+    """A token for people: `before` and `text` of all tokens, joined, are the sequence.
+
+    `before` is the space in front of it; `label` is what is predicted here, "" if nothing is.
+    """
+
+    before: str
+    text: str
+    label: str = ""
+    is_special: bool = False
+
+
+def token_texts(vocab: Vocab, ids: Iterable[int], alone: Iterable[int] = ()) -> list[str]:
+    """The exact text of each token; joined, they are the text, with special tokens by name.
+
+    A token of bytes may hold a part of a character: the character stands at the token that completes it. Bytes that
+    form no character are written as \u27e8e2 82\u27e9. A token whose position is in `alone` shares no character.
+    """
+    ids, special = list(map(int, ids)), set(vocab.special_ids)
+    apart = {*alone, *(place for place, id in enumerate(ids) if id in special)}
+    texts = list[str]()
+    for is_apart, places in groupby(range(len(ids)), key=apart.__contains__):
+        each = [vocab.utf8(ids[place]) for place in places]
+        texts += [text for one in each for text in _texts([one])] if is_apart else _texts(each)
+    return texts
+
+
+def shown_tokens(vocab: Vocab, ids: Sequence[int], labels: Sequence[int] = ()) -> list[ShownToken]:
+    """The tokens of a sequence, with the label of each that is predicted (a negative number elsewhere).
+
+    A special token, such as a mask, has the space in front of it that its label has. A label that differs from its
+    token in this space shows it.
+    """
+    labels, special = labels or [-1] * len(ids), set(vocab.special_ids)
+    texts = token_texts(vocab, ids, (place for place, label in enumerate(labels) if label >= 0))
+    shown = []
+    for id, label, text in zip(ids, labels, texts, strict=True):
+        answer = token_texts(vocab, [label])[0] if label >= 0 else ""
+        shown.append(_shown(text, answer.rstrip(" ") or SPACE_SIGN * len(answer), id in special))
+    if shown:
+        shown[0] = shown[0]._replace(before="")
+    return _with_signs(shown)
+
+
+def shown_text(vocab: Vocab, ids: Sequence[int]) -> str:
+    """The tokens of a sequence as one readable text."""
+    return "".join(token.before + token.text for token in shown_tokens(vocab, ids))
+
+
+def shown_piece(vocab: Vocab, id: int) -> str:
+    """A token by itself, for a table: each space has its sign."""
+    return _visible(token_texts(vocab, [id])[0]).replace(" ", SPACE_SIGN)
+
+
+def legend(tokens: Iterable[ShownToken]) -> str:
+    """The signs that these tokens have, in one line; "" if they have none.
+
+    >>> legend([ShownToken(" ", "the", "a"), ShownToken("", "\u23ce")])
+    '\u23ce line break'
+    """
+    tokens = list(tokens)
+    text = "".join(token.before + token.text + token.label for token in tokens)
+    said = [f"{sign} {meaning}" for sign, meaning in _SIGNS.items() if sign in text]
+    if any(token.label.startswith(CONTINUED) and token.label != CONTINUED for token in tokens):
+        said.append(f"{CONTINUED} the label continues the word before it")
+    if match := _BYTES.search(text):
+        said.append(f"{match[0]} bytes of a part of a character")
+    return "; ".join(said)
+
+
+def _shown(text: str, answer: str, is_special: bool) -> ShownToken:
+    """A token of this exact text, whose label is `answer`.
+
+    >>> _shown("[MASK]", " the", True), _shown("[MASK]", "ing", True)[:3], _shown("x", " the", False)[:3]
+    (ShownToken(before=' ', text='[MASK]', label='the', is_special=True), ('', '[MASK]', 'ing'), ('', 'x', '\u00b7the'))
+    """
+    begins_word, answer_begins_word = text.startswith(" "), answer.startswith(" ")
+    if not answer:
+        return ShownToken(" " * begins_word, text.removeprefix(" "), "", is_special)
+    if text == " ":
+        return ShownToken("", SPACE_SIGN, SPACE_SIGN + answer[1:] if answer_begins_word else answer, is_special)
+    before = answer_begins_word if is_special else begins_word
+    if before == answer_begins_word:
+        label = answer.removeprefix(" ")
+    else:
+        label = SPACE_SIGN + answer[1:] if answer_begins_word else CONTINUED + answer
+    return ShownToken(" " * before, text.removeprefix(" "), label, is_special)
+
+
+def _with_signs(tokens: Sequence[ShownToken]) -> list[ShownToken]:
+    """The tokens with a sign for each control character, and for each of several spaces in a row."""
+    text = _visible("".join(token.before + token.text for token in tokens))
+    shown, start = list[ShownToken](), 0
+    for token in tokens:
+        middle = start + len(token.before)
+        stop = middle + len(token.text)
+        shown.append(ShownToken(text[start:middle], text[middle:stop], _visible(token.label), token.is_special))
+        start = stop
+    return shown
+
+
+def _visible(text: str) -> str:
+    """
+    >>> _visible("one two\\n    three")
+    'one two\u23ce\u00b7\u00b7\u00b7\u00b7three'
+    """
+    return _SPACES.sub(lambda run: SPACE_SIGN * len(run[0]), text.translate(_PICTURES))
+
+
+def _texts(pieces: Sequence[bytes]) -> list[str]:
+    """The text of each piece of UTF-8: a character stands at the piece with its last byte.
+
+    >>> _texts([b"5 ", b"\\xe2\\x82", b"\\xac!", b"\\xe2"])
+    ['5 ', '', '\u20ac!', '\u27e8e2\u27e9']
+    """
+    texts = [""] * len(pieces)
+    piece_of = [number for number, piece in enumerate(pieces) for _ in piece]
+    at = 0
+    for text, width in _characters(b"".join(pieces)):
+        at += width
+        texts[piece_of[at - 1]] += text
+    return [re.sub("\u27e9\u27e8", " ", text) for text in texts]
+
+
+def _characters(content: bytes) -> Iterator[tuple[str, int]]:
+    """The characters of UTF-8, and how many bytes each has; a byte of none is written in hexadecimal."""
+    start = 0
+    while start < len(content):
+        try:
+            stop, bad = len(content), len(content)
+            text = content[start:].decode()
+        except UnicodeDecodeError as error:
+            stop, bad = start + error.start, start + error.end
+            text = content[start:stop].decode()
+        yield from ((char, len(char.encode())) for char in text)
+        yield from ((f"\u27e8{byte:02x}\u27e9", 1) for byte in content[stop:bad])
+        start = bad

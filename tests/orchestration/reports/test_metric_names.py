@@ -1,0 +1,52 @@
+"""The tables of metrics and tags name what the code logs, and nothing else."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from orchestration.reports.metric_names import METRICS, TAGS, TRAINING_METRICS, LoggedName, is_documented
+from training.losses import Loss
+
+ROOT = Path(__file__).parents[3]
+TABLES = ROOT / "orchestration" / "reports" / "metric_names.py"
+FILES = [file for floor in ("orchestration", "training") for file in (ROOT / floor).rglob("*.py") if file != TABLES]
+COMPOSED = ("eval/<metric>", "system/<metric>", "<split>_<metric>", "train/loss_spike", "train/grad_norm_spike")
+LOGGED = re.compile(r"(train|eval|perf|ckpt)/[\w/]+")
+
+
+def strings(file: Path) -> Iterator[str]:
+    """The strings of a file; in an f-string each value becomes x. Docstrings are left out."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (docs | inside):
+            yield node.value
+
+
+def test_each_metric_of_the_code_is_in_a_table() -> None:
+    found = {text: file.name for file in FILES for text in strings(file) if LOGGED.fullmatch(text)}
+    assert "train/learning_rate" in found
+    composed = ("eval/x/x", "train/x_spike")  # f"eval/{task}/{key}": rows of SCORE_METRICS and COMPOSED
+    assert not {text: file for text, file in found.items() if not is_documented(text) and text not in composed}
+
+
+@pytest.mark.parametrize("loss", get_args(Loss), ids=lambda loss: loss.__name__)
+def test_the_accuracy_of_each_loss_is_in_the_table(loss: type) -> None:
+    assert is_documented(f"train/{loss.accuracy}", TRAINING_METRICS)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("one", [*METRICS, *TAGS], ids=lambda one: one.name)
+def test_each_row_of_a_table_is_written_by_the_code(one: LoggedName) -> None:
+    """Each of its words is in the code."""
+    if one.name in COMPOSED:
+        return
+    words = [word.strip("_") for word in re.split(r"<\w+>|[/.]", one.name) if word.strip("_")]
+    code = "\n".join(file.read_text(encoding="utf-8") for file in FILES)
+    assert not [word for word in words if not re.search(rf"(\b|_){re.escape(word)}(\b|_)", code)]

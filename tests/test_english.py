@@ -1,0 +1,91 @@
+"""No text for users has a banned phrase; see tests/english.py for the phrases and what to write instead."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from typer.main import get_command
+
+from orchestration.cli.app import app
+from orchestration.config import parts, tasks_of
+from tests.english import BANNED, banned_in, banned_phrases
+
+
+def help_texts() -> Iterator[tuple[str, str]]:
+    """Of `sesame --help`, and of each verb: its help, and those of its arguments and options."""
+    command = get_command(app)
+    yield "sesame --help", command.help or ""
+    for verb, each in command.commands.items():  # type: ignore[attr-defined]
+        yield f"sesame {verb} --help", each.help or ""
+        yield from ((f"sesame {verb} --help, {one.name}", getattr(one, "help", "") or "") for one in each.params)
+
+
+def key_texts() -> Iterator[tuple[str, str]]:
+    """What `sesame keys` shows."""
+    for part in parts():
+        yield f"sesame keys {part.name}", f"{part.doc}\n\n{part.details}"
+        yield from ((f"sesame keys {part.path}.{key.name}", key.doc) for key in part.keys)
+
+
+def task_texts() -> Iterator[tuple[str, str]]:
+    """What `sesame tasks` shows."""
+    for task in tasks_of(""):
+        yield f"sesame tasks {task.name}", f"{task.description}\n\n{task.note}"
+        yield from ((f"sesame tasks {task.name}, grid {name}", grid.note) for name, grid in task.grids.items())
+
+
+def test_help_has_no_banned_phrase() -> None:
+    texts = dict(help_texts())
+    assert len(texts) > 100
+    assert banned_in(texts) == []
+
+
+def test_keys_have_no_banned_phrase() -> None:
+    assert banned_in(dict(key_texts())) == []
+
+
+@pytest.mark.xfail(reason="descriptions and notes of the task files have not been rewritten")
+def test_tasks_have_no_banned_phrase() -> None:
+    assert banned_in(dict(task_texts())) == []
+
+
+def test_a_failure_names_the_place_the_phrase_and_the_sentence() -> None:
+    assert banned_in({"README.md": "Train it. The run goes on\nfrom its checkpoint."}) == [
+        "README.md: 'goes on' (write: continue, resume) in: The run goes on from its checkpoint."
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A row of a table, and figure 4a; the figures show losses.",
+        "Word pieces, the rows of the token table, workers that share parameters.",
+        "There is no key for it; a cell in quotation marks; parallelism; realistic; the network; a dataset.",
+        "The tokenizer normalizes text; see `net.folder`.\n>>> net = 1",
+        "```sh\ncd folder\n```",
+    ],
+)
+def test_what_is_right_in_some_use_is_allowed(text: str) -> None:
+    assert banned_phrases(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tokens of so many earlier ones.",
+        "Of the formats all are read.",
+        "A share of the rows is masked.",
+        "All but for the first one.",
+        "What is kept of a text.",
+        "rate is 2, allowed is a number up to 1",
+        "x is no part and no key",
+        "The model knows no such token.",
+        "Tokenisation of the text.",
+    ],
+)
+def test_a_riddle_is_found(text: str) -> None:
+    assert banned_phrases(text) != []
+
+
+def test_each_phrase_compiles_and_has_a_remedy() -> None:
+    assert all(re.compile(phrase) and remedy for phrase, remedy in BANNED.items())
