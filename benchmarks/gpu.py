@@ -271,7 +271,17 @@ def planned(recipe: Any, sizes: Sizes) -> Any:
 
 def tests(tiny: bool) -> dict[str, Any]:
     """How the tests that need a GPU ended, in pytest's words."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/training/trunks"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "gpu",
+        "-p",
+        "no:cacheprovider",
+        "tests/training/architectures",
+    ]
     done = subprocess.run([*command, *(["--collect-only"] if tiny else [])], capture_output=True, text=True)
     return {"exit": done.returncode, "said": done.stdout.strip().splitlines()[-1]}
 

@@ -30,7 +30,7 @@ from orchestration.config import strict_yaml
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json
 from preprocessing.manifest import FILE_NAME, Manifest
-from tests.orchestration.jobs.test_sample import DECODER, finished
+from tests.orchestration.jobs.test_generation import DECODER, finished
 from tests.training.corpora import mini_corpus
 from training import checkpoint
 from training.formats import sharded

@@ -317,7 +317,7 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     folder = bert.job.plan.run.folder
     net = EvalTarget(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
-    monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: [wanted])
+    monkeypatch.setattr(score_plan, "plan_tasks", lambda subject, wanted: [wanted])
     monkeypatch.setattr(score_plan, "check_flags", lambda plans, wanted: None)
     monkeypatch.setattr(evaluate, "evaluate", scored)
     scores = bert.evaluate("next_sentence", num_seeds=1, max_train_samples=40)
@@ -357,7 +357,7 @@ def test_scores_take_lists_of_names_numbers_alone_and_tables(
     asked: list[Any] = []
     net = EvalTarget(folder=tmp_path, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
-    monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: asked.append(wanted) or [])
+    monkeypatch.setattr(score_plan, "plan_tasks", lambda subject, wanted: asked.append(wanted) or [])
     monkeypatch.setattr(evaluate, "evaluate", lambda *_: [])
     (tmp_path / "my.csv").write_text(
         "text,label\n" + "".join(f"a {number},{'bc'[number % 2]}\n" for number in range(40))

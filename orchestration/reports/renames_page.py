@@ -80,7 +80,3 @@ def _table(title: str, rows: Iterable[Rename]) -> Iterator[str]:
     for (old, new), each in kinds.items():
         said = ", ".join(f"`{kind}`" for kind in each if kind)
         yield f"| `{old}` | `{new}` | {said} |" if has_kinds else f"| `{old}` | `{new}` |"
-
-
-if __name__ == "__main__":
-    print(renames_page(), end="")

@@ -55,7 +55,7 @@ from preprocessing.tokenization import (
     train,
 )
 from tests import facts
-from tests.preprocessing.vocab.test_vocab import TEXTS
+from tests.preprocessing.tokenization.test_vocab import TEXTS
 
 SEGMENTS = facts.parts_of(
     Packing,

@@ -945,7 +945,7 @@ def test_workers_are_whole_partitions_of_deepspeed(monkeypatch):
 
 def test_a_cluster_of_gpus_without_a_number_of_workers_takes_the_gpus(monkeypatch):
     """It took the cores of this machine, divided by those of a worker."""
-    monkeypatch.setattr("orchestration.config.hardware.gpus_here", lambda: 3 * (("a GPU", 1e9),))
+    monkeypatch.setattr("orchestration.config.hardware.list_gpus", lambda: 3 * (("a GPU", 1e9),))
     cluster = load_cluster("one_gpu", ["num_workers=0"])
     assert cluster.count_workers(load("bert_base")) == 3
     assert cluster.count_workers(load("bert_base", ["phases=[{seq_length: 8, global_batch_size: 2, steps: 1}]"])) == 2

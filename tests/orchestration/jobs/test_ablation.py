@@ -105,8 +105,8 @@ def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
     plan: Any = SimpleNamespace(cells=cells, table=SimpleNamespace(name="t"), stage=SimpleNamespace(folder=tmp_path))
     lacks = {tmp_path: {ablation.PAGE}, tmp_path / "a": {"a"}, tmp_path / "b": set[str]()}
     given: list[Any] = []
-    monkeypatch.setattr(ablation.tracking, "owed", lacks.__getitem__)
-    monkeypatch.setattr(ablation.tracking, "known", lambda folder: SimpleNamespace(run_id="of the table"))
+    monkeypatch.setattr(ablation.tracking, "unlogged_metrics", lacks.__getitem__)
+    monkeypatch.setattr(ablation.tracking, "existing_run", lambda folder: SimpleNamespace(run_id="of the table"))
     monkeypatch.setattr(ablation, "_log", lambda plan, summary: given.append(summary))
     monkeypatch.setattr(ablation, "_log_cell", lambda cell, tags: given.append((cell.name, tags["mlflow.parentRunId"])))
     ablation._log_owed(plan)

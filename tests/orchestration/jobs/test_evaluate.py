@@ -111,7 +111,7 @@ def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
 def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
     net: EvalTarget, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score_plan.held_out, "too_few", lambda *_: {})
+    monkeypatch.setattr(score_plan.held_out, "find_too_few", lambda *_: {})
     row = {
         "input_ids": np.array([2, 10, 3], np.int32),
         "token_type_ids": np.zeros(3, np.int8),
@@ -122,7 +122,7 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
         "cloze": ClozeItems([ClozeItem(np.array([10, 11, 12]), 1)], notes),
         "source_classification": HeldOut("source_classification", ("a", "b"), half, half, notes),
     }
-    monkeypatch.setattr(launch_cell, "made", lambda name, *_: held_out[name])
+    monkeypatch.setattr(launch_cell, "load_held_out_task", lambda name, *_: held_out[name])
     for name in held_out:
         assert set(notes) <= set(scored(net, wanted(None, name, num_seeds=1)).notes)
 
@@ -233,10 +233,10 @@ def test_an_interrupted_grid_goes_on_with_the_missing_cells(
         all_of_it(cells[:1], room, on_done, *more)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "grid", interrupted)
+    monkeypatch.setattr(launch, "run_trials", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scored(net, wanted(data))
-    monkeypatch.setattr(launch, "grid", all_of_it)
+    monkeypatch.setattr(launch, "run_trials", all_of_it)
     scored(net, wanted(data))
     assert len(done) == len(set(done)) == 2
 

@@ -46,7 +46,7 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> None:
             on_done(number, EvalResult(by_split, said, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
         return {}
 
-    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "run_trials", grid)
     monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
 
 
@@ -224,7 +224,7 @@ def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracki
 def confused(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     """What the confusion is drawn of: labels, counts, other columns."""
     drawn: list[Any] = []
-    monkeypatch.setattr(figures, "confusion", lambda title, *what: drawn.append(what))
+    monkeypatch.setattr(figures, "plot_confusion", lambda title, *what: drawn.append(what))
     one = plan(Path("run"), "hans", kind=kind)
     results = [(one.cells[0], EvalResult({"test": {"accuracy": 1.0}}, {"test": answers}))]
     score = TaskScore(
@@ -293,7 +293,9 @@ def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
     """With another grid: then two scores of the finished run are told apart by their hash, and the checkpoints' too."""
     folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
     (folder / evaluate.RESULT).write_text(json.dumps({"step": 20}))
-    monkeypatch.setattr(figures, "curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._axes("y")[0])
+    monkeypatch.setattr(
+        figures, "plot_curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._axes("y")[0]
+    )
     asked = load_cluster("local"), ignore_progress
     evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)
     whole = plan(folder, "hans")

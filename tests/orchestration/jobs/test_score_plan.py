@@ -432,7 +432,9 @@ def test_a_run_that_is_not_finished_is_one_line(net: EvalTarget) -> None:
 def test_held_out_text_that_is_too_little_for_all_tasks_is_one_line_each(
     net: EvalTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score_plan.held_out, "too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
+    monkeypatch.setattr(
+        score_plan.held_out, "find_too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks}
+    )
     with pytest.raises(DataError, match="source_classification: few\nnext_sentence: few"):
         plan_tasks(net, wanted(None, tasks="source_classification,next_sentence"))
 

@@ -182,7 +182,7 @@ def test_hans_has_a_score_for_each_heuristic(
     data = mnli(tmp_path / "nli")
     (data / "heuristics_evaluation_set.txt").write_text("".join("\t".join(row) + "\n" for row in rows))
     drawn: list[Any] = []
-    monkeypatch.setattr(evaluate.figures, "confusion", lambda title, *what: drawn.append(what))
+    monkeypatch.setattr(evaluate.figures, "plot_confusion", lambda title, *what: drawn.append(what))
     (plan,) = plan_tasks(net, wanted(data, tasks="hans", num_seeds=1))
     assert {split: len(items) for split, items in plan.items.items() if split.startswith("test")} == {
         "test_lexical_overlap": 1,

@@ -82,7 +82,7 @@ def test_nothing_is_moved_or_read_before_earlier_workers_have_ended(
             raise Enough
         earlier.kill()
 
-    monkeypatch.setattr(launch, "end_left", lambda folder: [])  # they are those of another machine
+    monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # they are those of another machine
     with pytest.raises(Enough):
         start(run_anew(run), look)
     assert list(dict.fromkeys(stages)) == ["waiting for earlier workers", "opening MLflow"]
@@ -114,7 +114,7 @@ def test_earlier_workers_of_this_machine_are_ended_at_once(
 
 @pytest.mark.usefixtures("earlier")
 def test_a_signal_ends_the_wait_for_earlier_workers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "end_left", lambda folder: [])
+    monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])
     with pytest.raises(Preempted, match="stopped while workers of an earlier command were ending"):
         start(run, lambda event: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -122,7 +122,7 @@ def test_a_signal_ends_the_wait_for_earlier_workers(run: Run, monkeypatch: pytes
 @pytest.mark.usefixtures("earlier")
 def test_earlier_workers_that_stay_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "LEFT_S", 0.1)
-    monkeypatch.setattr(launch, "end_left", lambda folder: [])  # they are those of another machine
+    monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # they are those of another machine
     with pytest.raises(ResourceError, match="workers of an earlier command are at work in it, though that has ended"):
         start(run, ignore_progress)
 
@@ -171,10 +171,10 @@ def test_a_ray_that_dies_while_workers_are_placed_is_started_again(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     renewed: list[str] = []
-    monkeypatch.setattr(launch, "placed", lost)
-    monkeypatch.setattr(launch, "fault", lambda: "Ray's raylet")
+    monkeypatch.setattr(launch, "place_workers", lost)
+    monkeypatch.setattr(launch, "find_fault", lambda: "Ray's raylet")
     monkeypatch.setattr(launch, "renew", lambda: renewed.append("Ray"))
-    monkeypatch.setattr(tracking, "tell", lambda *what, **tags: None)
+    monkeypatch.setattr(tracking, "log_tags", lambda *what, **tags: None)
     with caplog.at_level(logging.WARNING), pytest.raises(ResourceError, match="raylet died after step 0, 3 times"):
         training(run, StopRequest()).result()
     assert renewed == ["Ray", "Ray"]
@@ -183,7 +183,7 @@ def test_a_ray_that_dies_while_workers_are_placed_is_started_again(
 def test_who_waits_for_a_place_sees_that_ray_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     of_ray = import_module("ray.util.placement_group")
     monkeypatch.setattr(of_ray, "placement_group", lambda *given, **how: SimpleNamespace(wait=lambda wait_s: False))
-    monkeypatch.setattr(placement, "fault", lambda: "Ray's raylet")
+    monkeypatch.setattr(placement, "find_fault", lambda: "Ray's raylet")
     with (
         pytest.raises(WorkerDied, match="Ray's raylet died"),
         placement.place_workers(WorkerRequirements(workers=1), EngineSettings(), {}),
@@ -208,7 +208,7 @@ def test_a_signal_does_not_wait_for_a_new_ray(run: Run, monkeypatch: pytest.Monk
 def test_workers_that_lose_each_other_again_and_again_are_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tracking, "tell", lambda *what, **tags: None)
+    monkeypatch.setattr(tracking, "log_tags", lambda *what, **tags: None)
     each = training(run, StopRequest())
     with caplog.at_level(logging.WARNING):
         each._count(WorkersDisconnected("a worker lost the others (...)", 7))

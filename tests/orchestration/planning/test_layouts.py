@@ -251,7 +251,7 @@ def test_a_gpu_of_this_machine_is_known_by_its_name(
     monkeypatch: pytest.MonkeyPatch, said: str, like: str, is_assumed: bool
 ) -> None:
     name, _, mib = said.rpartition(", ")
-    monkeypatch.setattr(devices, "gpus_here", lambda: [(name, float(mib) * 2**20)])
+    monkeypatch.setattr(devices, "list_gpus", lambda: [(name, float(mib) * 2**20)])
     here = devices.detect_gpu()
     assert here
     found, assumed = here
@@ -261,7 +261,7 @@ def test_a_gpu_of_this_machine_is_known_by_its_name(
 
 
 def test_what_is_assumed_is_said_with_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(devices, "gpus_here", list)
+    monkeypatch.setattr(devices, "list_gpus", list)
     assert main(["check", "bert_base", "--cluster", "one_gpu"]) == 0
     said = "h100 assumed: one_gpu names no gpu_type and this machine has no GPU; set cluster.gpu_type"
     assert said in capsys.readouterr().out
@@ -277,7 +277,7 @@ def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
 ) -> None:
     """It was the largest of all, so that each plan of one_gpu was told in the time and money of a B200; what is refused
     fits none that is known, whether it is planned, checked or sent to a cluster."""
-    monkeypatch.setattr(devices, "gpus_here", list)
+    monkeypatch.setattr(devices, "list_gpus", list)
     cluster, net = load_cluster("one_gpu", ["engine.micro_batch_tokens=2048"]), load(recipe)
     found = planning.estimate_run(net, cluster)
     assert found.device.name == device
@@ -291,7 +291,7 @@ def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
 
 
 def test_a_cluster_that_is_somewhere_else_has_not_this_machines_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "gpus_here", lambda: (("NVIDIA L4", 24e9),))
+    monkeypatch.setattr(devices, "list_gpus", lambda: (("NVIDIA L4", 24e9),))
     there = load_cluster("one_gpu", ["ray_address=10.0.0.1:6379"])
     assert run_estimate.devices_of(load_cluster("one_gpu"), 1)[1] == ""
     assert run_estimate.devices_of(there, 1)[1] == "each machine of the cluster assumed to be like this one (NVIDIA L4)"

@@ -373,7 +373,7 @@ def test_a_recipe_that_does_not_fit_is_refused_with_a_layout_that_does() -> None
 
 
 def test_a_gpu_that_is_not_there_is_said_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestration.planning.run_estimate.gpus_here", list)
+    monkeypatch.setattr("orchestration.planning.run_estimate.list_gpus", list)
     with pytest.raises(ResourceError, match="1 workers need 1 GPUs, this machine has none"):
         planning.refuse_missing_gpus(load_cluster("one_gpu"), 1)
     planning.refuse_missing_gpus(load_cluster("local"), 2)

@@ -125,7 +125,7 @@ def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_s
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(track, "tell_kept", fail)
+        patch.setattr(track, "flush_pending_metadata", fail)
         with track.run(place, tmp_path, corpus, METADATA) as tracked:
             pass
     assert "MLflow does not take what the run says of itself: gone in between" in caplog.text
@@ -270,7 +270,7 @@ def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command
         raise TimeoutError("no answer within 1 s")
 
     with monkeypatch.context() as patch:
-        patch.setattr(track, "while_there", while_there)
+        patch.setattr(track, "wait_while_available", while_there)
         with track.heartbeat(tracked, tmp_path):
             once.set()
     assert look(tracked).info.status == "RUNNING"
@@ -326,7 +326,7 @@ def test_a_run_keeps_room_on_its_disk_to_note_how_it_ended(
 ) -> None:
     """On a disk without a byte left neither the store nor the run's folder took that it had failed."""
     tracked, noted = begun(place, tmp_path), []
-    monkeypatch.setattr(track, "note_behind", lambda folder, **lacks: noted.append((folder / track.ROOM).exists()))
+    monkeypatch.setattr(track, "add_pending", lambda folder, **lacks: noted.append((folder / track.ROOM).exists()))
     with track.heartbeat(tracked, tmp_path):
         assert (tmp_path / track.ROOM).stat().st_blocks * 512 >= track.ROOM_BYTES
     assert noted == [False]
@@ -389,7 +389,7 @@ def test_a_password_is_neither_kept_nor_said_and_the_same_command_goes_on(
         pass
     tracked = track.TrackedRun(secret.uri, "0" * 32)
     with monkeypatch.context() as patch:
-        patch.setattr(track, "opened", lambda *args: tracked)
+        patch.setattr(track, "query_store", lambda *args: tracked)
         assert track._taken(secret, tmp_path, "mini") == (tracked, True)
     assert json.loads((tmp_path / track.RUN_FILE).read_text())["uri"] == "http://127.0.0.1:9"
     assert track.existing_run(tmp_path) == tracked

@@ -259,7 +259,7 @@ def test_a_vocabulary_read_from_its_own_files_is_the_same(vocabs: dict[Tokenizer
 
 def test_the_same_texts_give_the_same_bytes_in_any_process_on_any_cores(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     code = (
-        "from tests.preprocessing.vocab.test_vocab import SPECS, TEXTS\n"
+        "from tests.preprocessing.tokenization.test_vocab import SPECS, TEXTS\n"
         "from preprocessing.tokenization import train\n"
         "print([train(spec, iter(TEXTS)).hash for spec in SPECS])"
     )

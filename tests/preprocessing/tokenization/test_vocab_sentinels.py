@@ -8,7 +8,7 @@ import pytest
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import SentencePieceBPE, Unigram, Vocab, train
 from preprocessing.tokenization.training import check_vocab
-from tests.preprocessing.vocab.test_vocab import SAMPLE, TEXTS
+from tests.preprocessing.tokenization.test_vocab import SAMPLE, TEXTS
 
 SPECS = [Unigram(vocab_size=80, extra_ids=20), SentencePieceBPE(vocab_size=80, extra_ids=20)]
 

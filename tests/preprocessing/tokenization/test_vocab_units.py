@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, TokenizerSpec, Unigram, Vocab, WordPiece, train
-from tests.preprocessing.vocab.test_vocab import SPECS, TEXTS
+from tests.preprocessing.tokenization.test_vocab import SPECS, TEXTS
 
 
 @pytest.fixture(scope="module", params=SPECS, ids=str)

@@ -131,7 +131,7 @@ def test_two_evaluations_are_equal_and_leave_the_global_generator_alone(vocab: V
 def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     real = module.train_head
-    monkeypatch.setattr(module, "tune", lambda *given: [seen.append(given[3]), real(*given)])
+    monkeypatch.setattr(module, "train_head", lambda *given: [seen.append(given[3]), real(*given)])
     items = {"train": [TaskItem("x", (TaskPrompt((), "ape " * 15, "="),), ("bee bee bee",))], "dev": []}
     for name in ("decoder", "encoder and decoder"):
         evaluate_generation(

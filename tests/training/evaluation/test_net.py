@@ -11,7 +11,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import ByteLevelBPE, Template, TokenizerSpec, Unigram, WordPiece, train
-from tests.preprocessing.vocab.test_folder import gpt_1
+from tests.preprocessing.tokenization.test_folder import gpt_1
 from tests.training.parity import hf, randomised
 from tests.training.parity import loaded as by_transformers
 from training.evaluation.eval_result import EvaluatedModel

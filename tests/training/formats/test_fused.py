@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.training import encoder_decoders
+from tests.training.architectures import test_encoders, test_twin, test_two_stream
 from tests.training.parity import ONE_PAD, ZERO_PAD, loaded, vocabulary, weights
-from tests.training.trunks import test_encoders, test_twin, test_two_stream
 from training.formats import FORMATS, to_transformers
 from training.losses import NextToken
 from training.model import Model, ModelSpec, shapes_of

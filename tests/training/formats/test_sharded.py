@@ -273,7 +273,7 @@ def test_whether_a_run_goes_on_is_what_the_first_worker_sees(
     """On a network file system another one may not see the checkpoint yet, or still see one that is gone."""
     run, here = mini_run(corpus, tmp_path), local()
     monkeypatch.setattr(start, "all_workers", lambda: here.workers)
-    monkeypatch.setattr(start.checkpoint, "goes_on", lambda *_: here.workers.rank in seen)
+    monkeypatch.setattr(start.checkpoint, "will_resume", lambda *_: here.workers.rank in seen)
 
     def replaced(workers: Workers) -> bool:
         here.workers = workers
