@@ -49,7 +49,7 @@ class Pace:
         >>> pace = Pace("text")
         >>> start = pace({"stage": "text", "done": 1, "total": 4, "bytes": 500}, 100.0)
         >>> pace({"stage": "text", "done": 2, "total": 4, "bytes": 900}, 110.0)
-        Rates(bytes_per_s=40.0, tokens_per_s=0.0, left_s=20.0)
+        CorpusRates(bytes_per_s=40.0, tokens_per_s=0.0, left_s=20.0)
         """
         if not self.first:
             self.first, self.began_s = event, now_s

@@ -2,7 +2,7 @@
 
 Each test is an item of the threat model in the README. Credentials have tests of their own
 (orchestration/test_environment.py, orchestration/launch/test_environment.py), so has a cluster of this machine
-(orchestration/launch/test_here.py).
+(orchestration/launch/test_local_cluster.py).
 """
 
 import ast
@@ -337,7 +337,7 @@ def _meet(rank: int, port: int, heard: Any) -> None:
 
 def test_workers_of_one_machine_meet_on_loopback() -> None:
     """The store of torch listened on all interfaces."""
-    from tests.orchestration.launch.test_here import free_port
+    from tests.orchestration.launch.test_local_cluster import free_port
 
     ways, port = multiprocessing.get_context("spawn"), free_port()
     heard: Any = ways.Queue()

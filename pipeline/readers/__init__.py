@@ -97,7 +97,7 @@ def recognise(given: str) -> list[Source]:
     where there is no such path, or no file of it is text.
 
     >>> recognise("paragraphs:books/*.txt"), recognise("jsonl:news.jsonl#body")[0].text_key
-    ([Text(kind='text', path='books/*.txt', document_unit='paragraphs', extensions=(), encoding='')], 'body')
+    ([TextReader(kind='text', path='books/*.txt', document_unit='paragraphs', extensions=(), encoding='')], 'body')
     """
     return splits.recognise(given, READERS)
 

@@ -557,7 +557,7 @@ def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb
     monkeypatch.delattr(jobs, module, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Stop(name), *sys.meta_path])
     for module in [name for name in sys.modules if name.startswith("orchestration.cli.")]:
-        monkeypatch.setattr(sys.modules[module], "waiting", said_at_once, raising=False)
+        monkeypatch.setattr(sys.modules[module], "show_wait", said_at_once, raising=False)
     assert main([verb, *flags, *MORE.get(verb, ())]) == 4
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2:] == [f"{stage} ...", f"sesame: imports {name}"]
@@ -582,7 +582,7 @@ def test_what_takes_longer_than_a_moment_is_said(capsys, monkeypatch):
 def test_keys_answers_people_and_programs(capsys):
     values = answer(capsys, "keys", "optimizer.adamw")
     (part,) = values["parts"]
-    assert part["keys"][0] == {"name": "learning_rate", "type": "number", "default": "", "means": "learning rate"}
+    assert part["keys"][0] == {"name": "learning_rate", "type": "number", "default": "", "doc": "Peak learning rate."}
     assert main(["keys", "phases.0.steps"]) == 0
     assert "training steps" in capsys.readouterr().out
     assert main(["keys", "masking.none"]) == 0
@@ -678,7 +678,7 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
         starts = {start: SelectedTrials({"peak": 1e-3}, splits) for start in STARTS}
         return [TaskScore(plan.task, plan.metric, plan.split, "", starts) for plan in plans]
 
-    for name in ("train", "train_held"):
+    for name in ("train", "train_locked"):
         monkeypatch.setattr(pretrain, name, trained)
     monkeypatch.setattr(ray_stages.evaluate, "evaluate", evaluated)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
@@ -698,7 +698,7 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
 
 
 def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, monkeypatch, made, caplog) -> None:
-    for name in ("train", "train_held"):
+    for name in ("train", "train_locked"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: finished_run(job.plan.run.folder) and TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     assert main(["run", *made, "eval_tasks=[glue,squad2]", "--progress", "none", "--json"]) == 0
@@ -709,7 +709,7 @@ def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, m
 @pytest.mark.parametrize("verb", ["train", "run"])
 def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb) -> None:
     asked = []
-    for name in ("train", "train_held"):
+    for name in ("train", "train_locked"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     words = [] if verb == "train" else ["eval_tasks=[]"]
@@ -741,7 +741,7 @@ def test_a_profile_is_of_some_steps_that_the_run_has(capsys, made) -> None:
 
 def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -> None:
     asked = []
-    for name in ("train", "train_held"):
+    for name in ("train", "train_locked"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
     assert main(["train", *made, "--cluster", "local", "eval_tasks=[next_sentence]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")

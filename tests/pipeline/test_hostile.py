@@ -213,8 +213,9 @@ def test_the_command_ends_with_3_where_too_much_cannot_be_read(
 
 PEAK = (
     "import resource, sys; from pathlib import Path\n"
-    "from pipeline.steps import read_text; from pipeline.readers import Text; from pipeline.spec import Corpus, Clean\n"
-    "corpus = Corpus(name='a', sources=(Text(path=sys.argv[1], document_unit='line'),), "
+    "from pipeline.steps import read_text; from pipeline.readers import TextReader; from pipeline.spec import Corpus, "
+    "Clean\n"
+    "corpus = Corpus(name='a', sources=(TextReader(path=sys.argv[1], document_unit='line'),), "
     "clean=Clean(max_unreadable_ratio=1))\n"
     "print(read_text(corpus, sys.argv[2], ['--direct_running_mode=in_memory']).ledger.dropped.keys())\n"
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"

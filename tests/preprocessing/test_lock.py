@@ -18,8 +18,8 @@ from preprocessing.lock import JOB, OWNER, has_locks, hold_lock, is_abandoned, i
 from preprocessing.processes import began, is_stopped
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from preprocessing.lock import held\n"
-    "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    "import sys, time; from pathlib import Path; from preprocessing.lock import hold_lock\n"
+    "with hold_lock(Path(sys.argv[1])): print('hold_lock', flush=True); time.sleep(60)"
 )
 
 
@@ -64,8 +64,8 @@ def test_a_lock_that_is_a_link_is_refused_and_the_file_behind_it_stays(tmp_path:
 WORKER = """
 import sys, time
 from pathlib import Path
-from preprocessing.lock import take_part
-take_part(Path(sys.argv[1]))
+from preprocessing.lock import register_process
+register_process(Path(sys.argv[1]))
 print("there", flush=True)
 time.sleep(600)
 """

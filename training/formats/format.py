@@ -106,7 +106,7 @@ def add_prefix(names: Names, old: str, new: str) -> dict[str, list[str]]:
 def masked_lm_pipeline(config: Config) -> TransformersPipeline:
     """
     >>> masked_lm_pipeline({"architectures": ["BertForPreTraining"]})
-    Pipeline(task='fill-mask', model_class='BertForMaskedLM', lacks='')
+    TransformersPipeline(task='fill-mask', model_class='BertForMaskedLM', lacks='')
     """
     return TransformersPipeline("fill-mask", config["architectures"][0].replace("ForPreTraining", "ForMaskedLM"))
 

@@ -133,6 +133,6 @@ def ladder(column: str, rows: Sequence[str]) -> tuple[LowerClaim, ...]:
     """Rows whose values rise one by one.
 
     >>> ladder("F1", ["tiny", "mini", "small"])[1]
-    Below(column='F1', lower=('mini',), higher=('small',))
+    LowerClaim(column='F1', lower=('mini',), higher=('small',))
     """
     return tuple(LowerClaim(column, (lower,), (higher,)) for lower, higher in pairwise(rows))

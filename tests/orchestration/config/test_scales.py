@@ -56,7 +56,17 @@ def used() -> set[type]:
 
 def test_the_walk_finds_the_parts_of_a_recipe() -> None:
     found = {kind.__name__ for kind in CLASSES}
-    assert {"Recipe", "Data", "WordPiece", "Pair", "Tokens", "Cloze", "MaskedTokens", "Encoder", "Relative"} <= found
+    assert {
+        "Recipe",
+        "Data",
+        "WordPiece",
+        "SegmentPair",
+        "TokenMasking",
+        "MaskedLM",
+        "MaskedTokens",
+        "Encoder",
+        "RelativePositions",
+    } <= found
     assert len(SHRUNK) > 60
 
 

@@ -182,6 +182,6 @@ def test_a_folder_whose_record_of_its_code_is_damaged_says_so(tmp_path: Path):
 def test_each_stage_remembers_the_code_of_its_own_parts(tmp_path: Path):
     text, vocab, corpus, run = planned(tmp_path)
     assert {file.split("/")[1] for file in text.code} == {"readers"}
-    assert {file.split("/")[1] for file in vocab.code} == {"vocab"}
+    assert {file.split("/")[1] for file in vocab.code} == {"tokenization"}
     assert set(corpus.code) == set(text.code) | set(vocab.code)
     assert not set(run.code) & set(corpus.code)

@@ -77,10 +77,10 @@ def test_a_gpu_without_memory_is_one_line_that_survives_the_way_to_the_driver(mo
 PROGRAM = """ import resource, sys from dataclasses import replace from pathlib import Path import psutil, torch from
 orchestration.launch.out_of_memory import OutOfMemory, memory_in_words from tests.training.corpora import mini_corpus,
 mini_run from training.engines import LocalEngine from training.loop import pretrain from training.formats import
-build_model from training.specs import Machine, Phase folder = Path(sys.argv[1]) torch.set_num_threads(1) run =
+build_model from training.specs import EngineSettings, Phase folder = Path(sys.argv[1]) torch.set_num_threads(1) run =
 mini_run(mini_corpus(folder / "corpus"), folder / "run", phases=(Phase(seq_length=48, global_batch_size=4000,
 steps=2),),
-               engine=Machine(micro_batch_tokens=48 * 4000), eval_every=0)
+               engine=EngineSettings(micro_batch_tokens=48 * 4000), eval_every=0)
 run = replace(run, model=replace(run.model, hidden_size=256))
 engine = LocalEngine(build_model(run), run.optim, run.machine)
 most = psutil.Process().memory_info().vms + (400 << 20)

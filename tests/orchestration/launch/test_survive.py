@@ -170,7 +170,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from orchestration import tracking
-from orchestration.cli import refuse
+from orchestration.terminal import print_error
 from orchestration.launch import pretrain
 from preprocessing.errors import SesameError
 from training.run import Run
@@ -178,12 +178,12 @@ folder, out = map(Path, sys.argv[1:])
 run = Run.from_json((folder / "asked.json").read_text())
 metadata = tracking.Metadata("mini")
 try:
-    pretrain(run, num_workers=1, place=tracking.place(out), metadata=metadata,
+    pretrain(run, num_workers=1, place=tracking.tracking_store(out), metadata=metadata,
              on_progress=lambda event: print(event["stage"], event.get("done", ""), flush=True))
 except SesameError as error:
-    sys.exit(refuse(str(error), error.exit_code))
+    sys.exit(print_error(str(error), error.exit_code))
 except KeyboardInterrupt as error:
-    sys.exit(refuse(str(error), 130))
+    sys.exit(print_error(str(error), 130))
 """
 
 

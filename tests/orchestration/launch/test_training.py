@@ -30,8 +30,8 @@ from training.specs import EngineSettings
 WORKER = """
 import sys, time
 from pathlib import Path
-from preprocessing.lock import take_part
-take_part(Path(sys.argv[1]))
+from preprocessing.lock import register_process
+register_process(Path(sys.argv[1]))
 print("there", flush=True)
 time.sleep(600)
 """

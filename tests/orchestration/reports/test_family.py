@@ -28,7 +28,7 @@ def parts(node):
 
 def test_a_net_is_a_tree_of_readable_parts():
     named = {part.name: part for part in build_tree(recipe("bert_base")).parts}
-    assert list(named) == ["tokens", "positions", "token_type_ids", "embedding norm", "12 blocks", "heads"]
+    assert list(named) == ["tokens", "positions", "segments", "embedding norm", "12 blocks", "heads"]
     blocks = named["12 blocks"]
     assert [part.name for part in blocks.parts] == ["attention", "attention norm", "feed forward", "feed forward norm"]
     assert blocks.parameters == 12 * 7_087_872

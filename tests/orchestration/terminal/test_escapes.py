@@ -12,8 +12,8 @@ from orchestration.terminal import progress
 
 ROOT = Path(__file__).parents[3]
 STAGES = """
-from orchestration.terminal import shown
-with shown("auto") as report:
+from orchestration.terminal import show_progress
+with show_progress("auto") as report:
     report({"stage": "importing Beam"})
     for done in range(3):
         report({"stage": "pretrain", "done": done, "total": 2, "loss": 4.0})

@@ -84,7 +84,7 @@ def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens
     begun(place, tmp_path)
     program = (
         "import sys; from pathlib import Path; from orchestration.tracking import runs as track\n"
-        "folder, place = Path(sys.argv[1]), track.Place(sys.argv[2])\n"
+        "folder, place = Path(sys.argv[1]), track.TrackingStore(sys.argv[2])\n"
         "track.load_mlflow(place.uri)\n"
         "with track.run(place, folder, None, track.Metadata('mini')):\n"
         "    pass\n"

@@ -314,7 +314,7 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
     program = (
         "import os, sys; from pathlib import Path; from orchestration.tracking import runs as track\n"
         "out, corpus = map(Path, sys.argv[1:])\n"
-        "with track.run(track.place(out), out / 'run', corpus, track.Metadata('killed')):\n"
+        "with track.run(track.tracking_store(out), out / 'run', corpus, track.Metadata('killed')):\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     died = subprocess.run(

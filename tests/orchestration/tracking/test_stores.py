@@ -260,7 +260,7 @@ def count(*args):
         os.kill(os.getpid(), signal.SIGKILL)
 track.load_mlflow("sqlite:///")
 event.listen(Engine, "before_cursor_execute", count)
-with track.run(track.place(Path(sys.argv[1])), Path(sys.argv[1]) / "run", None, track.Metadata("mini")) as run:
+with track.run(track.tracking_store(Path(sys.argv[1])), Path(sys.argv[1]) / "run", None, track.Metadata("mini")) as run:
     print(run.run_id)
 """
 

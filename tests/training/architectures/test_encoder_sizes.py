@@ -102,7 +102,7 @@ def test_albert_s_table_of_sharing(embedding: int, sharing: Any, count: int) -> 
     """ALBERT 4.4 and 4.5: tables as wide as the blocks (768) need no linear between the two."""
     with torch.device("meta"):
         model = Model(encoder(12, 768, 12, embedding_size=embedding, parameter_sharing=sharing), BOTH, 30_000, seed=0)
-    pooler = sum(weight.numel() for weight in model.heads["next_sentence_label"].pooler.parameters())
+    pooler = sum(weight.numel() for weight in model.heads["pair_label"].pooler.parameters())
     assert sum(weight.numel() for weight in model.trunk.parameters()) + pooler == count
 
 

@@ -132,8 +132,8 @@ def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
     head = heads["masked_tokens"] if "masked_tokens" in heads else heads["next_token"]
     features = head.features(hidden_TD) if "masked_tokens" in heads else hidden_TD
     logits = [F.linear(features, model.trunk.table, head.bias)]
-    if "next_sentence_label" in heads:
-        logits.append(heads["next_sentence_label"].logits(hidden_TD[batch["first_at"]]))
+    if "pair_label" in heads:
+        logits.append(heads["pair_label"].logits(hidden_TD[batch["first_at"]]))
     return logits
 
 

@@ -259,7 +259,9 @@ def going_on(rows: Any, fresh: bool) -> dict[str, torch.Tensor]:
 
 
 def test_only_the_frozen_generator_of_a_twin_never_changes() -> None:
-    assert {net.__name__: net.frozen_modules for net in NETS if net.frozen_modules} == {"TwinNet": ("frozen",)}
+    assert {net.__name__: net.frozen_modules for net in NETS if net.frozen_modules} == {
+        "GeneratorDiscriminatorModel": ("frozen",)
+    }
 
 
 def test_a_window_is_refused_beside_relative_positions() -> None:

@@ -204,7 +204,7 @@ def test_no_gradient_of_the_generator_reaches_what_only_the_discriminator_has() 
 
 def test_both_nets_have_one_embedding_and_nothing_else_in_common() -> None:
     names = {name.split(".")[1] for name in parts(twin(), "trunk")}
-    assert names == {"tokens", "positions", "token_type_ids", "embedding_norm", "discriminator", "generator"}
+    assert names == {"tokens", "positions", "segments", "embedding_norm", "discriminator", "generator"}
     model = twin()
     ours = {id(tensor) for tensor in parts(model, "trunk.discriminator").values()}
     assert not ours & {id(tensor) for tensor in parts(model, "trunk.generator").values()}

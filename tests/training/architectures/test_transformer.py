@@ -115,7 +115,7 @@ def test_model_has_the_published_number_of_weights(
 def test_bert_base_without_heads_but_with_its_pooler_has_109_482_240_weights() -> None:
     with torch.device("meta"):
         model = built(bert(12, 768, 12), [SentencePair()], 30_522)
-    heads_only = sum(parameter.numel() for parameter in model.heads["next_sentence_label"].classify.parameters())
+    heads_only = sum(parameter.numel() for parameter in model.heads["pair_label"].classify.parameters())
     assert model.num_parameters - heads_only == 109_482_240
 
 

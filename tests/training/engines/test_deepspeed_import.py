@@ -13,8 +13,8 @@ import json, sys
 from importlib.util import find_spec
 import training.engines
 by_the_door = [name for name in ("deepspeed", "mlflow", "pandas") if name in sys.modules]
-from training.engines import lean
-lean.deepspeed()
+from training.engines import deepspeed_import
+deepspeed_import.deepspeed()
 by_need = [name for name in ("deepspeed", "mlflow", "pandas") if name in sys.modules]
 findable = [name for name in ("mlflow", "pandas") if find_spec(name)]
 print(json.dumps({"by_the_door": by_the_door, "by_need": by_need, "findable": findable}))

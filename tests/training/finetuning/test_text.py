@@ -62,7 +62,7 @@ def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
     """A padded batch as transformers takes it, but for its labels."""
     batch = to_tensors(padded(rows, 40, 1), CPU)
     side = "source_" if source else ""
-    ids = batch[f"{side}ids"]
+    ids = batch[f"{side}input_ids"]
     mask = (torch.arange(ids.shape[1]) < batch[f"{side}lengths"][:, None]).long()
     found = {"input_ids": ids, "attention_mask": mask}
     return found | ({"decoder_input_ids": batch["input_ids"]} if source else {}) | {"wanted": labels_of(batch)}

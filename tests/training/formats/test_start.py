@@ -107,8 +107,8 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
     spec = replace(BERT, losses=(MaskedTokens(), SentencePair()))
     fresh = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
-    found = started(spec, tmp_path).heads["next_sentence_label"].pooler.weight
-    assert torch.equal(found, fresh.heads["next_sentence_label"].pooler.weight)
+    found = started(spec, tmp_path).heads["pair_label"].pooler.weight
+    assert torch.equal(found, fresh.heads["pair_label"].pooler.weight)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from preprocessing import tokenization
 from preprocessing.schema import IGNORE
-from tests.training.architectures.test_twin import LOSSES, SMALL, VOCAB, rows, scored, twin
+from tests.training.architectures.test_generator_discriminator import LOSSES, SMALL, VOCAB, rows, scored, twin
 from tests.training.batches import padded, unpadded
 from tests.training.parity import hf
 from training.architectures.layers import layout

@@ -365,7 +365,7 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("token_type_ids", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
+@pytest.mark.parametrize(("segments", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
 def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, segments: int, changes: Any) -> None:
     how, limits = METHODS[method]
     trunk = Encoder(

@@ -76,7 +76,7 @@ def test_next_token_loss_is_the_sum_of_cross_entropies_of_the_tied_table() -> No
 
 def test_pair_label_reads_the_first_token_of_each_row() -> None:
     batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
-    head, first_BD = model.heads["next_sentence_label"], model.trunk(batch)[[0, 5, 13, 14]]
+    head, first_BD = model.heads["pair_label"], model.trunk(batch)[[0, 5, 13, 14]]
     logits_B2 = head.classify(torch.tanh(head.pooler(first_BD)))
     wanted = F.cross_entropy(logits_B2, batch["next_sentence_label"], reduction="sum")
     torch.testing.assert_close(model(batch)["sentence_pair"].loss, wanted)
@@ -206,7 +206,7 @@ def test_a_pair_that_has_no_label_is_not_asked() -> None:
 
 def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
     batch, model = unpadded(random_rows([*RAGGED, 4], VOCAB)), bert()
-    best_B = model.heads["next_sentence_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
+    best_B = model.heads["pair_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
     labels_B = torch.stack([*best_B[:3], 1 - best_B[3], torch.tensor(IGNORE)])
     score = model(batch | {"next_sentence_label": labels_B})["sentence_pair"]
     assert (int(score.correct), score.count) == (3, 4)
