@@ -582,7 +582,9 @@ def test_what_takes_longer_than_a_moment_is_said(capsys, monkeypatch):
 def test_keys_answers_people_and_programs(capsys):
     values = answer(capsys, "keys", "optimizer.adamw")
     (part,) = values["parts"]
-    assert part["keys"][0] == {"name": "learning_rate", "type": "number", "default": "", "doc": "Peak learning rate."}
+    assert part["keys"][0] == {
+        "name": "learning_rate", "type": "number", "default": "", "doc": "Peak learning rate.", "choices": []
+    }  # fmt: skip
     assert main(["keys", "phases.0.steps"]) == 0
     assert "training steps" in capsys.readouterr().out
     assert main(["keys", "masking.none"]) == 0

@@ -19,7 +19,7 @@ from preprocessing.processes import began, is_stopped
 
 HOLD = (
     "import sys, time; from pathlib import Path; from preprocessing.lock import hold_lock\n"
-    "with hold_lock(Path(sys.argv[1])): print('hold_lock', flush=True); time.sleep(60)"
+    "with hold_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 )
 
 
