@@ -1,16 +1,16 @@
-"""What Sesame is called on a package index, and which version this is."""
+"""The name of Sesame on a package index, and its version."""
 
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-DISTRIBUTION: Final = "sesame-pretraining"  # `sesame` is another project's there; what is imported is called sesame
+DISTRIBUTION: Final = "sesame-pretraining"  # the name `sesame` belongs to another project; the import is `sesame`
 _PROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def sesame_version() -> str:
-    """The version that is installed; of a checkout that was not installed under this name, that of its pyproject.toml.
+    """The installed version; for a checkout that is not installed, the version in its pyproject.toml.
 
     >>> sesame_version().count(".")
     2

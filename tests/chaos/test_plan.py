@@ -260,8 +260,8 @@ def test_a_store_says_how_many_runs_it_has(tmp_path: Path) -> None:
 def test_recovery_is_without_the_start_of_processes_alone(tmp_path: Path) -> None:
     command = scene_of(tmp_path).now
     command.lines = [
-        *((1.0, "starting workers ..."), (5.0, "building the net ..."), (9.0, "pretrain: 1/40")),
-        *((22.0, "starting workers: workers 2"), (28.0, "building the net ..."), (33.0, "pretrain: 13/40")),
+        *((1.0, "starting workers ..."), (5.0, "building the model ..."), (9.0, "pretrain: 1/40")),
+        *((22.0, "starting workers: workers 2"), (28.0, "building the model ..."), (33.0, "pretrain: 13/40")),
     ]
     assert started_s(command, STRUCK_S) == 6.0
     outcome = Outcome(Point("kill worker", "training", 0), next_step_s=13.0, start_s=6.0)

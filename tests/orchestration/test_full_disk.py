@@ -83,10 +83,10 @@ def test_a_verb_that_cannot_write_says_so_in_one_line_and_leaves_nothing(
 def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An export to another disk named that of the current folder, with plenty of room."""
     asked = list[Path]()
-    monkeypatch.setattr(full_disk, "mounted", lambda folder: asked.append(folder) or ("/small", "tmpfs"))
+    monkeypatch.setattr(full_disk, "find_mount", lambda folder: asked.append(folder) or ("/small", "tmpfs"))
     to = tmp_path / "a" / "b"
     with (
-        pytest.raises(BadInput, match=r"the file system at /small .*free some, and repeat the command$"),
+        pytest.raises(BadInput, match=r"the file system at /small .*free some space, and repeat the command$"),
         full_disk.explain_full_disk(to, lambda: "", full_disk.AGAIN),
         whole_folder(to),
     ):

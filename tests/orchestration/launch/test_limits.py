@@ -24,6 +24,6 @@ def test_ray_has_the_cores_and_the_memory_of_a_control_group(tmp_path: Path, mon
 
 def test_a_worker_is_full_by_the_group_that_has_least_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit was looked for in the root group alone, and page cache counted as used."""
-    monkeypatch.setattr(limits, "tightest", lambda: limits.MemoryLimit(8e9, 0.5e9, "/sys/fs/cgroup/job"))
+    monkeypatch.setattr(limits, "find_tightest_limit", lambda: limits.MemoryLimit(8e9, 0.5e9, "/sys/fs/cgroup/job"))
     now = MemoryUse.now()
     assert (now.machine, now.limit, now.is_full) == (7.5e9, 8e9, True)

@@ -92,17 +92,17 @@ def test_the_first_step_of_a_process_is_named_whatever_comes_before_it() -> None
     each = Worker(0, 1)
     told = []
     for done, doing in [(7, "samples"), (7, ""), (8, ""), (8, "checkpoint"), (8, ""), (9, "rollback"), (6, "")]:
-        each.at(done, doing)
-        told.append(each.doing)
+        each.set_activity(done, doing)
+        told.append(each.activity)
     assert told == ["samples", "first step", STEP, "checkpoint", STEP, "rollback", "first step"]
-    assert each.poll().sign.beats == 7
+    assert each.poll().heartbeat.beats == 7
 
 
 def test_a_poll_has_the_last_event_of_each_stage_in_order() -> None:
     each = Worker(0, 1)
     each.events.extend({"stage": stage, "done": done} for done, stage in enumerate(["a", "a", "b", "b", "c"]))
     answer = each.poll()
-    assert (answer.step, answer.said) == (0, [])
+    assert (answer.step, answer.warnings) == (0, [])
     assert answer.events == [{"stage": "a", "done": 1}, {"stage": "b", "done": 3}, {"stage": "c", "done": 4}]
     assert not each.poll().events
 
