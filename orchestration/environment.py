@@ -20,7 +20,7 @@ from preprocessing.errors import BadInput, ResourceError
 from preprocessing.folders import is_writable, user_cache
 
 FILE: Final = "SESAME_ENVIRONMENT_FILE"  # environment variable of a submitted job: path of the file with its values
-OURS: Final = frozenset(
+RESERVED: Final = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "OMP_NUM_THREADS"}
     | {"CUDA_VISIBLE_DEVICES", "PATH", "HOME"}
 )
@@ -28,7 +28,7 @@ CACHES: Final = {  # environment variable -> directory in our cache, default dir
     "MPLCONFIGDIR": ("matplotlib", ".config"),
     "TRITON_CACHE_DIR": ("triton", ".triton"),
 }
-TOO_LATE: Final = (
+READ_EARLY: Final = (
     "LD_",
     "PYTHON",
     "MALLOC_",
@@ -42,9 +42,9 @@ def check(env: Mapping[str, str]) -> None:
     for name, value in env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"env has the name {name!r}, allowed are letters, digits and _; rename the variable")
-        if name in OURS:
+        if name in RESERVED:
             raise ValueError(f"env.{name} is set by Sesame or Ray, allowed is another name; remove it")
-        if name.startswith(TOO_LATE):
+        if name.startswith(READ_EARLY):
             raise ValueError(
                 f"env.{name} is read before Sesame could set it, allowed is another name; set it where Ray is started"
             )

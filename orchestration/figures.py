@@ -46,7 +46,7 @@ def plot_curves(
     points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str, xlabel: str = "step", log: bool = False
 ) -> "Figure":
     """One curve per name; the x axis is the step, unless `xlabel` says otherwise."""
-    figure, axes = _axes(ylabel)
+    figure, axes = _new_axes(ylabel)
     for name, line in points.items():
         steps, values = zip(*line, strict=True)
         dots = "o-" if len(line) < 20 else "-"
@@ -70,7 +70,7 @@ def plot_comparison(
 
     `guesses` are drawn as dotted horizontal lines.
     """
-    figure, axes = _axes(ylabel)
+    figure, axes = _new_axes(ylabel)
     colors = [ACCENT, MUTED, INK]
     for index, values in enumerate(map(_drop_infinite, scores.values())):
         axes.bar(index, median(values), width=0.5, color=colors[index % len(colors)], alpha=0.8)
@@ -114,8 +114,8 @@ def plot_scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
     for axes, (unit, bars) in zip(
         figure.subplots(1, len(of), squeeze=False, width_ratios=widths)[0], of.items(), strict=True
     ):
-        _dress(axes, unit)
-        _scores(axes, bars, starts)
+        _style(axes, unit)
+        _draw_scores(axes, bars, starts)
     legend = {
         name: handle for axes in figure.axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
@@ -123,7 +123,7 @@ def plot_scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
     return figure
 
 
-def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
+def _draw_scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
     width = 0.8 / len(starts)
     for index, start in enumerate(starts):
         at = {
@@ -143,7 +143,7 @@ def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
     papers = [(place, bar.paper) for place, bar in enumerate(bars) if bar.paper is not None]
     if papers:
         axes.plot(*zip(*papers, strict=True), "D", color="white", markeredgecolor=INK, markersize=6, label="paper")
-    axes.set_xticks(range(len(bars)), [_literal(bar.name) for bar in bars], rotation=30, ha="right")
+    axes.set_xticks(range(len(bars)), [_escape(bar.name) for bar in bars], rotation=30, ha="right")
     axes.set_xlim(-0.6, len(bars) - 0.4)
 
 
@@ -156,7 +156,7 @@ def _draw_intervals(axes: "Axes", ends: Mapping[float, tuple[float, float]], lab
 
 def plot_against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":
     """Scores over the learning rate, on a logarithmic axis: medians as a line, each trial as a dot."""
-    figure, axes = _axes(ylabel)
+    figure, axes = _new_axes(ylabel)
     for color, (name, points) in zip([ACCENT, MUTED], scores.items(), strict=False):
         rates = sorted({rate for rate, _ in points})
         medians = [median(value for at, value in points if at == rate) for rate in rates]
@@ -206,8 +206,8 @@ def plot_groups(
     figure = Figure(figsize=(7 + 2 * (len(kinds) - 1), 4), dpi=120, layout="constrained")
     panels = figure.subplots(1, len(kinds), squeeze=False, width_ratios=widths)[0]
     for axes, kind in zip(panels, kinds, strict=True):
-        _bars(axes, {name: group for name, group in scores.items() if unit_of[name] == kind})
-        _dress(axes, kind)
+        _draw_bars(axes, {name: group for name, group in scores.items() if unit_of[name] == kind})
+        _style(axes, kind)
         if kind == "accuracy":
             axes.set_ylim(0, 1)
     panels[0].set_title(title, color=INK, fontsize=10, loc="left")
@@ -217,7 +217,7 @@ def plot_groups(
     return figure
 
 
-def _bars(axes: "Axes", scores: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+def _draw_bars(axes: "Axes", scores: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
     labels = list(next(iter(scores.values())))
     width = 0.8 / len(labels)
     for index, label in enumerate(labels):
@@ -246,7 +246,7 @@ def panels(
             axes.plot(places, [sum(each) / len(each) for each in scores], "o-", color=color, label=line, markersize=4)
             for place, each in zip(places, scores, strict=True):
                 axes.plot([place] * len(each), each, "o", color=color, markersize=2, alpha=0.6)
-        _dress(axes, name)
+        _style(axes, name)
         axes.set_xscale("log")
         axes.set_xlabel(xlabel)
         named = {f"{place:.2g}".replace("e+", "e"): place for points in lines.values() for place, _ in points}
@@ -259,16 +259,16 @@ def panels(
     return figure
 
 
-def _axes(ylabel: str) -> tuple["Figure", "Axes"]:
+def _new_axes(ylabel: str) -> tuple["Figure", "Axes"]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()
-    _dress(axes, ylabel)
+    _style(axes, ylabel)
     return figure, axes
 
 
-def _dress(axes: "Axes", ylabel: str) -> None:
+def _style(axes: "Axes", ylabel: str) -> None:
     axes.set_ylabel(ylabel.replace("_", " "))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=MUTED, alpha=0.3)
@@ -276,7 +276,7 @@ def _dress(axes: "Axes", ylabel: str) -> None:
 
 def plot_histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> "Figure":
     """A histogram with a logarithmic x axis; the bins become wider by about a constant ratio."""
-    figure, axes = _axes(ylabel)
+    figure, axes = _new_axes(ylabel)
     widths = [stop - start for start, stop in pairwise(edges)]
     axes.bar(edges[:-1], bins, width=widths, align="edge", color=ACCENT, alpha=0.8, edgecolor="white", linewidth=0.5)
     axes.set_xscale("log", base=2)
@@ -288,7 +288,7 @@ def plot_histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabe
 
 def plot_zipf(points: Sequence[tuple[int, int]]) -> "Figure":
     """Token frequency over rank on logarithmic axes, with the line of Zipf's law (frequency ~ 1 / rank)."""
-    figure, axes = _axes("tokens")
+    figure, axes = _new_axes("tokens")
     ranks, counts = zip(*points, strict=True)
     axes.loglog(ranks, counts, color=ACCENT, linewidth=2, label="tokens")
     middle = len(points) // 2  # fitted here, because both ends of the curve deviate from such a line
@@ -320,7 +320,7 @@ def plot_funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
             axes.annotate(f" {-drop:+,}" if drop else " 0", (left + drop, place), va="center", color=INK, fontsize=9)
         axes.barh(num_steps - 1, left, height=0.7, color=MUTED)
         axes.annotate(f" {left:,}", (left, num_steps - 1), va="center", color=INK, fontsize=9)
-        axes.set_yticks(range(num_steps), [*(_literal(name) for name in steps), "kept"])
+        axes.set_yticks(range(num_steps), [*(_escape(name) for name in steps), "kept"])
         axes.set_xlim(0, 1.5 * max(seen, 1))  # space for the numbers
         axes.set_xticks([])
         axes.set_title(title, color=INK, fontsize=10, loc="left")
@@ -330,6 +330,6 @@ def plot_funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
     return figure
 
 
-def _literal(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape `$`, so that matplotlib does not treat the text as mathematics."""
     return text.replace("$", r"\$")

@@ -10,9 +10,7 @@ from typing import Final
 
 from preprocessing.errors import Preempted
 
-AGAIN_S: Final = (
-    15.0  # after a signal has raised, further signals are ignored for this time, so that cleanup can finish
-)
+AGAIN_S: Final = 15.0  # after a signal has raised, further ones are ignored for this time, so that cleanup can finish
 BOTH: Final = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -42,9 +42,7 @@ GRACE_S: Final = 30.0  # after an error in one worker: it may come from the deat
 STOP_S: Final = 20.0  # for a worker to make progress after a stop request; at least four step times
 FINISH_S: Final = 20.0  # for the files of an unfinished checkpoint to grow
 MOST_CHARS: Final = 300  # of an error of Ray, which may have pages
-STOPPED_S: Final = (
-    10.0  # between two turns of the driver's loop: longer means that the driver itself was stopped (Ctrl-Z)
-)
+STOPPED_S: Final = 10.0  # longest turn of the driver's loop; after a longer one the driver was stopped itself (Ctrl-Z)
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ class Attempt:
     def _explain_death(self, who: str, message: str, reason: str = "") -> WorkerDied:
         """The error for workers that died, with its cause. `message` and `reason` come from Ray."""
         hosts, memory = [worker.process.host for worker in self.workers.started], self.state.memory
-        largest = max(memory, key=lambda rank: memory[rank].own, default=-1)
+        largest = max(memory, key=lambda rank: memory[rank].process, default=-1)
         last = memory.get(largest, MemoryUse())
         kills = count_oom_kills() - self.oom_kills_before if platform.node() in hosts else 0
         because = describe_oom_kill(message, last, kills)

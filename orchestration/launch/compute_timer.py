@@ -35,8 +35,8 @@ class ComputeTimer:
         self.total_s += perf_counter() - self._since_s
         self.updates += 1
         while self._open and self._open[0][1].query():  # only finished events, so that this call never waits
-            begun, ended = self._open.pop(0)
-            self.total_s += begun.elapsed_time(ended) / 1000
+            start, end = self._open.pop(0)
+            self.total_s += start.elapsed_time(end) / 1000
 
     def _before(self, model: "nn.Module", inputs: Any) -> None:
         self._started = perf_counter()

@@ -48,12 +48,9 @@ class EvalTrial:
     length: int = 0  # maximum sequence length in tokens
     data: Path | None = None
     corpus: Path | None = None
-    digests: Mapping[str, str] = field(
-        default_factory=dict, compare=False
-    )  # digest of the examples of each split when the trial was planned
-    begin: "tuple[TaskFile, Tuning] | None" = (
-        None  # an earlier fine-tuning that it starts from (RoBERTa: MNLI before RTE)
-    )
+    # digest of the examples of each split, at the time when the trial was planned
+    digests: Mapping[str, str] = field(default_factory=dict, compare=False)
+    begin: "tuple[TaskFile, Tuning] | None" = None  # earlier fine-tuning that it starts from (RoBERTa: MNLI, for RTE)
     machine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
@@ -93,9 +90,9 @@ class TrialResources:
         >>> TrialResources(cpus=2, gpus=1, workers=2).fits([{"CPU": 9.0, "GPU": 4.0}, {"CPU": 3.0, "GPU": 4.0}])
         2
         """
-        wants = [(name, number) for name, number in (("CPU", self.cpus), ("GPU", self.gpus)) if number]
-        places = sum(int(min(has.get(name, 0.0) // number for name, number in wants)) for has in machines)
-        return places // self.workers
+        needs = [(name, number) for name, number in (("CPU", self.cpus), ("GPU", self.gpus)) if number]
+        workers = sum(int(min(free.get(name, 0.0) // number for name, number in needs)) for free in machines)
+        return workers // self.workers
 
 
 # Code that runs in a process of Ray
@@ -109,8 +106,8 @@ def evaluate_cell(trial: EvalTrial, count: Path | None = None) -> "EvalResult":
     if trial.machine.precision != "fp32" and not torch.distributed.is_initialized():
         _join_alone(trial.machine)
     if isinstance(trial.task, str):
-        return _held_out(trial, trial.task, count)
-    return _of_files(trial, trial.task, count)
+        return _evaluate_held_out(trial, trial.task, count)
+    return _evaluate_files(trial, trial.task, count)
 
 
 def _join_alone(machine: EngineSettings) -> None:
@@ -125,11 +122,11 @@ def _join_alone(machine: EngineSettings) -> None:
     connect(machine)
 
 
-def _held_out(trial: EvalTrial, task: str, count: Path | None) -> "EvalResult":
+def _evaluate_held_out(trial: EvalTrial, task: str, count: Path | None) -> "EvalResult":
     from training.evaluation import Budget, EvalResult, fill_in, finetune, of_constant
 
     assert trial.corpus is not None
-    net, tuning = _net(trial), trial.tuning
+    net, tuning = _initial_model(trial), trial.tuning
     examples = load_held_out_task(task, trial.corpus, min(trial.length, net.spec.model.longest), trial.folder)
     if tuning is None:
         return fill_in(net, examples, trial.machine)
@@ -143,11 +140,11 @@ def _held_out(trial: EvalTrial, task: str, count: Path | None) -> "EvalResult":
     return EvalResult({"test": scores}, {}, notes=notes, by_unit=by_unit, constant=is_constant)
 
 
-def _of_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResult":
+def _evaluate_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResult":
     from training import evaluation
 
     assert trial.data is not None
-    tell, net = step_counter(count), _net(trial)
+    tell, net = step_counter(count), _initial_model(trial)
     planned = {split: trial.digests.get(split, "") for split in trial.splits}
     items = {
         split: _items(_Keyed(f"{task!r} {split} {trial.data} {digest}", (task, split, trial.data)))
@@ -168,7 +165,9 @@ def _of_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResu
             kind = cast(LabeledTask, task.task)
             begins = trial.begin[0].name if trial.begin else ""
             net = (
-                _begun(_Keyed(f"{trial.folder} {trial.weights} {trial.start} {trial.begin!r} {trial.data}", trial))
+                _finetuned_before(
+                    _Keyed(f"{trial.folder} {trial.weights} {trial.start} {trial.begin!r} {trial.data}", trial)
+                )
                 if begins
                 else net
             )
@@ -218,14 +217,14 @@ def _items(keyed: _Keyed) -> Sequence[TaskItem]:
     return task.items(split, data)[0]
 
 
-def _net(trial: EvalTrial) -> "EvaluatedModel":
+def _initial_model(trial: EvalTrial) -> "EvaluatedModel":
     """The initial model of a trial; its weights are None if the trial starts from random weights."""
     net = _pretrained(trial.folder, trial.weights)
     return net if trial.start == "pretrained" else replace(net, weights=None)
 
 
 @lru_cache(maxsize=1)
-def _begun(keyed: _Keyed) -> "EvaluatedModel":
+def _finetuned_before(keyed: _Keyed) -> "EvaluatedModel":
     """The model after the earlier fine-tuning of a trial, without the classifier of that task.
 
     The first trial of a run that needs it trains and saves it. The others wait for its lock and load it.
@@ -235,18 +234,18 @@ def _begun(keyed: _Keyed) -> "EvaluatedModel":
     trial: EvalTrial = keyed.value
     assert trial.begin is not None
     assert trial.data is not None
-    task, net = trial.begin[0], _net(trial)
+    task, net = trial.begin[0], _initial_model(trial)
     items = task.items("train", trial.data)[0]
     place = trial.folder / BEGUN / f"{task.name}-{_identity(trial, net, items)[:12]}"
-    group = _group()
+    group = _process_group()
     is_first = group is None or group.get_rank() == 0
     with _lock(place.with_name(f"{place.name}.lock"), waits=group is None) if is_first else nullcontext():
-        is_there = [is_first and _whole(place) is not None]
+        is_there = [is_first and _load_if_complete(place) is not None]
         if group:
             group.broadcast_object_list(is_there, src=0)  # all workers train, or none
-        weights = _whole(place) if is_there[0] else None
+        weights = _load_if_complete(place) if is_there[0] else None
         if weights is None:
-            weights = _tuned_before(trial, net, items)
+            weights = _train_before(trial, net, items)
             if is_first:
                 save_weights(weights, net.spec, place)
     return replace(net, weights=weights)
@@ -266,7 +265,7 @@ def _identity(trial: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]
     return digest.hexdigest()
 
 
-def _whole(place: Path) -> "Mapping[str, Tensor] | None":
+def _load_if_complete(place: Path) -> "Mapping[str, Tensor] | None":
     """The weights in a directory; None if they are missing or damaged."""
     from training.formats import load_weights
 
@@ -276,7 +275,7 @@ def _whole(place: Path) -> "Mapping[str, Tensor] | None":
         return None
 
 
-def _tuned_before(trial: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]) -> "dict[str, Tensor]":
+def _train_before(trial: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]) -> "dict[str, Tensor]":
     from training.evaluation import finetune_task
 
     assert trial.begin is not None
@@ -288,7 +287,7 @@ def _tuned_before(trial: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskI
     return {name: weight for name, weight in weights.items() if name.startswith("trunk.") or ".pooler." in name}
 
 
-def _group() -> Any:
+def _process_group() -> Any:
     """torch.distributed, if several workers share this trial; else None."""
     from torch import distributed
 

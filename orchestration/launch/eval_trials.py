@@ -44,25 +44,25 @@ def run_trials(
     import ray
 
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    _check(room, machines)
-    begin = partial(_begin, room)
+    _check_room(room, machines)
+    start_trial = partial(_start_trial, room)
     failed: dict[int, SesameError] = {}
     report({"stage": "loading workers", "trials": len(trials)})
     with tempfile.TemporaryDirectory(prefix="sesame-steps-", ignore_cleanup_errors=True) as counts:
         files = [Path(counts) / str(number) for number in range(len(trials))]
-        number_of, waiting, to_begin = dict[Any, int](), list[Any](), deque(range(len(trials)))
+        number_of, waiting, to_start = dict[Any, int](), list[Any](), deque(range(len(trials)))
         # Ray queues tasks until they have room. Groups of workers would block each other, so their number is limited.
         most = len(trials) if room.workers == 1 else room.fits(machines)
         progress = FineTunings(len(trials), max(trial.updates for trial in trials), report)
         tried_twice, last = set[int](), ""
-        while waiting or to_begin:
-            while to_begin and len(waiting) < most:
-                number = to_begin.popleft()
-                waiting.append(future := begin(trials[number], files[number]))
+        while waiting or to_start:
+            while to_start and len(waiting) < most:
+                number = to_start.popleft()
+                waiting.append(future := start_trial(trials[number], files[number]))
                 number_of[future] = number
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             if stop_request.signal:
-                left = len(waiting) + len(done) + len(to_begin)
+                left = len(waiting) + len(done) + len(to_start)
                 raise stop_request.make_exception(f"stopped with {left} of {len(trials)} evaluations to do")
             for future in done:
                 number = number_of[future]
@@ -70,35 +70,35 @@ def run_trials(
                 if isinstance(result, _Retry) and number not in tried_twice:
                     tried_twice.add(number)
                     log.warning("%s: %s; trying again", trials[number].name, result)
-                    to_begin.append(number)
+                    to_start.append(number)
                 elif isinstance(result, SesameError):
                     failed[number] = result
                     log.warning("%s: failed; repeat the command to try it again: %s", trials[number].name, result)
                 else:
                     last = on_done(number, result)
             at_work = [number_of[future] for future in waiting]
-            steps = sum(min(_counted(files[number]), trials[number].updates) for number in at_work)
+            steps = sum(min(_read_count(files[number]), trials[number].updates) for number in at_work)
             if len(at_work) < len(trials) or steps:
-                progress.update(len(trials) - len(waiting) - len(to_begin), steps, last)
+                progress.update(len(trials) - len(waiting) - len(to_start), steps, last)
     return failed
 
 
-def _begin(room: TrialResources, trial: EvalTrial, count: Path) -> Any:
+def _start_trial(room: TrialResources, trial: EvalTrial, count: Path) -> Any:
     """Start a trial and return its future. With training on several workers, the task waits for these workers."""
     import ray
 
     if room.workers == 1 or trial.tuning is None:
-        return ray.remote(_with).options(**room.options).remote(room.env, evaluate_cell, trial, count)
+        return ray.remote(_run_with_env).options(**room.options).remote(room.env, evaluate_cell, trial, count)
     return ray.remote(evaluate_together).options(num_cpus=0, max_retries=RETRIES).remote(trial, count, room)
 
 
-def _with(env: Mapping[str, str], task: Callable[..., T], *arguments: Any) -> T:
+def _run_with_env(env: Mapping[str, str], task: Callable[..., T], *arguments: Any) -> T:
     """Set the variables of the cluster file in a process of Ray, then run `task` and return its result."""
     os.environ |= env
     return task(*arguments)
 
 
-def _check(room: TrialResources, machines: Sequence[Mapping[str, float]]) -> None:
+def _check_room(room: TrialResources, machines: Sequence[Mapping[str, float]]) -> None:
     """ResourceError if no trial fits on these machines. Without this check, Ray would wait forever."""
     for name, each in (("CPU", room.cpus), ("GPU", room.gpus)):
         needed, available = each * room.workers, sum(machine.get(name, 0.0) for machine in machines)
@@ -128,19 +128,19 @@ def _result(future: Any) -> "EvalResult | SesameError":
     except RayTaskError as error:
         if isinstance(error.cause, SesameError):
             return error.cause
-        return _Retry(_line(error.cause))
+        return _Retry(_first_line(error.cause))
     except WorkerCrashedError:
         return ResourceError(PROCESS_DIED)
     except RayError as error:  # out of memory, or a lost machine
-        return _Retry(_line(error))
+        return _Retry(_first_line(error))
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """The type of an error and the first line of its message."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
-def _counted(file: Path) -> int:
+def _read_count(file: Path) -> int:
     """The number of steps in the file of a trial; 0 if the trial has not started."""
     try:
         return int(file.read_text(encoding="utf-8"))

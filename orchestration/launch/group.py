@@ -317,7 +317,7 @@ class Training:
             engine = self.run.engine
             if death.memory and engine.device == "cpu":
                 message += f", with cluster.engine.micro_batch_tokens {engine.micro_batch_tokens:,}"
-                raise OutOfMemory(message, death.memory.own, death.memory.limit) from death
+                raise OutOfMemory(message, death.memory.process, death.memory.limit) from death
             if death.memory:
                 advice = "the memory of the host is exhausted: lower cluster.engine.dataloader_num_workers"
             elif isinstance(death, WorkersDisconnected):

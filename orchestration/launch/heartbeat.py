@@ -72,9 +72,9 @@ class HeartbeatMonitor:
         return {rank: seen.heartbeat.done for rank, seen in self._seen.items()}
 
     def idle_s(self, ranks: Collection[int], now_s: float) -> float:
-        """Seconds since the newest progress of any of these workers, if all are in a step.
+        """Seconds since the newest progress of any of these workers.
 
-        0 if one of them does other work, which may take long.
+        0 if one of them is not in a step, because other work may take long.
         """
         if any(self._seen[rank].heartbeat.activity != STEP for rank in ranks):
             return 0.0

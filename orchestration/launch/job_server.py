@@ -78,23 +78,23 @@ class JobServer:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        with self._asking():
+        with self._explain_errors():
             self._client = _client(url)
 
     def jobs(self) -> list[SubmittedJob]:
         """All submitted jobs, the oldest first."""
-        with self._asking():
-            jobs = [_submitted(each) for each in self._client.list_jobs() if each.submission_id]
+        with self._explain_errors():
+            jobs = [_from_details(each) for each in self._client.list_jobs() if each.submission_id]
         return sorted(jobs, key=lambda each: (each.began or float("inf"), each.id))
 
     def job(self, name: str) -> SubmittedJob:
         """The job with this id."""
-        with self._asking(name):
-            return _submitted(self._client.get_job_info(name))
+        with self._explain_errors(name):
+            return _from_details(self._client.get_job_info(name))
 
     def variable(self, name: str, key: str) -> str:
         """The environment variable `key` of a submitted job; "" if it was not set."""
-        with self._asking(name):
+        with self._explain_errors(name):
             sent = self._client.get_job_info(name).runtime_env or {}
         return str(sent.get("env_vars", {}).get(key, ""))
 
@@ -116,7 +116,7 @@ class JobServer:
 
     def _nodes(self) -> list[dict[str, Any]]:
         """The dashboard's information about each living node."""
-        with self._asking():
+        with self._explain_errors():
             answer = self._client._do_request("GET", f"/api/v0/nodes?limit={MOST}").json()
         return [one for one in answer["data"]["result"]["result"] if one.get("state") == "ALIVE"]
 
@@ -130,7 +130,7 @@ class JobServer:
         shipped = {"working_dir": str(ROOT), "excludes": list(EXCLUDES), "env_vars": variables}
         upto = time.monotonic() + AGENT_S
         while True:
-            with self._asking(name):
+            with self._explain_errors(name):
                 try:
                     self._client.submit_job(entrypoint=command, submission_id=name, runtime_env=shipped)
                 except RuntimeError as error:  # HTTP 500 of a head that has just started
@@ -142,7 +142,7 @@ class JobServer:
 
     def stop(self, name: str) -> bool:
         """Send SIGTERM to a job; False if it has already ended."""
-        with self._asking(name):
+        with self._explain_errors(name):
             return bool(self._client.stop_job(name))
 
     def wait_for_end(self, name: str) -> SubmittedJob:
@@ -156,7 +156,7 @@ class JobServer:
 
     def logs(self, name: str) -> str:
         """The output of a job so far, stdout and stderr."""
-        with self._asking(name):
+        with self._explain_errors(name):
             return str(self._client.get_job_logs(name))
 
     def follow(self, name: str, write: Callable[[str], Any]) -> None:
@@ -167,11 +167,11 @@ class JobServer:
                 write(text)
 
         self.job(name)
-        with self._asking(name):
+        with self._explain_errors(name):
             asyncio.run(tail())
 
     @contextmanager
-    def _asking(self, name: str = "") -> Iterator[None]:
+    def _explain_errors(self, name: str = "") -> Iterator[None]:
         """Inside the block, errors of Ray and of HTTP become errors of one line."""
         from ray.exceptions import AuthenticationError
 
@@ -186,21 +186,21 @@ class JobServer:
                     f"invalid job {name}: {self.url} has no such job; list the jobs with `sesame status`"
                 ) from None
             if "Version check" in message:
-                raise self._no_dashboard() from None
+                raise self._not_a_dashboard() from None
             raise ResourceError(f"{self.url}: {message[-300:]}; check the log of the dashboard on the head") from None
         except (ConnectionError, TimeoutError):
-            raise self._dead() from None
+            raise self._unreachable() from None
         except ValueError:
-            raise self._no_dashboard() from None
+            raise self._not_a_dashboard() from None
         except OSError as error:  # base class of the errors of `requests`
             if "HTTPError" in type(error).__name__:
-                raise self._no_dashboard() from None
+                raise self._not_a_dashboard() from None
             if "ReadTimeout" in type(error).__name__:
                 raise ResourceError(
-                    f"{self.url}: the server accepts connections but does not answer; it is busy, or it is not a Ray "
-                    "dashboard; check the port (8265), and check later with `sesame status`"
+                    f"{self.url}: the server accepts connections but does not answer, because it is busy or not a Ray "
+                    "dashboard; check the port (8265), then run `sesame status`"
                 ) from None
-            raise self._dead() from None
+            raise self._unreachable() from None
         except Exception as error:
             if not type(error).__module__.startswith("aiohttp"):  # raised while following the logs
                 raise
@@ -208,7 +208,7 @@ class JobServer:
             if status in (401, 403):
                 raise self._unauthorized() from None
             if status is None:
-                raise self._dead() from None
+                raise self._unreachable() from None
             raise ResourceError(
                 f"{self.url}: cannot follow the logs of {name} (HTTP {status}); run `sesame logs {name}` without "
                 "--follow"
@@ -220,12 +220,12 @@ class JobServer:
             "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster"
         )
 
-    def _dead(self) -> ResourceError:
+    def _unreachable(self) -> ResourceError:
         return ResourceError(
             f"{self.url}: no Ray dashboard answers; check host and port (8265), and that the cluster is running"
         )
 
-    def _no_dashboard(self) -> ResourceError:
+    def _not_a_dashboard(self) -> ResourceError:
         return ResourceError(f"{self.url}: the server there is not a dashboard of Ray 2; check the port (8265)")
 
 
@@ -251,7 +251,7 @@ def _client(url: str) -> Any:
     return Client()
 
 
-def _submitted(details: Any) -> SubmittedJob:
+def _from_details(details: Any) -> SubmittedJob:
     """Convert Ray's details of a job. The environment is left out, because it may contain credentials."""
     return SubmittedJob(
         id=details.submission_id or details.job_id,

@@ -65,11 +65,12 @@ def start_cluster(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_por
         upto = time.monotonic() + START_S
         _start(folder, "head", head)
         server = _wait_for_server(url, folder, upto)
-        for number in range(RAYLETS):  # one after another: if two start at once on one machine, one of them fails
-            # each unpacks the files of a job into its own directory: in a common one, they take files from each other
+        # They start one after another: if two start at once on one machine, one of them fails. Each has its own
+        # temporary directory: in a common one, they would take the unpacked files of a job from each other.
+        for number in range(RAYLETS):
             _start(folder, f"raylet{number}", [*raylet, f"--temp-dir={folder}/{number}"])
             while server.num_nodes() < 2 + number:
-                _check(folder, upto)
+                _check_progress(folder, upto)
                 time.sleep(1)
     except BaseException:
         stop_cluster(folder)
@@ -115,11 +116,11 @@ def _wait_for_server(url: str, folder: Path, upto: float) -> JobServer:
         try:
             return JobServer(url)
         except ResourceError:
-            _check(folder, upto)
+            _check_progress(folder, upto)
             time.sleep(1)
 
 
-def _check(folder: Path, upto: float) -> None:
+def _check_progress(folder: Path, upto: float) -> None:
     """ResourceError if a process of the cluster has ended, or if the time `upto` has passed."""
     if not all(map(began, _pids(folder))):
         raise ResourceError(

@@ -19,10 +19,10 @@ from preprocessing import limits
 from preprocessing.errors import ResourceError, SesameError
 from training.run import Run
 
-SAID: Final = re.compile(  # wording of torch's allocators, of CUDA's libraries and of C++
+MESSAGE: Final = re.compile(  # wording of torch's allocators, of CUDA's libraries and of C++
     r"out of memory|not enough memory|can't allocate memory|Cannot allocate memory|bad_alloc|STATUS_ALLOC_FAILED", re.I
 )
-TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB|TiB)?")
+REQUESTED: Final = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB|TiB)?")
 UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 FULL: Final = 0.9  # if this fraction of memory was in use at the last report, a worker was probably killed for that
 BY_RAY: Final = re.compile(r"NODE_OUT_OF_MEMORY|running low on memory|OutOfMemory")
@@ -40,7 +40,7 @@ class OutOfMemory(ResourceError):
 class MemoryUse:
     """Memory in bytes, as a worker measures it."""
 
-    own: float = 0.0  # used by its process
+    process: float = 0.0  # used by its process
     machine: float = 0.0  # used by all processes that share the limit
     limit: float = 0.0  # limit of the machine or of the control group
 
@@ -54,13 +54,13 @@ class MemoryUse:
         >>> MemoryUse(4e9, 11e9, 16e9).shared_by([MemoryUse(4e9), MemoryUse(3e9)]).limit
         6000000000.0
         """
-        others = max(0.0, self.machine - sum(each.own for each in workers))
+        others = max(0.0, self.machine - sum(each.process for each in workers))
         return replace(self, limit=(self.limit - others) / max(1, len(workers)))
 
     @classmethod
     def now(cls) -> "MemoryUse":
-        most = limits.find_tightest_limit()
-        return cls(float(psutil.Process().memory_info().rss), most.used, most.limit)
+        tightest = limits.find_tightest_limit()
+        return cls(float(psutil.Process().memory_info().rss), tightest.used, tightest.limit)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def explain_out_of_memory(run: Run, rank: int, activity: Callable[[], str]) -> I
     except Exception as error:
         if not is_of_memory(error):
             raise
-        used, limit = _of_device(run)
+        used, limit = _device_memory(run)
         requested = _requested_bytes(str(error))
         more = f" and requested {format_bytes(requested)} more" if requested else ""
         raise OutOfMemory(
@@ -93,7 +93,7 @@ def is_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
-    return isinstance(error, RuntimeError) and bool(SAID.search(str(error)))
+    return isinstance(error, RuntimeError) and bool(MESSAGE.search(str(error)))
 
 
 def _requested_bytes(text: str) -> float:
@@ -102,19 +102,19 @@ def _requested_bytes(text: str) -> float:
     >>> _requested_bytes("Tried to allocate 1.50 GiB. GPU 0 has"), _requested_bytes("you tried to allocate 4096 bytes.")
     (1610612736.0, 4096.0)
     """
-    match = TRIED.search(text)
+    match = REQUESTED.search(text)
     return float(match[1].rstrip(".")) * UNITS[match[2] or "bytes"] if match else 0.0
 
 
-def _of_device(run: Run) -> tuple[float, float]:
+def _device_memory(run: Run) -> tuple[float, float]:
     """The largest memory use of this worker on its device so far, and the limit of that device, in bytes."""
     if run.engine.device == "cuda":
         import torch
 
         return float(torch.cuda.max_memory_allocated()), float(torch.cuda.mem_get_info()[1])
-    now, (most, _) = MemoryUse.now(), resource.getrlimit(resource.RLIMIT_AS)
-    if most != resource.RLIM_INFINITY and most < now.limit:
-        return float(psutil.Process().memory_info().vms), float(most)  # ulimit -v counts addresses, not pages
+    now, (address_limit, _) = MemoryUse.now(), resource.getrlimit(resource.RLIMIT_AS)
+    if address_limit != resource.RLIM_INFINITY and address_limit < now.limit:
+        return float(psutil.Process().memory_info().vms), float(address_limit)  # ulimit -v counts addresses, not pages
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, now.limit
 
 
@@ -141,7 +141,7 @@ def describe_oom_kill(message: str, last: MemoryUse, kills: int) -> str:
     use = ""
     if last.limit:
         machine, limit = format_bytes(last.machine), format_bytes(last.limit)
-        use = f"; it used {format_bytes(last.own)}, its machine {machine} of {limit}"
+        use = f"; it used {format_bytes(last.process)}, its machine {machine} of {limit}"
     if BY_RAY.search(message):
         return f"Ray killed it to free memory{use}"
     if kills:

@@ -51,30 +51,47 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
             process.kill()
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process has not ended. A zombie has ended, but its parent has not yet read its exit code."""
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def find_services() -> dict[str, psutil.Process]:
+    """The raylet and the gcs_server that this process started and that are alive, by name."""
+    services = dict[str, psutil.Process]()
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if child.name() in OF_RAY and is_alive(child):
+                services[child.name()] = child
+    return services
+
+
 def find_ray_processes(temporary: Path) -> list[psutil.Process]:
     """The processes of the Ray that this process started with its files in `temporary`, and their descendants."""
-    found: list[psutil.Process] = []
+    matches: list[psutil.Process] = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if any(str(temporary) in word for word in child.cmdline()):
-                found += [child, *child.children(recursive=True)]
-    return found
+                matches += [child, *child.children(recursive=True)]
+    return matches
 
 
 def find_leftover_ray_processes(temporary: Path) -> list[psutil.Process]:
     """The same for a Ray whose driver is gone: its raylet and gcs_server, and all their descendants.
 
     The descendants outlive these two by a minute, because they try to reach the dead GCS (Ray 2.60). Their titles hide
-    their arguments, so they are found by their log files in `temporary`.
+    their arguments, so they are matches by their log files in `temporary`.
     """
-    found: list[psutil.Process] = []
+    matches: list[psutil.Process] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.name() in OF_RAY and any(str(temporary) in word for word in process.cmdline()):
-                found += [process, *process.children(recursive=True)]
+                matches += [process, *process.children(recursive=True)]
             elif " ".join(process.cmdline()).startswith("ray::") and _writes_below(process, temporary):
-                found.append(process)
-    return found
+                matches.append(process)
+    return matches
 
 
 def _writes_below(process: psutil.Process, folder: Path) -> bool:

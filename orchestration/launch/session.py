@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from orchestration.launch import processes
 from orchestration.launch.address import bind_to_loopback, is_loopback, resolve_address
 from orchestration.launch.job_server import EXCLUDES, ROOT
@@ -64,6 +66,7 @@ def ray_session(
     import ray
 
     if ray.is_initialized():
+        _services.update(processes.find_services())
         yield
         return
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
@@ -76,6 +79,7 @@ def ray_session(
     around, cluster = ExitStack(), ""
 
     def connect() -> None:
+        _services.clear()
         with _keep_handlers():
             if cluster:
                 with _explain_versions(cluster):
@@ -83,6 +87,7 @@ def ray_session(
             else:
                 _check_file_limit()
                 _start_with_retry(temporary, cpus, gpus, dashboard, quiet)
+                _services.update(processes.find_services())
         # Ray 2.60 prints error messages of the raylet to stdout even with log_to_driver=False (worker.py,
         # listen_error_messages), and has no public option against it. stdout belongs to the output of Sesame.
         ray._private.worker._worker_logs_enabled = False
@@ -150,17 +155,12 @@ class _OwnRay:
 
 
 _own = ContextVar[_OwnRay | None]("_own", default=None)
+_services = dict[str, psutil.Process]()  # the raylet and the gcs_server of our own Ray, by name
 
 
 def find_fault() -> str:
     """The dead process of our own Ray without which Ray cannot work, as text; "" if all are alive."""
-    import ray
-
-    node = ray._private.worker._global_node
-    for kind in ("gcs_server", "raylet"):
-        if node and any(info.process.poll() is not None for info in node.all_processes.get(kind, ())):
-            return f"Ray's {kind}"
-    return ""
+    return next((f"Ray's {name}" for name, process in _services.items() if not processes.is_alive(process)), "")
 
 
 def is_ours() -> bool:
@@ -185,6 +185,7 @@ def _end(temporary: Path) -> None:
         processes.kill_all(started)
     _handle_signals_in_shutdown()
     ray.shutdown()
+    _services.clear()
     processes.end(started)
 
 

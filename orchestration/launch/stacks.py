@@ -36,7 +36,7 @@ class Stacks:
 
     def dump(self, where: str) -> None:
         """Append the stacks of all threads, below a line with the time and the activity of this process."""
-        self._file.write(f"\n{_now()}, process {os.getpid()} {where}\n".encode())
+        self._file.write(f"\n{_timestamp()}, process {os.getpid()} {where}\n".encode())
         faulthandler.dump_traceback(self._file, all_threads=True)
 
 
@@ -48,7 +48,7 @@ def request_stacks(folder: Path, rank: int, process: ProcessIdentity) -> str:
     with suppress(psutil.Error, OSError):
         state = local.status()
         with file_of(folder, rank).open("a") as file:
-            file.write(f"\n{_now()}, {process} does not answer, its state is {state}\n")
+            file.write(f"\n{_timestamp()}, {process} does not answer, its state is {state}\n")
         if state != psutil.STATUS_STOPPED:
             local.send_signal(SIGNAL)
         return state
@@ -64,5 +64,5 @@ def remove_empty(folder: Path) -> None:
         (folder / FOLDER).rmdir()
 
 
-def _now() -> str:
+def _timestamp() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -20,7 +20,7 @@ class StepReporter:
         self.figures: dict[str, float] = {}
         self.pace_s: deque[float] = deque(maxlen=RECENT)  # time per token of a batch
         self.once_s: dict[str, float] = {}  # duration of the last evaluation, checkpoint and so on
-        self.begun = self.done = -1  # the first step of a process is slow, so its time does not count
+        self.first_done = self.done = -1  # the first step of a process is slow, so its time does not count
         self.activity, self.since_s = "", 0.0
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -40,11 +40,11 @@ class StepReporter:
         self.report(event)
 
     def _measure(self, done: int, now_s: float) -> None:
-        if self.begun < 0:
-            self.begun = done
+        if self.first_done < 0:
+            self.first_done = done
         elif self.activity:
             self.once_s[self.activity] = now_s - self.since_s
-        elif done == self.done + 1 and done > self.begun + 1:
+        elif done == self.done + 1 and done > self.first_done + 1:
             self.pace_s.append(
                 (now_s - self.since_s) / (_tokens_left(self.run, done - 1) - _tokens_left(self.run, done))
             )

@@ -5,12 +5,12 @@ from typing import Final
 
 from orchestration.launch.out_of_memory import MemoryUse
 
-LOST: Final = re.compile(
+DISCONNECTED: Final = re.compile(
     r"Timed out waiting|Socket Timeout|Connection (reset|closed|refused|timed out)|Broken pipe|No route to host"
     r"|gloo.*(Read|Write) error|pair closure|NCCL.*(error|timeout|aborted)|nccl\w*Error",
     re.IGNORECASE,
 )
-KINDS: Final = ("DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed
+ERROR_TYPES: Final = ("DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed
 PROCESS_DIED: Final = "the process died in each attempt; check in dmesg whether memory ran out"
 
 
@@ -42,5 +42,5 @@ def describe_disconnect(error: BaseException) -> str:
     ''
     """
     kind, message = type(error).__name__, str(error)
-    is_disconnect = kind in KINDS or (isinstance(error, RuntimeError | OSError) and LOST.search(message))
+    is_disconnect = kind in ERROR_TYPES or (isinstance(error, RuntimeError | OSError) and DISCONNECTED.search(message))
     return f"{kind}: {next(iter(message.splitlines()), '')}" if is_disconnect else ""

@@ -116,7 +116,9 @@ def test_a_file_with_a_credential_is_refused_without_it(tmp_path: Path, capsys: 
     assert CANARY not in said
 
 
-@pytest.mark.parametrize("name", [*sorted(environment.OURS), "LD_PRELOAD", "PYTHONPATH", "RAY_AUTH_TOKEN", "SESAME_X"])
+@pytest.mark.parametrize(
+    "name", [*sorted(environment.RESERVED), "LD_PRELOAD", "PYTHONPATH", "RAY_AUTH_TOKEN", "SESAME_X"]
+)
 def test_what_sesame_and_ray_set_is_refused(name: str) -> None:
     assert re.search(rf"env\.{name} is .*, allowed is another name; ", refused(f"env.{name}=x"))
 

@@ -170,7 +170,7 @@ def test_a_machine_is_full_by_the_smaller_of_its_own_and_its_groups_limit() -> N
     assert not MemoryUse(1, 85, 100).is_full
     assert not MemoryUse().is_full
     now = MemoryUse.now()
-    assert 0 < now.own < now.limit
+    assert 0 < now.process < now.limit
     assert 0 < now.machine <= now.limit
 
 
