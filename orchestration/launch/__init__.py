@@ -1,4 +1,6 @@
-"""Runs work on Ray: a group of workers that trains one run, and a grid of evaluations. Only this directory imports ray.
+"""Runs work on Ray: a group of workers that trains one run, and a grid of evaluations.
+
+No other directory of orchestration imports ray.
 
 Read group.py first: it trains a run. attempt.py is one attempt with a group of workers. running_workers.py has the
 calls to these workers, worker_polls.py their polls, heartbeat.py the check of their progress, and worker_errors.py the

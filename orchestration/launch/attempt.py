@@ -42,7 +42,7 @@ GRACE_S: Final = 30.0  # after an error in one worker: it may come from the deat
 STOP_S: Final = 20.0  # for a worker to make progress after a stop request; at least four step times
 FINISH_S: Final = 20.0  # for the files of an unfinished checkpoint to grow
 MOST_CHARS: Final = 300  # of an error of Ray, which may have pages
-STOPPED_S: Final = 10.0  # longest turn of the driver's loop; after a longer one the driver was stopped itself (Ctrl-Z)
+STOPPED_S: Final = 10.0  # a longer turn of the driver's loop means that the driver itself was stopped (Ctrl-Z)
 
 
 @dataclass(frozen=True)

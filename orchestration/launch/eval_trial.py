@@ -298,8 +298,8 @@ def _process_group() -> Any:
 def _lock(path: Path, *, waits: bool) -> Iterator[None]:
     """Hold the lock of a file; the kernel releases it when the process ends in any way.
 
-    With `waits=False` (a group of workers) the block runs even if the lock is taken: while the first worker waited for
-    the lock, the others would wait for it in a collective call, which fails after its timeout.
+    With `waits=False` (a group of workers) the block runs even if the lock is taken. If the first worker waited for the
+    lock, the others would wait in a collective call, which fails after its timeout.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:

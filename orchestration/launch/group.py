@@ -38,7 +38,7 @@ from preprocessing.files import parse_json, remove_unfinished, write_atomic
 from preprocessing.lock import is_abandoned, kill_abandoned
 from training.run import Run, write_run
 
-if TYPE_CHECKING:  # torch is for the workers
+if TYPE_CHECKING:  # importing torch is left to the workers
     from training.loop import TrainingResult
 
 log = logging.getLogger(__name__)
@@ -131,9 +131,10 @@ def pretrain(
 
 
 def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, report: Report = ignore_progress) -> None:
-    """Log the figures of a run to MLflow, and its model if it is finished. What MLflow rejects is recorded for later.
+    """Log the figures of a run to MLflow, and its model if it is finished.
 
-    It first logs the last metrics, in case the first worker ended before it had logged them.
+    Data that MLflow rejects is logged by a later command. The last metrics are logged first, in case the first worker
+    ended before it had logged them.
     """
     with tracking.log_and_suppress("the last of the metrics"):
         if not (
@@ -291,7 +292,7 @@ class Training:
     def _explain_death(self, death: WorkerDied, group: WorkerGroup | None) -> WorkerDied:
         """NodeDied in place of a death without progress, if Ray reports within NOTICED_S that a node is gone.
 
-        Until Ray reports it, it starts new workers on that node, and they die one after another.
+        Until then, Ray starts new workers on that node, and they die one after another.
         """
         if not (self.nodes and group) or isinstance(death, NodeDied) or death.step > self.furthest:
             return death

@@ -110,8 +110,8 @@ class HeartbeatMonitor:
     def compare(self, now_s: float) -> tuple[float, Mapping[int, float]] | None:
         """Compare the compute times of the workers.
 
-        Returns the ratio of the slowest worker to the median worker of its stage, and the same ratio for each worker
-        that has just been slow IN_A_ROW times. None if the next comparison is not due, or too few updates are done.
+        Returns the ratio of the slowest worker to the median worker of its stage, and the ratio of each worker that has
+        just been slow IN_A_ROW times. None if the next comparison is not due, or too few updates are done.
         """
         heartbeats = {rank: seen.heartbeat for rank, seen in self._seen.items()}
         if len(heartbeats) < 2 or now_s - self._compared_s < EVERY_S:

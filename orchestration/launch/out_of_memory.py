@@ -130,8 +130,8 @@ def count_oom_kills() -> int:
 def describe_oom_kill(message: str, last: MemoryUse, kills: int) -> str:
     """Text that says who killed a worker to free memory; "" if there is no sign of that.
 
-    `message` comes from Ray, `last` is the last reported memory use of the worker, and `kills` is the number of
-    processes that the kernel has killed since the start of the workers.
+    `message` comes from Ray. `last` is the last reported memory use of the worker. `kills` is the number of processes
+    that the kernel has killed since the start of the workers.
 
     >>> describe_oom_kill("Worker exit type: SYSTEM_ERROR", MemoryUse(1e9, 2e9, 16e9), 0)
     ''

@@ -82,7 +82,7 @@ def find_leftover_ray_processes(temporary: Path) -> list[psutil.Process]:
     """The same for a Ray whose driver is gone: its raylet and gcs_server, and all their descendants.
 
     The descendants outlive these two by a minute, because they try to reach the dead GCS (Ray 2.60). Their titles hide
-    their arguments, so they are matches by their log files in `temporary`.
+    their arguments, but their log files in `temporary` identify them.
     """
     matches: list[psutil.Process] = []
     for process in psutil.process_iter():

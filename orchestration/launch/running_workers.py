@@ -20,9 +20,9 @@ ELSEWHERE_S: Final = 30.0  # for Ray to start a process on the node of a worker 
 
 @dataclass(frozen=True)
 class RunningWorkers:
-    """The workers of a group; each tuple is in order of rank, and empty until the start has come that far.
+    """The workers of a group, in order of rank. A tuple is empty until the start has reached it.
 
-    Ray queues a call to an actor, so no method waits for a worker that is busy.
+    Ray queues a call to an actor, so no method waits for a busy worker without a time limit.
     """
 
     actors: tuple[Any, ...] = ()

@@ -1,6 +1,6 @@
 """The stacks of all threads of a worker that hangs, in a file in the run directory.
 
-A worker that still answers calls writes the file itself. Otherwise a signal makes faulthandler write it, even if a
+If a worker still answers calls, it writes the file itself. Otherwise a signal makes faulthandler write it, even if a
 library holds the lock of the interpreter. A stopped process (SIGSTOP) can do neither; the file then contains its state.
 """
 

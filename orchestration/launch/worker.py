@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # In the run directory:
 WEIGHTS, EXPORT = "weights", "export"  # weights under the names that Sesame uses; a transformers model directory
 EXPORTED = "export.json"  # the hash of each file of EXPORT
-PROFILE = "profile"  # directory with profiles of single steps
+PROFILE = "profile"  # directory with the profile of some steps
 SAMPLES = "samples"  # directory with generated text, one file for each step
 
 BETWEEN = "\n\n---\n\n"  # separates two samples in a file

@@ -133,8 +133,8 @@ BAD = {
     "digits, _ . + and -, a letter or digit first, 100 at most",
     "ui --port 65536": "Invalid value for '--port': allowed is a number up to 65535",
     "doctor --port 0": "Invalid value for '--port': allowed is a number from 1 up",
-    "status --address http://127.0.0.1:99999": "invalid --address: got http://127.0.0.1:99999, expected http://HOST:PORT of a "
-    "Ray dashboard; use port 8265 (6379 and ray:// are not the dashboard)",
+    "status --address http://127.0.0.1:99999": "invalid --address: got http://127.0.0.1:99999, "
+    "expected http://HOST:PORT of a Ray dashboard; use port 8265 (6379 and ray:// are not the dashboard)",
     "inspect ./docs": "./docs: has no pretrain.json, so it is no run; give the folder of one, its name, or a recipe",
     "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: is there and is no folder; "
     "give another one",
