@@ -77,13 +77,13 @@ class Trial:
 
     def seconds(self) -> dict[str, float]:
         t, f = self.times, self.first
-        built = t["building the net"]
+        built = t["building the model"]
         found = {
             "noticed": t["asked"] - t["kill"],
             "start": built - t["asked"],
             "resume": t["next"] - built,
             "total": t["next"] - t["kill"],
-            "first": f["building the net"] - f["asked"],
+            "first": f["building the model"] - f["asked"],
         }
         return found | {"beyond": found["noticed"] + found["resume"]}
 
@@ -117,11 +117,11 @@ def trial(run: Run, folder: Path, draw: random.Random, kill: Any) -> dict[str, f
     one = Trial(draw.randrange(run.save_every + 2, STEPS["worker"] // 2), kill)
     pretrain(
         replace(run, folder=str(folder)),
-        workers=2,
-        fewest=1,
+        num_workers=2,
+        min_workers=1,
         place=tracking.tracking_store(folder.parent),
         metadata=tracking.Metadata("recovery"),
-        patience=RestartPolicy(grow_s=0),
+        restart_policy=RestartPolicy(grow_s=0),
         on_progress=one,
     )
     return one.seconds()

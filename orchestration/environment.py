@@ -1,8 +1,8 @@
-"""The environment of a cluster file: variables of the workers, with ${NAME} taken from whoever starts the run.
+"""The environment variables of a cluster file: `${NAME}` is replaced by a variable of the user who starts the run.
 
-A file has names and `${NAME}` alone; values are looked up when a run is started or sent, and live in memory: of this
-process, and of the workers, which are handed them in a call. They are in no runtime_env of Ray, whose values stand in
-its logs, in its job table and in the arguments of its processes.
+A cluster file contains secrets as `${NAME}` only. They are replaced when a run is started or submitted. The values stay
+in the memory of this process and of the workers, which receive them in a call. They are never part of Ray's
+runtime_env, because Ray writes that to its logs, to its job table and to the arguments of its processes.
 """
 
 import json
@@ -19,38 +19,46 @@ from preprocessing.credentials import NAMED, has_credential
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.folders import is_writable, user_cache
 
-FILE: Final = "SESAME_ENVIRONMENT_FILE"  # in the environment of a submitted job: where its values lie until it starts
-OURS: Final = frozenset(
+FILE: Final = "SESAME_ENVIRONMENT_FILE"  # environment variable of a submitted job: path of the file with its values
+RESERVED: Final = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "OMP_NUM_THREADS"}
     | {"CUDA_VISIBLE_DEVICES", "PATH", "HOME"}
 )
-CACHES: Final = {  # by the variable that names another one: ours, and theirs below the home of a user
+CACHES: Final = {  # environment variable -> directory in our cache, default directory in the home of the user
     "MPLCONFIGDIR": ("matplotlib", ".config"),
     "TRITON_CACHE_DIR": ("triton", ".triton"),
 }
-TOO_LATE: Final = ("LD_", "PYTHON", "MALLOC_", "RAY_", "SESAME_")  # read when a process starts, or when Ray does
+READ_EARLY: Final = (
+    "LD_",
+    "PYTHON",
+    "MALLOC_",
+    "RAY_",
+    "SESAME_",
+)  # read at the start of a process or of Ray, before we could set them
 
 
 def check(env: Mapping[str, str]) -> None:
-    """ValueError, without the value, for what a cluster file may not have."""
+    """ValueError for a variable that a cluster file must not contain; the message never contains its value."""
     for name, value in env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"env has the name {name!r}, allowed are letters, digits and _")
-        if name in OURS:
-            raise ValueError(f"env.{name} is given, allowed is no such name: Sesame and Ray set it")
-        if name.startswith(TOO_LATE):
-            raise ValueError(f"env.{name} is given, allowed is no such name: set it where Ray's processes are started")
+            raise ValueError(f"env has the name {name!r}, allowed are letters, digits and _; rename the variable")
+        if name in RESERVED:
+            raise ValueError(f"env.{name} is set by Sesame or Ray, allowed is another name; remove it")
+        if name.startswith(READ_EARLY):
+            raise ValueError(
+                f"env.{name} is read before Sesame could set it, allowed is another name; set it where Ray is started"
+            )
         if "${" in NAMED.sub("", value) or "\0" in value:
-            raise ValueError(f"env.{name} is not what it can be, allowed is ${{NAME}}, a letter first and no blank")
+            raise ValueError(f"env.{name} is an invalid reference, allowed is ${{NAME}} with letters, digits and _")
         if has_credential({name: value}):
             raise ValueError(
-                f"env.{name} is a credential in plain text, allowed is ${{NAME}}: it is taken from the environment of "
-                "whoever starts or sends the run"
+                f"env.{name} is a credential in plain text, allowed is ${{NAME}}; export the value where you start or "
+                "submit the run"
             )
 
 
 def names(env: Mapping[str, str]) -> list[str]:
-    """The variables that values are taken from.
+    """The names of the variables that the values refer to.
 
     >>> names({"HF_TOKEN": "${MY_TOKEN}", "NCCL_DEBUG": "WARN", "HF_HOME": "${SCRATCH}/hf"})
     ['MY_TOKEN', 'SCRATCH']
@@ -58,62 +66,64 @@ def names(env: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(name for value in env.values() for name in NAMED.findall(value)))
 
 
-def resolve(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """The variables with their values; BadInput where one of `given` is lacking.
+def resolve(env: Mapping[str, str], source: Mapping[str, str]) -> dict[str, str]:
+    """The variables with each `${NAME}` replaced by its value in `source`. BadInput if one is missing.
 
     >>> resolve({"HF_HOME": "${SCRATCH}/hf"}, {"SCRATCH": "/scratch"})
     {'HF_HOME': '/scratch/hf'}
     """
-    if lacking := [name for name in names(env) if name not in given]:
-        wants = ", ".join(key for key, value in env.items() if {*NAMED.findall(value)} & {*lacking})
+    if missing := [name for name in names(env) if name not in source]:
+        keys = ", ".join(key for key, value in env.items() if {*NAMED.findall(value)} & {*missing})
         raise BadInput(
-            f"cluster: env.{wants} wants ${', $'.join(lacking)}, which is not in the environment; export it, or change "
+            f"cluster: env.{keys} needs ${', $'.join(missing)}, which is not in the environment; export it, or change "
             "the cluster file"
         )
-    return {name: NAMED.sub(lambda found: given[found[1]], value) for name, value in env.items()}
+    return {name: NAMED.sub(lambda match: source[match[1]], value) for name, value in env.items()}
 
 
 def use_own_caches() -> None:
-    """Have libraries keep what they can make anew in this user's cache folder, where they could not in his home: they
-    warn in each process, or fail."""
+    """Move the caches of libraries to our cache directory if their default directory is not writable.
+
+    Otherwise these libraries fail, or warn in each process.
+    """
     home = Path(os.path.expanduser("~"))
     for name, (folder, place) in CACHES.items():
         if not is_writable(home / place):
             os.environ.setdefault(name, str(user_cache() / folder))
 
 
-_held = ContextVar[tuple[Mapping[str, str], dict[str, str]] | None]("_held", default=None)
+_applied = ContextVar[tuple[Mapping[str, str], dict[str, str]] | None]("_applied", default=None)
 
 
 @contextmanager
 def applied(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """This process has the variables inside the block, which gets them; looked up once where blocks are nested.
+    """Set the variables in this process inside the block, and yield them with their values.
 
-    BadInput where one is lacking.
+    A nested block with the same `env` uses the same values. BadInput if a variable is missing.
     """
-    now = _held.get()
-    if now and now[0] == env:
-        yield now[1]
+    outer = _applied.get()
+    if outer and outer[0] == env:
+        yield outer[1]
         return
     values = resolve(env, os.environ)
     before = {name: os.environ.get(name) for name in values}
-    session = _held.set((dict(env), values))
+    token = _applied.set((dict(env), values))
     os.environ |= values
     try:
         yield values
     finally:
-        _held.reset(session)
+        _applied.reset(token)
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
 
 
-# On the way to a submitted job
+# Transfer to a submitted job
 
 
 def save(env: Mapping[str, str], file: Path) -> bool:
-    """Write what `env` names into `file`, for us alone to read, until the job takes it; False where that is nothing."""
+    """Write the variables that `env` refers to into `file`, which only this user can read. False if there are none."""
     values = {name: os.environ[name] for name in names(env) if name in os.environ}
     resolve(env, values)
     if not values:
@@ -121,34 +131,34 @@ def save(env: Mapping[str, str], file: Path) -> bool:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(
         os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8"
-    ) as written:
-        json.dump(values, written)
+    ) as writer:
+        json.dump(values, writer)
     return True
 
 
 def load_and_delete() -> None:
-    """Take over what was left for this job, and remove the file; nothing where nothing was.
+    """Set the variables that `save` wrote for this job, and delete the file. Does nothing without such a file.
 
-    ResourceError where the file cannot be read, or is not ours alone.
+    ResourceError if the file cannot be read, or if other users have access to it.
     """
-    if not (given := os.environ.pop(FILE, "")):
+    if not (path := os.environ.pop(FILE, "")):
         return
     try:
-        opened = os.open(given, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
         raise ResourceError(
-            f"{given}: the environment that was sent with this job cannot be read ({error.strerror}); the folder of "
-            "--output-dir must be one for the sender and the cluster, and their user the same"
+            f"{path}: cannot read the environment that was submitted with this job ({error.strerror}); use an "
+            "--output-dir that the sender and the cluster share, and the same user on both"
         ) from None
-    with open(opened, "rb") as file:
-        found = os.fstat(file.fileno())
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            raise ResourceError(f"{given}: is not ours alone, so that nothing of it is taken; send the job again")
-        os.unlink(given)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise ResourceError(f"{path}: other users have access to this file, so it is ignored; submit the job again")
+        os.unlink(path)
         text = file.read()
     try:
         os.environ |= json.loads(text)
-    except (ValueError, TypeError):  # no JSON, or no words
+    except (ValueError, TypeError):  # not JSON, or not text
         raise ResourceError(
-            f"{given}: the environment that was sent with this job is torn; send the job again"
+            f"{path}: the environment that was submitted with this job is damaged; submit the job again"
         ) from None

@@ -1,4 +1,4 @@
-"""The pictures of a run, drawn with matplotlib's objects (no pyplot: no global state, no display)."""
+"""The figures of a run, drawn with matplotlib objects. It avoids pyplot, which keeps global state."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,37 +7,37 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # importing matplotlib takes a second
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
 History = dict[str, list[tuple[int, float]]]
-"""Steps and values of each metric, in order of the steps."""
+"""Step and value of each point of a metric, in order of steps."""
 
 Intervals = Mapping[str, tuple[float, float]]
-"""The lower and the upper end, by start."""
+"""Lower and upper end of an interval, by initialization."""
 
 INK, ACCENT, MUTED = "#1f2933", "#b4451f", "#9aa5b1"
 
 
 def plot_training(history: History) -> dict[str, "Figure"]:
-    """Loss curve, learning rate and throughput: name -> figure, for those that have points.
+    """Figures of the loss, the learning rate and the throughput, by name; a figure without points is left out.
 
-    The parts of a loss are drawn beside their sum, where they are several.
+    If a loss has several parts, they are drawn beside their sum.
     """
     losses = {key: key.removesuffix("/loss") for key in history if key.endswith("/loss")}
     parts = {label.partition("/")[2] for label in losses.values()} - {""}
     if len(parts) == 1:
         losses = {key: label for key, label in losses.items() if "/" not in label}
-    wanted = {
+    contents = {
         "loss_curve": (losses, "loss (nats per target)"),
         "learning_rate": ({"train/learning_rate": "learning rate"}, "learning rate"),
         "throughput": ({"perf/tokens_per_second": "tokens per second"}, "tokens per second"),
     }
     return {
         name: plot_curves({label: history[key] for key, label in labels.items() if key in history}, ylabel)
-        for name, (labels, ylabel) in wanted.items()
+        for name, (labels, ylabel) in contents.items()
         if any(key in history for key in labels)
     }
 
@@ -45,8 +45,8 @@ def plot_training(history: History) -> dict[str, "Figure"]:
 def plot_curves(
     points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str, xlabel: str = "step", log: bool = False
 ) -> "Figure":
-    """One line per name over the steps, or what `xlabel` says."""
-    figure, axes = _axes(ylabel)
+    """One curve per name; the x axis is the step, unless `xlabel` says otherwise."""
+    figure, axes = _new_axes(ylabel)
     for name, line in points.items():
         steps, values = zip(*line, strict=True)
         dots = "o-" if len(line) < 20 else "-"
@@ -66,12 +66,14 @@ def plot_comparison(
     ylabel: str = "accuracy",
     intervals: Intervals | None = None,
 ) -> "Figure":
-    """One bar per name up to the median of its scores, with each score as a dot, its interval and each guess as a
-    line."""
-    figure, axes = _axes(ylabel)
-    colours = [ACCENT, MUTED, INK]
-    for index, values in enumerate(map(_drawn, scores.values())):
-        axes.bar(index, median(values), width=0.5, color=colours[index % len(colours)], alpha=0.8)
+    """One bar per name with the height of the median score; each score is a dot, each interval a vertical line.
+
+    `guesses` are drawn as dotted horizontal lines.
+    """
+    figure, axes = _new_axes(ylabel)
+    colors = [ACCENT, MUTED, INK]
+    for index, values in enumerate(map(_drop_infinite, scores.values())):
+        axes.bar(index, median(values), width=0.5, color=colors[index % len(colors)], alpha=0.8)
         axes.plot([index] * len(values), values, "o", color=INK, markersize=4)
     _draw_intervals(axes, {at: (intervals or {})[name] for at, name in enumerate(scores) if name in (intervals or {})})
     for name, value in (guesses or {}).items():
@@ -84,23 +86,26 @@ def plot_comparison(
     return figure
 
 
-def _drawn(values: Sequence[float]) -> list[float]:
-    """Values that can be drawn: an infinite one is left out of its picture."""
+def _drop_infinite(values: Sequence[float]) -> list[float]:
+    """The values, with NaN in place of infinite ones, which matplotlib then leaves out."""
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
 class Bar(NamedTuple):
-    """The scores of a task: of each start those of its seeds, and what the paper prints, if it does."""
+    """The scores of a task: for each initialization the scores of its seeds, and the result in the paper, if any."""
 
     name: str
     scores: Mapping[str, Sequence[float]]
     paper: float | None = None
-    intervals: Intervals = MappingProxyType({})  # of 95 %, by start
+    intervals: Intervals = MappingProxyType({})  # 95 % confidence intervals
 
 
 def plot_scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
-    """All tasks of a net side by side, a panel for each unit: a bar for each start up to the median of its seeds, each
-    seed as a dot, intervals of 95 % as lines, the figure of the paper as a diamond."""
+    """The scores of a model on all tasks, with a panel for each unit.
+
+    Each initialization has a bar with the height of the median of its seeds. Each seed is a dot, each 95 % confidence
+    interval a line, and each result of the paper a diamond.
+    """
     from matplotlib.figure import Figure
 
     widths = [1 + len(bars) for bars in of.values()]
@@ -109,27 +114,27 @@ def plot_scores(of: Mapping[str, Sequence[Bar]]) -> "Figure":
     for axes, (unit, bars) in zip(
         figure.subplots(1, len(of), squeeze=False, width_ratios=widths)[0], of.items(), strict=True
     ):
-        _dress(axes, unit)
-        _scores(axes, bars, starts)
-    said = {
+        _style(axes, unit)
+        _draw_scores(axes, bars, starts)
+    legend = {
         name: handle for axes in figure.axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(said.values(), said.keys(), frameon=False, ncols=3, fontsize=9, loc="outside lower center")
+    figure.legend(legend.values(), legend.keys(), frameon=False, ncols=3, fontsize=9, loc="outside lower center")
     return figure
 
 
-def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
+def _draw_scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
     width = 0.8 / len(starts)
     for index, start in enumerate(starts):
         at = {
-            place + (index - (len(starts) - 1) / 2) * width: _drawn(bar.scores.get(start, ()))
+            place + (index - (len(starts) - 1) / 2) * width: _drop_infinite(bar.scores.get(start, ()))
             for place, bar in enumerate(bars)
         }
         at = {place: values for place, values in at.items() if values}
         if not at:
             continue
-        colour = [ACCENT, MUTED][index % 2]
-        axes.bar(list(at), [median(values) for values in at.values()], width=0.9 * width, color=colour, label=start)
+        color = [ACCENT, MUTED][index % 2]
+        axes.bar(list(at), [median(values) for values in at.values()], width=0.9 * width, color=color, label=start)
         for place, values in at.items():
             axes.plot([place] * len(values), values, "o", color=INK, markersize=3)
         offset = (index - (len(starts) - 1) / 2) * width
@@ -138,26 +143,25 @@ def _scores(axes: "Axes", bars: Sequence[Bar], starts: Sequence[str]) -> None:
     papers = [(place, bar.paper) for place, bar in enumerate(bars) if bar.paper is not None]
     if papers:
         axes.plot(*zip(*papers, strict=True), "D", color="white", markeredgecolor=INK, markersize=6, label="paper")
-    axes.set_xticks(range(len(bars)), [_literal(bar.name) for bar in bars], rotation=30, ha="right")
+    axes.set_xticks(range(len(bars)), [_escape(bar.name) for bar in bars], rotation=30, ha="right")
     axes.set_xlim(-0.6, len(bars) - 0.4)
 
 
 def _draw_intervals(axes: "Axes", ends: Mapping[float, tuple[float, float]], label: str = "_95 %") -> None:
-    """Lines from the lower to the upper end of each interval, at its place; a label with _ is in no legend."""
+    """Draw each interval as a vertical line at its x position. A label that starts with _ is not in the legend."""
     if ends:
         lows, highs = zip(*ends.values(), strict=True)
         axes.vlines(list(ends), lows, highs, color=INK, linewidth=1, label=label)
 
 
 def plot_against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":
-    """Scores over the learning rate, which is drawn on a logarithmic axis: the median of each rate as a line, each cell
-    as a dot."""
-    figure, axes = _axes(ylabel)
-    for colour, (name, points) in zip([ACCENT, MUTED], scores.items(), strict=False):
+    """Scores over the learning rate, on a logarithmic axis: medians as a line, each trial as a dot."""
+    figure, axes = _new_axes(ylabel)
+    for color, (name, points) in zip([ACCENT, MUTED], scores.items(), strict=False):
         rates = sorted({rate for rate, _ in points})
         medians = [median(value for at, value in points if at == rate) for rate in rates]
-        axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=4)
-        axes.plot(rates, medians, color=colour, linewidth=1.5, label=name)
+        axes.plot(*zip(*points, strict=True), "o", color=color, markersize=4)
+        axes.plot(rates, medians, color=color, linewidth=1.5, label=name)
     axes.set_xscale("log")
     axes.set_xlabel("learning rate")
     axes.set_title(title, color=INK)
@@ -168,13 +172,13 @@ def plot_against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, flo
 def plot_confusion(
     title: str, labels: Sequence[str], counts: Sequence[Sequence[int]], others: Sequence[str] = ()
 ) -> "Figure":
-    """How often each label (row) was taken for each, or for something else (columns); shades are shares of the row."""
+    """Confusion matrix: rows are gold labels, columns are predictions and `others`; shades are fractions of the row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2.5 + 0.7 * len(counts[0]), 2 + 0.6 * len(labels)), dpi=120, layout="constrained")
     axes = figure.subplots()
-    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
-    axes.imshow(shares, cmap="Oranges", vmin=0, vmax=1)
+    fractions = [[count / max(1, sum(row)) for count in row] for row in counts]
+    axes.imshow(fractions, cmap="Oranges", vmin=0, vmax=1)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
             axes.annotate(f"{count:,}", (j, i), ha="center", va="center", color=INK, fontsize=9)
@@ -190,9 +194,9 @@ def plot_confusion(
 def plot_groups(
     title: str, scores: Mapping[str, Mapping[str, Sequence[float]]], units: Mapping[str, str] | None = None
 ) -> "Figure":
-    """A group of bars for each name, in it one bar for each label: the mean of its scores, with each score as a dot.
+    """A group of bars for each name, with one bar per label: the mean of its scores, and each score as a dot.
 
-    Names of another unit (`units`; none given: accuracy) stand in a panel of their own.
+    `units` maps names to units (default: accuracy). Each unit has its own panel.
     """
     from matplotlib.figure import Figure
 
@@ -202,26 +206,26 @@ def plot_groups(
     figure = Figure(figsize=(7 + 2 * (len(kinds) - 1), 4), dpi=120, layout="constrained")
     panels = figure.subplots(1, len(kinds), squeeze=False, width_ratios=widths)[0]
     for axes, kind in zip(panels, kinds, strict=True):
-        _bars(axes, {name: group for name, group in scores.items() if unit_of[name] == kind})
-        _dress(axes, kind)
+        _draw_bars(axes, {name: group for name, group in scores.items() if unit_of[name] == kind})
+        _style(axes, kind)
         if kind == "accuracy":
             axes.set_ylim(0, 1)
     panels[0].set_title(title, color=INK, fontsize=10, loc="left")
     handles, labels = panels[0].get_legend_handles_labels()
-    columns = max(1, min(len(labels), 95 // (max(map(len, labels)) + 4)))  # as many as fit below the axes
+    columns = max(1, min(len(labels), 95 // (max(map(len, labels)) + 4)))  # as many columns as fit below the axes
     figure.legend(handles, labels, frameon=False, ncols=columns, fontsize=9, loc="outside lower center")
     return figure
 
 
-def _bars(axes: "Axes", scores: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+def _draw_bars(axes: "Axes", scores: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
     labels = list(next(iter(scores.values())))
     width = 0.8 / len(labels)
     for index, label in enumerate(labels):
-        colour = [ACCENT, MUTED, INK][index] if len(labels) <= 3 else f"C{index}"
+        color = [ACCENT, MUTED, INK][index] if len(labels) <= 3 else f"C{index}"
         at = [place + (index - (len(labels) - 1) / 2) * width for place in range(len(scores))]
         means = [sum(group[label]) / len(group[label]) for group in scores.values()]
-        hatch = "//" if index >= 10 else ""  # the colours begin again
-        axes.bar(at, means, width=0.9 * width, color=colour, alpha=0.8, label=label, hatch=hatch)
+        hatch = "//" if index >= 10 else ""  # from here on the colors repeat
+        axes.bar(at, means, width=0.9 * width, color=color, alpha=0.8, label=label, hatch=hatch)
         for place, group in zip(at, scores.values(), strict=True):
             axes.plot([place] * len(group[label]), group[label], "o", color=INK, markersize=3)
     axes.set_xticks(range(len(scores)), list(scores))
@@ -230,23 +234,23 @@ def _bars(axes: "Axes", scores: Mapping[str, Mapping[str, Sequence[float]]]) -> 
 def panels(
     title: str, xlabel: str, of: Mapping[str, Mapping[str, Sequence[tuple[float, Sequence[float]]]]]
 ) -> "Figure":
-    """A panel for each name, in it a curve for each line: the means at its places (logarithmic), each score a dot."""
+    """A panel for each name with its curves: means over a logarithmic x axis, and each score as a dot."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.6 * len(of), 3.8), dpi=120, layout="constrained")
-    colour_of: dict[str, str] = {}
+    color_of: dict[str, str] = {}
     for axes, (name, lines) in zip(figure.subplots(1, len(of), squeeze=False)[0], of.items(), strict=True):
         for line, points in lines.items():
-            colour = colour_of.setdefault(line, f"C{len(colour_of)}")
+            color = color_of.setdefault(line, f"C{len(color_of)}")
             places, scores = zip(*sorted(points), strict=True)
-            axes.plot(places, [sum(each) / len(each) for each in scores], "o-", color=colour, label=line, markersize=4)
+            axes.plot(places, [sum(each) / len(each) for each in scores], "o-", color=color, label=line, markersize=4)
             for place, each in zip(places, scores, strict=True):
-                axes.plot([place] * len(each), each, "o", color=colour, markersize=2, alpha=0.6)
-        _dress(axes, name)
+                axes.plot([place] * len(each), each, "o", color=color, markersize=2, alpha=0.6)
+        _style(axes, name)
         axes.set_xscale("log")
         axes.set_xlabel(xlabel)
         named = {f"{place:.2g}".replace("e+", "e"): place for points in lines.values() for place, _ in points}
-        if all(later / sooner > 1.2 for sooner, later in pairwise(sorted(named.values()))):  # else names would overlap
+        if all(later / sooner > 1.2 for sooner, later in pairwise(sorted(named.values()))):  # else labels would overlap
             axes.set_xticks(list(named.values()), list(named), fontsize=8, rotation=30)
             axes.set_xticks([], minor=True)
         if len(lines) > 1:
@@ -255,24 +259,24 @@ def panels(
     return figure
 
 
-def _axes(ylabel: str) -> tuple["Figure", "Axes"]:
+def _new_axes(ylabel: str) -> tuple["Figure", "Axes"]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()
-    _dress(axes, ylabel)
+    _style(axes, ylabel)
     return figure, axes
 
 
-def _dress(axes: "Axes", ylabel: str) -> None:
+def _style(axes: "Axes", ylabel: str) -> None:
     axes.set_ylabel(ylabel.replace("_", " "))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=MUTED, alpha=0.3)
 
 
 def plot_histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabel: str) -> "Figure":
-    """Bars between the edges, which grow by ratio: of a length that is drawn on a logarithmic axis."""
-    figure, axes = _axes(ylabel)
+    """A histogram with a logarithmic x axis; the bins become wider by about a constant ratio."""
+    figure, axes = _new_axes(ylabel)
     widths = [stop - start for start, stop in pairwise(edges)]
     axes.bar(edges[:-1], bins, width=widths, align="edge", color=ACCENT, alpha=0.8, edgecolor="white", linewidth=0.5)
     axes.set_xscale("log", base=2)
@@ -283,11 +287,11 @@ def plot_histogram(edges: Sequence[int], bins: Sequence[int], xlabel: str, ylabe
 
 
 def plot_zipf(points: Sequence[tuple[int, int]]) -> "Figure":
-    """Frequency over rank, both on logarithmic axes, beside the line of Zipf's law (frequency ~ 1 / rank)."""
-    figure, axes = _axes("frequency")
+    """Token frequency over rank on logarithmic axes, with the line of Zipf's law (frequency ~ 1 / rank)."""
+    figure, axes = _new_axes("frequency")
     ranks, counts = zip(*points, strict=True)
     axes.loglog(ranks, counts, color=ACCENT, linewidth=2, label="this corpus")
-    middle = len(points) // 2  # the ends of the curve leave any such line
+    middle = len(points) // 2  # fitted here, because both ends of the curve deviate from such a line
     law = [ranks[middle] * counts[middle] / rank for rank in (ranks[0], ranks[-1])]
     axes.loglog((ranks[0], ranks[-1]), law, ":", color=INK, linewidth=1, label="1 / rank")
     axes.set_xlabel("rank")
@@ -296,7 +300,10 @@ def plot_zipf(points: Sequence[tuple[int, int]]) -> "Figure":
 
 
 def plot_funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
-    """Side by side, what is left (grey) after each drop (in colour); a panel has what was seen, the drops in order."""
+    """Panels side by side with the remaining amount (gray) after each filter, and the dropped amount (colored).
+
+    Each panel maps names to amounts: first what was seen, then the drops in order.
+    """
     num_steps = max(map(len, panels.values())) + 1
     from matplotlib.figure import Figure
 
@@ -313,8 +320,8 @@ def plot_funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
             axes.annotate(f" {-drop:+,}" if drop else " 0", (left + drop, place), va="center", color=INK, fontsize=9)
         axes.barh(num_steps - 1, left, height=0.7, color=MUTED)
         axes.annotate(f" {left:,}", (left, num_steps - 1), va="center", color=INK, fontsize=9)
-        axes.set_yticks(range(num_steps), [*(_literal(name) for name in steps), "kept"])
-        axes.set_xlim(0, 1.5 * max(seen, 1))  # room for the amounts
+        axes.set_yticks(range(num_steps), [*(_escape(name) for name in steps), "kept"])
+        axes.set_xlim(0, 1.5 * max(seen, 1))  # space for the numbers
         axes.set_xticks([])
         axes.set_title(title, color=INK, fontsize=10, loc="left")
         axes.spines[["top", "right", "bottom"]].set_visible(False)
@@ -323,6 +330,6 @@ def plot_funnel(panels: Mapping[str, Mapping[str, int]]) -> "Figure":
     return figure
 
 
-def _literal(text: str) -> str:
-    """Text that matplotlib would take for mathematics, as it is."""
+def _escape(text: str) -> str:
+    """Escape `$`, so that matplotlib does not treat the text as mathematics."""
     return text.replace("$", r"\$")

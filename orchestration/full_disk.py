@@ -1,4 +1,4 @@
-"""A full disk, in one line: every library has its own words for it."""
+"""Describes errors of a full disk in one line, as each library words them differently."""
 
 import errno
 import os
@@ -14,22 +14,26 @@ import psutil
 from preprocessing.errors import BadInput, SesameError
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-SAID: Final = re.compile(  # safetensors writes in Rust; torch in C++, without saying why it failed
+MESSAGE: Final = re.compile(  # of Rust (safetensors), of Python and of SQLite
     r"os error (28|122|27)\b|No space left on device|Disk quota exceeded|File too large|database or disk is full"
 )
-TORN: Final = re.compile(r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|file write failed")
+WRITE_FAILED: Final = re.compile(  # of torch, which does not say why a write failed
+    r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|file write failed"
+)
 TOO_LARGE: Final = re.compile(r"os error 27\b|File too large")
-SHARED: Final = "</torch_"  # what a process gives another one lies in files of this name in SHM
+SHARED: Final = "</torch_"  # names of torch's files in SHM, through which processes share tensors
 SHM: Final = Path("/dev/shm")
-AGAIN: Final = "free some, and repeat the command"
-GOES_ON: Final = f"{AGAIN}, it goes on from the newest checkpoint"
-LITTLE: Final = 64 << 20  # bytes: with less free, it is the disk that torch could not write to
+AGAIN: Final = "free some space, and repeat the command"
+RESUME: Final = f"{AGAIN} to resume from the newest checkpoint"
+LITTLE: Final = 64 << 20  # bytes: with less free space, a failed write of torch means a full disk
 
 
 @contextmanager
-def explain_full_disk(folder: Path, doing: Callable[[], str], remedy: str = GOES_ON) -> Iterator[None]:
-    """BadInput in place of the error of a full disk inside the block: the file system, and what was to be written to a
-    folder, or to the nearest one above it that is there."""
+def explain_full_disk(folder: Path, activity: Callable[[], str], remedy: str = RESUME) -> Iterator[None]:
+    """Inside the block, the error of a full disk becomes BadInput.
+
+    The message names the file system of `folder`, or of its nearest existing parent, and contains `activity()`.
+    """
     try:
         yield
     except SesameError:
@@ -37,12 +41,12 @@ def explain_full_disk(folder: Path, doing: Callable[[], str], remedy: str = GOES
     except Exception as error:
         there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.is_dir())
         if is_full(error, there):
-            raise BadInput(f"{folder}: {describe_full_disk(there, doing(), error)}; {remedy}") from error
+            raise BadInput(f"{folder}: {describe_full_disk(there, activity(), error)}; {remedy}") from error
         raise
 
 
 def describe(error: BaseException) -> str:
-    """Which file system is full, in a line, where that is what an error of a command comes from; else ""."""
+    """The full file system that caused an error of a command, in one line; else ""."""
     named = [Path(name) for one in _causes(error) if isinstance(name := getattr(one, "filename", None), str)]
     paths = (*(named[0].absolute().parents if named else ()), Path.cwd())
     folder = next(path for path in paths if path.is_dir())
@@ -50,17 +54,17 @@ def describe(error: BaseException) -> str:
 
 
 def is_full(error: BaseException, folder: Path) -> bool:
-    """Whether an error, or what it came from, is that of a full disk."""
+    """Whether an error or one of its causes says that a disk is full."""
     for one in _causes(error):
         if isinstance(one, OSError) and one.errno in FULL:
             return True
-        if SAID.search(str(one)) or (TORN.search(str(one)) and shutil.disk_usage(folder).free < LITTLE):
+        if MESSAGE.search(str(one)) or (WRITE_FAILED.search(str(one)) and shutil.disk_usage(folder).free < LITTLE):
             return True
     return False
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what it came from."""
+    """An error and its causes."""
     one: BaseException | None = error
     while one is not None:
         yield one
@@ -68,7 +72,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_of_shared_memory(error: BaseException, folder: Path) -> bool:
-    """Whether it is SHM that is full: torch says so, or no file is named, and SHM has no room while the folder has."""
+    """Whether SHM is full: torch says so, or the error names no file and only SHM has no free space."""
     causes = list(_causes(error))
     if any(SHARED in str(one) for one in causes):
         return True
@@ -79,21 +83,21 @@ def _is_of_shared_memory(error: BaseException, folder: Path) -> bool:
     return shutil.disk_usage(SHM).free < LITTLE <= shutil.disk_usage(folder).free
 
 
-def describe_full_disk(folder: Path, doing: str, error: BaseException) -> str:
-    """Which file system is full, how much it has, and what was to be written."""
-    during = f" in {doing}" if doing else ""
+def describe_full_disk(folder: Path, activity: str, error: BaseException) -> str:
+    """The full file system, its size and free space, the file and the activity, as text."""
+    during = f" in {activity}" if activity else ""
     if _is_of_shared_memory(error, folder):
         usage = shutil.disk_usage(SHM)
         return (
             f"no shared memory{during}: {SHM} ({usage.total / 1e6:,.0f} MB) has {usage.free / 1e6:,.1f} MB left; "
-            "give the container more (--shm-size=2g), or take fewer cluster.engine.dataloader_num_workers"
+            "give the container more (--shm-size=2g), or lower cluster.engine.dataloader_num_workers"
         )
     mount, kind = find_mount(folder)
     usage = shutil.disk_usage(folder)
     what = getattr(error, "filename", None)
     named = f" ({what})" if what else ""
     is_limited = any(getattr(one, "errno", 0) == errno.EFBIG or TOO_LARGE.search(str(one)) for one in _causes(error))
-    limit = ", or the limit of a file's size (ulimit -f) is too low" if is_limited else ""
+    limit = ", or the limit of the file size (ulimit -f) is too low" if is_limited else ""
     return (
         f"no disk space{during}{named}: the file system at {mount} ({kind}, {usage.total / 1e6:,.0f} MB) has "
         f"{usage.free / 1e6:,.1f} MB left{limit}"
@@ -101,12 +105,12 @@ def describe_full_disk(folder: Path, doing: str, error: BaseException) -> str:
 
 
 def find_mount(folder: Path) -> tuple[str, str]:
-    """Where the file system of a folder is mounted, and of which type it is."""
+    """Mount point and type of the file system of a directory."""
     here = os.path.realpath(folder)
-    found = [
+    mounts = [
         part
         for part in psutil.disk_partitions(all=True)
         if here == part.mountpoint or here.startswith(part.mountpoint.rstrip("/") + "/")
     ]
-    longest = max(found, key=lambda part: len(part.mountpoint), default=None)
+    longest = max(mounts, key=lambda part: len(part.mountpoint), default=None)
     return (longest.mountpoint, longest.fstype) if longest else ("/", "unknown")

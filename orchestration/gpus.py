@@ -1,4 +1,4 @@
-"""The GPUs that this machine has, as its driver says; no torch."""
+"""The GPUs of this machine, as reported by the driver, without importing torch."""
 
 import shutil
 import subprocess
@@ -7,13 +7,13 @@ from functools import cache
 
 @cache
 def list_gpus() -> tuple[tuple[str, float], ...]:
-    """Name and bytes of each; none where there is no `nvidia-smi`, or it fails."""
+    """Name and memory in bytes of each GPU; empty if `nvidia-smi` is missing or fails."""
     if not (tool := shutil.which("nvidia-smi")):
         return ()
     query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    found = [line.rpartition(",") for line in said.splitlines() if "," in line]
-    return tuple((name.strip(), float(mib) * 2**20) for name, _, mib in found)
+    rows = [line.rpartition(",") for line in output.splitlines() if "," in line]
+    return tuple((name.strip(), float(mib) * 2**20) for name, _, mib in rows)

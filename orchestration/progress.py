@@ -1,4 +1,4 @@
-"""How work says how far it is: a `Report` is called with one flat dictionary (terminal/progress.py says which keys)."""
+"""Progress reports: a `Report` is called with one flat dictionary. terminal/progress.py documents its keys."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,11 +9,11 @@ Report = Callable[[Mapping[str, Any]], None]
 
 
 def ignore_progress(event: Mapping[str, Any]) -> None:
-    """A report that nobody sees."""
+    """A report that does nothing."""
 
 
 def combine_reports(*reports: Report) -> Report:
-    """A report that all of these get."""
+    """A report that passes each event to all of these reports."""
 
     def report(event: Mapping[str, Any]) -> None:
         for one in reports:
@@ -24,7 +24,7 @@ def combine_reports(*reports: Report) -> Report:
 
 @dataclass(frozen=True)
 class CorpusRates:
-    """How fast a corpus grows; 0 where nothing can be said yet."""
+    """How fast a corpus is built; 0 while a rate is unknown."""
 
     bytes_per_s: float = 0.0
     tokens_per_s: float = 0.0
@@ -32,9 +32,9 @@ class CorpusRates:
 
 
 class Pace:
-    """The rates of one stage, from its first event to the last part that was finished.
+    """The rates of one stage, from its first event to the last finished part.
 
-    A job that goes on finds parts of an earlier one: they are in its first event, and are nobody's speed.
+    A resumed job finds parts of an earlier job. They are counted in its first event and do not affect the rates.
     """
 
     def __init__(self, stage: str = "") -> None:
@@ -44,7 +44,7 @@ class Pace:
         self.done = -1
 
     def __call__(self, event: Mapping[str, Any], now_s: float) -> CorpusRates:
-        """The rates at the time `now_s` of a clock in seconds.
+        """The rates at the time `now_s`, in seconds.
 
         >>> pace = Pace("text")
         >>> start = pace({"stage": "text", "done": 1, "total": 4, "bytes": 500}, 100.0)
@@ -66,7 +66,7 @@ class Pace:
 
 
 class Paces:
-    """Events -> their rates, stage after stage; nothing for a stage that makes no corpus."""
+    """Returns the rates for the events of successive stages; None for a stage that does not build a corpus."""
 
     def __init__(self) -> None:
         self.pace = Pace()

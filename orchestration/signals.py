@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: where work can be left at once they raise, where it ends in a checkpoint they are noted."""
+"""SIGTERM and SIGINT: `signals_raise` for work that can stop at once, `stop_signals` if it ends in a checkpoint."""
 
 import signal
 import threading
@@ -10,96 +10,96 @@ from typing import Final
 
 from preprocessing.errors import Preempted
 
-AGAIN_S: Final = 15.0  # after a signal has raised: for what it leaves to be cleared away, undisturbed by further ones
+AGAIN_S: Final = 15.0  # after a signal has raised, further ones are ignored for this time, so that cleanup can finish
 BOTH: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(KeyboardInterrupt):
-    """What a signal raises where it arrives: no `except Exception` of a library holds it up."""
+    """Raised where a signal arrives. As a KeyboardInterrupt it passes each `except Exception` of a library."""
 
 
 @dataclass
 class StopRequest:
-    """Which signal has asked to stop; 0: none yet."""
+    """The signal that has requested a stop; 0 before one arrives."""
 
     signal: int = 0
-    raised_s: float = -AGAIN_S  # when one raised, by the monotonic clock
+    raised_s: float = -AGAIN_S  # when a signal last raised, by the monotonic clock
 
-    def stopped(self, message: str) -> BaseException:
-        """What to raise when one has: interrupted (exit code 130), or preempted (75). Further ones are ignored then."""
-        _leave()
-        return (
-            KeyboardInterrupt(f"{message}; the same command goes on")
-            if self.signal == signal.SIGINT
-            else Preempted(f"{message}; the same command goes on")
-        )
+    def make_exception(self, message: str) -> BaseException:
+        """The exception that ends the work: KeyboardInterrupt (exit code 130) or Preempted (75).
+
+        From now on further signals are ignored for AGAIN_S.
+        """
+        _ignore_signals()
+        message = f"{message}; repeat the command to resume"
+        return KeyboardInterrupt(message) if self.signal == signal.SIGINT else Preempted(message)
 
     def interrupt(self) -> None:
-        """Raise Stopped, unless that was done just now."""
+        """Raise Stopped, unless a signal has raised within the last AGAIN_S."""
         if time.monotonic() - self.raised_s >= AGAIN_S:
-            _leave()
+            _ignore_signals()
             raise Stopped
 
 
-_open: Final = list[StopRequest]()  # of the blocks that listen, the innermost last
+_open: Final = list[StopRequest]()  # of the blocks that handle signals, the innermost last
 
 
-def _leave() -> None:
-    """Something is being left because of a signal: the blocks around it hear none while it is cleared away."""
-    for asked in _open:
-        asked.raised_s = time.monotonic()
+def _ignore_signals() -> None:
+    """Have all enclosing blocks ignore signals for AGAIN_S, while the code around a signal cleans up."""
+    for request in _open:
+        request.raised_s = time.monotonic()
 
 
 @contextmanager
 def signals_raise(what: Callable[[], str] = lambda: "stopped") -> Iterator[None]:
-    """Inside the block a signal raises at once; Preempted or KeyboardInterrupt leave it then, and say `what()`.
+    """Inside the block a signal raises at once. The block then raises Preempted or KeyboardInterrupt with `what()`.
 
-    Further signals are ignored while what is open is closed.
+    Further signals are ignored during cleanup.
     """
-    asked = StopRequest()
+    request = StopRequest()
 
-    def end(number: int, frame: object) -> None:
-        asked.signal = asked.signal or number
-        asked.interrupt()
+    def handle(number: int, frame: object) -> None:
+        request.signal = request.signal or number
+        request.interrupt()
 
-    with _handled(asked, end):
+    with _handled(request, handle):
         try:
             yield
         except Stopped:
-            raise asked.stopped(what()) from None
+            raise request.make_exception(what()) from None
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Take note of the first signal without ending; a second one raises at once."""
-    asked = StopRequest()
+    """Record the first signal and continue; a second signal raises at once."""
+    request = StopRequest()
 
-    def note(number: int, frame: object) -> None:
-        if asked.signal:
-            asked.interrupt()
-        asked.signal = asked.signal or number
+    def handle(number: int, frame: object) -> None:
+        if request.signal:
+            request.interrupt()
+        request.signal = request.signal or number
 
-    with _handled(asked, note):
+    with _handled(request, handle):
         try:
-            yield asked
+            yield request
         except Stopped:
-            raise asked.stopped("stopped at once, without a checkpoint") from None
+            raise request.make_exception("stopped at once, without a checkpoint") from None
 
 
 def listen_again() -> None:
-    """Have Python's handlers called, where a library has put the action of the system in their place in C."""
+    """Install Python's signal handlers again, after a library has reset them to the system default in C."""
     if threading.current_thread() is threading.main_thread():
         for number in BOTH:
             signal.signal(number, signal.getsignal(number))
 
 
 @contextmanager
-def _handled(asked: StopRequest, handler: "signal._HANDLER") -> Iterator[None]:
-    """Both signals have this handler inside the block, where Python lets this thread handle any."""
+def _handled(request: StopRequest, handler: "signal._HANDLER") -> Iterator[None]:
+    """Handle both signals with `handler` inside the block. Does nothing outside the main thread: Python forbids it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _open.append(asked)
+    _open.append(request)
     before = {number: signal.signal(number, handler) for number in BOTH}
     try:
         yield

@@ -1,5 +1,7 @@
-"""What an error of the system says of this machine or of a path, in one line, whichever library raised it; full_disk.py
-has those of a disk."""
+"""Describes errors of the operating system in one line, whichever library raised them.
+
+full_disk.py does the same for a full disk.
+"""
 
 import errno
 import os
@@ -16,18 +18,18 @@ UNUSABLE: Final = (
 
 
 def describe(error: Exception) -> tuple[str, int]:
-    """What is wrong and what to do about it, with the exit code; "" where it is no error of the system, or a bug."""
-    if lacking := _lacking(error):
-        return lacking, ResourceError.exit_code
-    return _gone(error) or full_disk.describe(error) or _unusable(error), BadInput.exit_code
+    """The cause, the remedy and the exit code; the text is "" for an error of another kind."""
+    if message := _describe_limit(error):
+        return message, ResourceError.exit_code
+    return _describe_missing_cwd(error) or full_disk.describe(error) or _describe_path(error), BadInput.exit_code
 
 
-def _lacking(error: Exception) -> str:
-    """Which limit of this process, or of the machine, an error comes from; else ""."""
+def _describe_limit(error: Exception) -> str:
+    """The limit of this process or machine that caused an error, with a remedy; "" if none did."""
     number = error.errno if isinstance(error, OSError) else 0
     is_of_memory = isinstance(error, MemoryError) or number == errno.ENOMEM
     if is_of_memory or re.search(r"failed to map segment|an't allocate memory|annot allocate memory", str(error)):
-        return f"no memory left ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or end other processes"
+        return f"out of memory ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or end other processes"
     if number in (errno.EMFILE, errno.ENFILE):
         return f"{error}; raise the limit: `ulimit -n 4096`, and repeat the command"
     if number == errno.EAGAIN or "can't start new thread" in str(error):
@@ -35,18 +37,18 @@ def _lacking(error: Exception) -> str:
     return ""
 
 
-def _gone(error: Exception) -> str:
-    """That the current folder is gone, where an error comes from that; else ""."""
+def _describe_missing_cwd(error: Exception) -> str:
+    """A message if an error was caused by a missing current directory; else ""."""
     if isinstance(error, FileNotFoundError):
         try:
             os.getcwd()
         except FileNotFoundError:
-            return "the current folder is gone: deleted, or moved; change to one that is there"
+            return "the current directory was deleted or moved; change to an existing directory"
     return ""
 
 
-def _unusable(error: Exception) -> str:
-    """What is wrong with a path, where an error of the system says so; else ""."""
+def _describe_path(error: Exception) -> str:
+    """The problem of a path that caused an error, with a remedy; "" if none did."""
     if not isinstance(error, OSError) or error.errno not in UNUSABLE:
         return ""
     path = error.filename or "the disk of --output-dir"

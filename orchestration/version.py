@@ -1,18 +1,18 @@
-"""What Sesame is called on a package index, and which version this is."""
+"""The name of Sesame on a package index, and its version."""
 
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-DISTRIBUTION: Final = "sesame-pretraining"  # `sesame` is another project's there; what is imported is called sesame
+DISTRIBUTION: Final = "sesame-pretraining"  # the name `sesame` belongs to another project; the import is `sesame`
 _PROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def sesame_version() -> str:
-    """The version of this code: of a checkout, that of its pyproject.toml, else that of the installed distribution.
+    """The version of this code: from pyproject.toml in a checkout, otherwise of the installed distribution.
 
-    An editable installation keeps the version that it had when it was made; the code goes on.
+    An editable installation keeps the version that it had when it was installed, while the code changes.
 
     >>> sesame_version().count(".")
     2

@@ -385,7 +385,7 @@ def test_a_ray_of_our_own_is_for_its_user_alone(without_token: None, capfd: pyte
     assert "dashboard" not in capfd.readouterr().err
     with ray_session(cpus=1, dashboard=True):
         said = capfd.readouterr().err
-        url, _, file = said.strip().splitlines()[-1].partition(" is Ray's dashboard; it asks for the token in ")
+        url, _, file = said.strip().splitlines()[-1].removeprefix("Ray dashboard: ").partition("; its token is in ")
         token = Path(file)
         folders = [token, token.parent]
         assert [stat.S_IMODE(path.stat().st_mode) for path in folders] == [0o600, 0o700]

@@ -78,6 +78,10 @@ def ignore_samples(done: int) -> None:
     """The `show` of a run that is not shown."""
 
 
+def ignore_batch() -> None:
+    """An `on_batch` callback that does nothing."""
+
+
 def pretrain(
     run: Run,
     engine: Engine[Model],
@@ -86,13 +90,15 @@ def pretrain(
     doing: Doing = ignore_activity,
     show: Callable[[int], None] = ignore_samples,
     keep: Callable[[int], None] = ignore_samples,
+    on_batch: Callable[[], None] = ignore_batch,
 ) -> TrainingResult:
     """Train to the end of the last phase, or until `should_stop` is true on any worker.
 
     Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
     of each update, and of what takes long between two, before it begins. `show` is called on the first worker, with the
     number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep` is
-    called on each worker every `weights_every` updates but at the end: it may gather the weights.
+    called on each worker every `weights_every` updates but at the end: it may gather the weights. `on_batch` is called
+    on each worker when the batches of an update are ready.
     Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
     gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
     Whichever way it ends, no thread or process of it is left, and a checkpoint that was being written is whole.
@@ -102,7 +108,7 @@ def pretrain(
         validation = open_validation(run, engine.data_rank, engine.data_world)
         loaders += [validation] if validation else []
         try:
-            return _pretrain(run, engine, sink, should_stop, doing, show, keep, room, loaders)
+            return _pretrain(run, engine, sink, should_stop, doing, show, keep, on_batch, room, loaders)
         except (BadInput, ResourceError, Preempted):
             raise
         except Exception as error:  # before it is called a bug, or a rate too high: what was read may have changed
@@ -122,6 +128,7 @@ def _pretrain(
     doing: Doing,
     show: Callable[[int], None],
     keep: Callable[[int], None],
+    on_batch: Callable[[], None],
     room: ExitStack,
     loaders: Sequence[Loader],
 ) -> TrainingResult:
@@ -145,6 +152,7 @@ def _pretrain(
     course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
     profiler = room.enter_context(closing(Profiler(run, engine.model, engine.rank)))
     for step, batches in room.enter_context(closing(time_items(course))):
+        on_batch()
         step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
         saver.hear(step_work.votes)
         if step_work.stop:

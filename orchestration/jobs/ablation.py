@@ -294,7 +294,7 @@ def _all_cells(
     if error and not isinstance(error, launch.STOPPED):
         raise error
     if left:
-        raise asked.stopped(f"{plan.stage.folder}: stopped with {left} of {len(cells)} cells to do")
+        raise asked.make_exception(f"{plan.stage.folder}: stopped with {left} of {len(cells)} cells to do")
     return {(cell.row, cell.seed): future.result() for future, cell in cells.items()}
 
 

@@ -96,14 +96,14 @@ def train_locked(
         with advise_on_memory(recipe, cluster), environment.applied(cluster.env) as env:
             result = launch.pretrain(
                 job.pretraining(resume),
-                workers=cluster.count_workers(recipe),
+                num_workers=cluster.count_workers(recipe),
                 cpus=cluster.cpus_per_worker,
                 gpus=cluster.gpus_per_worker,
                 place=tracking.tracking_store(job.out),
                 metadata=metadata,
                 address=cluster.ray_address,
-                fewest=cluster.min_workers,
-                patience=launch.RestartPolicy(
+                min_workers=cluster.min_workers,
+                restart_policy=launch.RestartPolicy(
                     max_restarts=cluster.max_restarts,
                     hang_s=60 * cluster.hang_timeout_minutes,
                     grow_s=60 * cluster.scale_up_interval_minutes,
@@ -111,7 +111,7 @@ def train_locked(
                 env=env,
                 dashboard=cluster.ray_dashboard,
                 on_progress=report,
-                asked=asked,
+                stop_request=asked,
             )
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in UNTOLD}
         write_atomic(stage.folder / RESULT, json.dumps(replace_non_finite(ended), indent=1).encode())

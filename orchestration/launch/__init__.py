@@ -1,9 +1,15 @@
-"""Ray: a group of workers that trains one run, and a grid of evaluations. The only ray.
+"""Runs work on Ray: a group of workers that trains one run, and a grid of evaluations.
 
-Read group.py first; attempt.py is one start of a group, died.py how that ends, worker.py what runs in a worker's
-process, steps.py what it says of how far it is, session.py the connection to Ray, address.py where that is. cell.py is
-one evaluation, together.py one by several workers, cells.py the grid. submitted.py are the jobs of a cluster that this
-machine is no part of.
+No other directory of orchestration imports ray.
+
+Read group.py first: it trains a run. attempt.py is one attempt with a group of workers. running_workers.py has the
+calls to these workers, worker_polls.py their polls, heartbeat.py the check of their progress, and worker_errors.py the
+errors after which a group restarts. worker.py is the code in the process of a worker, step_reports.py its progress
+events.
+
+session.py connects to Ray, address.py finds its address, placement.py reserves resources, and nodes.py watches nodes.
+eval_trial.py is one evaluation, multi_worker_eval.py one with several workers, and eval_trials.py the grid.
+job_server.py submits jobs to a remote cluster, and local_cluster.py starts a cluster on this machine for tests of that.
 """
 
 from orchestration.launch.address import resolve_address

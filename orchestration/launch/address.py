@@ -1,4 +1,4 @@
-"""Where a running Ray is, whether it answers, and where a Ray of our own listens."""
+"""The address of a running Ray, and the network interface on which our own Ray listens."""
 
 import os
 import socket
@@ -7,43 +7,44 @@ from contextlib import contextmanager
 
 from preprocessing.errors import ResourceError
 
-TCP_S = 4.0  # for a connection to the port
-GRPC_S = 6.0  # for its first frame; with the imports a dead address is said within 15 s
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray takes 127.0.0.1 as this machine's address
+TCP_S = 4.0  # to connect to the port
+GRPC_S = 6.0  # for the first answer; with the imports, a dead address raises within 15 s
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # with the value 0, Ray uses 127.0.0.1 as the address of this machine
 
 
 def resolve_address(address: str) -> str:
-    """`host:port` of the Ray at `address`: of host and port, `ray://host:port`, or `auto`, the one of this machine.
+    """Check that a Ray answers at `address`, and return its `host:port`; `auto` means the Ray of this machine.
 
-    ResourceError in one line where none is found or none answers: by itself `ray.init` tries for two minutes and then
-    ends the process.
+    Raises ResourceError within 15 s if no Ray answers. Without this check, `ray.init` would try for two minutes and
+    then end the process.
     """
     import grpc
 
-    found = _of_this_machine() if address == "auto" else address
-    said = address if found == address else f"{address} ({found})"
-    host, _, port = found.removeprefix("ray://").rpartition(":")
+    resolved = _of_this_machine() if address == "auto" else address
+    shown = address if resolved == address else f"{address} ({resolved})"
+    host, _, port = resolved.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise ResourceError(
-            f"address is {address}, allowed are HOST:PORT, ray://HOST:PORT and auto; mend the cluster file"
+            f"invalid cluster.ray_address: got {address}, expected HOST:PORT, ray://HOST:PORT or auto; correct the "
+            "cluster file"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=TCP_S).close()
-    except (OSError, UnicodeError, OverflowError):  # the name a..b, a port of 30 digits
+    except (OSError, UnicodeError, OverflowError):  # also for invalid names (a..b) and ports (30 digits)
         raise ResourceError(
-            f"address {said}: no Ray answers there; check host and port, and `ray start --head` there"
+            f"ray_address {shown}: no Ray answers; check host and port, and run `ray start --head` on that host"
         ) from None
-    # IPv6 in brackets; by itself grpc asks the proxy of the environment, which Ray does not
+    # An IPv6 host stays in brackets. Without the option, grpc would use the proxy of the environment; Ray does not.
     channel = grpc.insecure_channel(f"{host}:{port}", options=(("grpc.enable_http_proxy", 0),))
     try:
         grpc.channel_ready_future(channel).result(timeout=GRPC_S)
     except grpc.FutureTimeoutError:
         raise ResourceError(
-            f"address {said}: something listens there that is no Ray; check the port (6379, not the dashboard's 8265)"
+            f"ray_address {shown}: the server there is not Ray; check the port (6379, not 8265 of the dashboard)"
         ) from None
     finally:
         channel.close()
-    return found
+    return resolved
 
 
 def is_loopback(address: str) -> bool:
@@ -55,13 +56,15 @@ def is_loopback(address: str) -> bool:
 
 
 @contextmanager
-def bind_to_loopback(wanted: bool = True) -> Iterator[None]:
-    """In the block, Ray takes 127.0.0.1 as the address of this machine, and so do the processes that it starts.
+def bind_to_loopback(enabled: bool = True) -> Iterator[None]:
+    """Inside the block, Ray and the processes that it starts use 127.0.0.1 as the address of this machine.
 
-    By itself Ray replaces 127.0.0.1 by an address that others reach, and listens on all interfaces (Ray 2.60,
-    services.resolve_ip_for_localhost). The switch is the one of its releases for Windows and macOS, read at its import.
+    Without it, Ray replaces 127.0.0.1 by an address that is reachable from other machines, and listens on all
+    interfaces. `ray.init(_node_ip_address="127.0.0.1")` does not help, because services.resolve_ip_for_localhost
+    replaces this address too (checked in Ray 2.60). The variable is Ray's switch for Windows and macOS. Ray reads it
+    only at its import, and may be imported already, so its copy in ray_constants is set as well.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     from ray._private import ray_constants
@@ -78,12 +81,13 @@ def bind_to_loopback(wanted: bool = True) -> Iterator[None]:
 
 
 def _of_this_machine() -> str:
-    """The address of the Ray that runs here, or that RAY_ADDRESS names."""
+    """The address in RAY_ADDRESS, else that of the Ray on this machine."""
+    # Ray 2.60 has no public function for it: only `ray.init("auto")` finds the address, and it connects at once.
     from ray._private import services
 
     try:
         return str(services.get_ray_address_from_environment("auto", None))
     except ConnectionError:
         raise ResourceError(
-            "address auto: no Ray runs on this machine; start one with `ray start --head`, or set RAY_ADDRESS"
+            "ray_address auto: no Ray runs on this machine; start one with `ray start --head`, or set RAY_ADDRESS"
         ) from None

@@ -1,28 +1,29 @@
-"""One start of a group of workers: they begin, are watched, and end, whatever they do.
+"""One attempt to train a run with a group of workers: start them, watch them, end them in any case.
 
-No call here waits for a worker that works: what was asked of one is looked at when it answers. So a signal is acted
-upon within seconds where a worker is stopped, hangs in a collective call, or its Ray is gone.
+No call here waits for a worker that is busy: requests are sent, and answers are collected when they arrive. So the
+driver reacts to a signal within seconds, even if a worker is stopped or hangs in a collective call, or Ray is gone.
 """
 
 import logging
-import math
 import platform
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from orchestration.launch import processes, stacks
+from orchestration.launch import stacks
 from orchestration.launch.heartbeat import HeartbeatMonitor
-from orchestration.launch.nodes import Nodes, StableSince, WorkerRequirements
+from orchestration.launch.nodes import GrowthTrigger, Nodes
 from orchestration.launch.out_of_memory import MemoryUse, count_oom_kills, describe_oom_kill
 from orchestration.launch.placement import WorkerGroup
+from orchestration.launch.running_workers import RunningWorkers
 from orchestration.launch.session import find_fault
-from orchestration.launch.worker import StartedWorker, Worker, WorkerStatus
+from orchestration.launch.worker import Worker, WorkerStatus
 from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected, describe_disconnect
+from orchestration.launch.worker_polls import WorkerPolls
 from orchestration.progress import Report
 from orchestration.signals import StopRequest
 from orchestration.tracking import TrackedRun
@@ -30,63 +31,73 @@ from preprocessing.errors import ResourceError, SesameError, missing_module
 from preprocessing.files import TEMPORARY, remove_tree, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
-if TYPE_CHECKING:  # torch is for the workers
+if TYPE_CHECKING:  # importing torch is left to the workers
     from training.loop import TrainingResult
 
 log = logging.getLogger(__name__)
 
-POLL_S: Final = 0.5  # between two polls of the first worker
-OTHERS_S: Final = 2.0  # of each other one; with many workers longer, so that Ray has at most 50 a second
-START_S: Final = 600  # for the processes of all workers to begin; with a cold disk their imports alone take a minute
-GRACE_S: Final = 30.0  # after an error in one worker: for the death of another to show, of which it may be the echo
-ANSWER_S: Final = 8.0  # for a worker that was asked to stop to answer a poll
-STOP_S: Final = 20.0  # for one that was asked to stop to do something; at least four step times
-ROOM_S: Final = 5.0  # that there is room for more workers, before they are started
-FINISH_S: Final = 20.0  # for the checkpoint that is being written, since its files have last grown
-STACKS_S: Final = 5.0  # for the stacks of all workers to be written
-MOST_SAID: Final = 300  # characters of an error of Ray's, which may have pages
-ELSEWHERE_S: Final = 30.0  # for a process of Ray's to begin beside a worker that does not answer
-STOPPED_S: Final = 10.0  # between two turns of the driver's loop: it was stopped itself (Ctrl-Z)
+POLL_S: Final = 0.5  # between two turns of the driver's loop
+START_S: Final = 600  # for the processes of all workers to start; with a cold disk their imports alone take a minute
+GRACE_S: Final = 30.0  # after an error in one worker: it may come from the death of another, which Ray reports later
+STOP_S: Final = 20.0  # for a worker to make progress after a stop request; at least four step times
+FINISH_S: Final = 20.0  # for the files of an unfinished checkpoint to grow
+MOST_CHARS: Final = 300  # of an error of Ray, which may have pages
+STOPPED_S: Final = 10.0  # a longer turn of the driver's loop means that the driver itself was stopped (Ctrl-Z)
+
+
+@dataclass(frozen=True)
+class AttemptState:
+    """What has changed since an attempt began. Each change replaces the whole value."""
+
+    logged: int  # last step whose metrics are logged, or the step of the newest checkpoint
+    workers: RunningWorkers = field(default_factory=RunningWorkers)
+    memory: Mapping[int, MemoryUse] = field(default_factory=dict)  # by rank, from its latest answer
+    is_growing: bool = False  # whether the workers were stopped to continue with more of them
 
 
 class Attempt:
-    """Fresh workers that train a run from its newest checkpoint."""
+    """New workers that train a run from its newest checkpoint.
+
+    `state`, the heartbeats in `monitor` and the open calls in `polls` change; all other attributes stay.
+    """
 
     def __init__(
-        self, group: WorkerGroup, run: Run, tracked: TrackedRun, asked: StopRequest, hang_s: float, on_progress: Report
+        self,
+        group: WorkerGroup,
+        run: Run,
+        tracked: TrackedRun,
+        stop_request: StopRequest,
+        hang_s: float,
+        on_progress: Report,
+        nodes: Nodes | None = None,
+        growth: GrowthTrigger | None = None,
     ) -> None:
-        self.group, self.tracked, self.asked, self.on_progress = group, tracked, asked, on_progress
-        self.watch = HeartbeatMonitor(
+        self.group, self.tracked, self.stop_request, self.on_progress = group, tracked, stop_request, on_progress
+        self.nodes, self.growth, self.oom_kills_before = nodes, growth, count_oom_kills()
+        self.polls = WorkerPolls(group.num)
+        self.monitor = HeartbeatMonitor(
             group.num, hang_s, time.monotonic(), run.engine.pipeline_parallel_size, run.engine.init_timeout_seconds
         )
-        self.run = replace(run, engine=replace(run.engine, init_timeout_seconds=self.watch.timeout_s))
-        self.logged = (
-            find_newest_step(Path(run.folder)) if run.resume != "never" else 0
-        )  # the last step that is known to be done
-        self.workers: list[Any] = []
-        self.begun: list[StartedWorker] = []
-        self.futures: list[Any] = []  # of `train`, by rank
-        self.polls: dict[int, tuple[Any, float]] = {}  # that have no answer yet: when they were sent
-        self.polled_s = dict.fromkeys(range(group.num), 0.0)
-        self.memory: dict[int, MemoryUse] = {}  # when a worker was last heard, by rank
-        self.killed_before = count_oom_kills()
-        self.needs = WorkerRequirements(workers=group.num)
-        self.nodes: Nodes | None = None
-        self.grow_at_s, self.grows, self.more = math.inf, False, StableSince()
+        self.run = replace(run, engine=replace(run.engine, init_timeout_seconds=self.monitor.timeout_s))
+        self.folder = Path(run.folder)
+        self.state = AttemptState(find_newest_step(self.folder) if run.resume != "never" else 0)
 
     @property
     def step(self) -> int:
-        """How many updates are done, as far as is known; at least those of the newest checkpoint."""
-        return max(self.logged, *self.watch.done.values())
+        """Number of updates known to be done; at least those of the newest checkpoint."""
+        return max(self.state.logged, *self.monitor.done.values())
 
-    def may_grow(self, needs: WorkerRequirements, nodes: Nodes | None, after_s: float) -> None:
-        """The group ends with a checkpoint when more workers have room, `after_s` from now (0: never) or later."""
-        self.needs, self.nodes = needs, nodes
-        self.grow_at_s = time.monotonic() + after_s if after_s else math.inf
+    @property
+    def workers(self) -> RunningWorkers:
+        """The workers of this attempt."""
+        return self.state.workers
 
     def result(self) -> "TrainingResult":
-        """What the first worker returns. WorkerDied, or what a worker raised; Preempted or KeyboardInterrupt where it
-        was asked to stop and there is nothing to keep, or no worker to keep it."""
+        """Start the workers and return the result of the first one.
+
+        Raises WorkerDied, or the error of a worker. After a stop request it raises Preempted or KeyboardInterrupt if no
+        step was done, or if no worker could save a checkpoint.
+        """
         from ray.exceptions import (
             ActorUnschedulableError,
             NodeDiedError,
@@ -98,307 +109,224 @@ class Attempt:
 
         self.on_progress({"stage": "starting workers", "workers": self.group.num})
         try:
-            self._begin()
-            return self._trained()
+            self._start()
+            return self._wait_for_result()
         except (RayActorError, ActorUnschedulableError, NodeDiedError, OutOfMemoryError) as error:
-            if self.nodes and (gone := self.nodes.gone(self.group.nodes)):
-                raise NodeDied(f"{gone} is gone", self.step) from error
-            cause = re.search(r"Worker exit type: (\w+)", str(error))  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
-            raise self._death(_dead(self.futures)[0] or "a worker", str(error), cause[1] if cause else "") from error
+            self._check_nodes(cause=error)
+            reason = re.search(r"Worker exit type: (\w+)", str(error))  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
+            dead = self.workers.find_dead()[0] or "a worker"
+            raise self._explain_death(dead, str(error), reason[1] if reason else "") from error
         except RayTaskError as error:
             if isinstance(error.cause, SesameError):
                 raise error.cause from None
-            dead, cause_of_all = _dead(self.futures, GRACE_S)
+            dead, cause_of_all = self.workers.find_dead(GRACE_S)
             if cause_of_all:
                 raise cause_of_all from None
             if dead:
-                raise self._death(dead, str(error)) from error
-            if bug := _bug(self.futures):
+                raise self._explain_death(dead, str(error)) from error
+            if bug := self.workers.find_bug():
                 raise bug from None
-            if said := describe_disconnect(error.cause):
-                raise WorkersDisconnected(f"a worker lost the others ({said})", self.step) from error
+            if reason_text := describe_disconnect(error.cause):
+                raise WorkersDisconnected(f"a worker lost the others ({reason_text})", self.step) from error
             if isinstance(error.cause, ModuleNotFoundError):
                 raise ResourceError(f"a worker: {missing_module(error.cause)}") from error
             raise
         except RuntimeEnvSetupError as error:
-            said = " ".join(str(error).split())[:MOST_SAID]
+            message = " ".join(str(error).split())[:MOST_CHARS]
             raise ResourceError(
-                f"{self.run.folder}: Ray cannot prepare a node for the workers ({said}); has its disk room, and does "
-                "`sesame doctor` pass there?"
+                f"{self.folder}: Ray cannot prepare a node for the workers ({message}); check the free disk space "
+                "there, and run `sesame doctor` there"
             ) from error
         finally:
             try:
-                self._hear_last()
+                self._poll_last()
                 self._finish_checkpoint()
             finally:
                 self._end()
 
-    def _death(self, who: str, said: str, cause: str = "") -> WorkerDied:
-        """That workers died, and of what."""
-        hosts = [begun.process.host for begun in self.begun]
-        most = max(self.memory, key=lambda rank: self.memory[rank].own, default=-1)
-        last = self.memory.get(most, MemoryUse())
-        because = describe_oom_kill(
-            said, last, count_oom_kills() - self.killed_before if platform.node() in hosts else 0
-        )
-        beside = [used for rank, used in self.memory.items() if hosts[rank] == hosts[most]]
-        share = last.shared_by(beside) if because else None
-        return WorkerDied(f"{who} died ({because or cause or 'no cause known'})", self.step, share)
+    def _explain_death(self, who: str, message: str, reason: str = "") -> WorkerDied:
+        """The error for workers that died, with its cause. `message` and `reason` come from Ray."""
+        hosts, memory = [worker.process.host for worker in self.workers.started], self.state.memory
+        largest = max(memory, key=lambda rank: memory[rank].process, default=-1)
+        last = memory.get(largest, MemoryUse())
+        kills = count_oom_kills() - self.oom_kills_before if platform.node() in hosts else 0
+        because = describe_oom_kill(message, last, kills)
+        neighbors = [used for rank, used in memory.items() if hosts[rank] == hosts[largest]]
+        part = last.shared_by(neighbors) if because else None
+        return WorkerDied(f"{who} died ({because or reason or 'no cause known'})", self.step, part)
 
-    def _begin(self) -> None:
-        """Processes for all workers. ResourceError where Ray does not start them."""
+    def _start(self) -> None:
+        """Start the processes of all workers, then the training. ResourceError if Ray does not start them in time."""
         import ray
 
-        self.workers = self.group.start(Worker)
-        asked = [worker.begin.remote(self.run.folder, self.group.env) for worker in self.workers]
-        until_s, waiting = time.monotonic() + START_S, asked
+        workers = RunningWorkers(tuple(self.group.start(Worker)))
+        self.state = replace(self.state, workers=workers)
+        starts = [actor.start.remote(self.run.folder, self.group.env) for actor in workers.actors]
+        until_s, waiting = time.monotonic() + START_S, starts
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)
             ray.get(done)
-            self._look_around()
+            self._check_surroundings()
             if time.monotonic() > until_s:
                 raise ResourceError(
-                    f"{self.run.folder}: Ray did not start {len(self.workers)} processes in {START_S} s; what does "
-                    "`sesame doctor` say?"
+                    f"{self.folder}: Ray did not start {len(starts)} processes in {START_S} s; run `sesame doctor` to "
+                    "find the cause"
                 )
-        self.begun = ray.get(asked)
-        meeting = self.begun[0].meeting
-        self.futures = [worker.train.remote(self.run.to_json(), meeting, self.tracked) for worker in self.workers]
+        started = tuple(ray.get(starts))
+        self.state = replace(self.state, workers=replace(workers, started=started))
+        run_json, meeting = self.run.to_json(), started[0].meeting
+        results = tuple(actor.train.remote(run_json, meeting, self.tracked) for actor in workers.actors)
+        self.state = replace(self.state, workers=replace(self.workers, results=results))
 
-    def _look_around(self) -> None:
-        """Preempted or KeyboardInterrupt where a signal came before the first step; WorkerDied where Ray is gone, or a
-        node of the group."""
-        if gone := find_fault():
-            raise WorkerDied(f"{gone} died", self.step)
-        if self.nodes and (gone := self.nodes.gone(self.group.nodes)):
-            raise NodeDied(f"{gone} is gone", self.step)
-        if self.asked.signal and max(self.watch.done.values()) < 0:
-            raise self.asked.stopped(f"{self.run.folder}: stopped before its first step")
+    def _check_surroundings(self) -> None:
+        """WorkerDied if Ray or a node of the group is gone.
 
-    def _trained(self) -> "TrainingResult":
+        Preempted or KeyboardInterrupt if a signal arrived before the first step.
+        """
+        if fault := find_fault():
+            raise WorkerDied(f"{fault} died", self.step)
+        self._check_nodes()
+        if self.stop_request.signal and max(self.monitor.done.values()) < 0:
+            raise self.stop_request.make_exception(f"{self.folder}: stopped before its first step")
+
+    def _check_nodes(self, cause: Exception | None = None) -> None:
+        """NodeDied if a node of the group is gone."""
+        if self.nodes and (missing := self.nodes.describe_missing(self.group.nodes)):
+            raise NodeDied(f"{missing} is gone", self.step) from cause
+
+    def _wait_for_result(self) -> "TrainingResult":
+        """Watch the workers until all have returned, and return the result of the first one."""
         import ray
 
-        waiting, asked_s, turn_s = self.futures, 0.0, time.monotonic()
+        results = list(self.workers.results)
+        waiting, stop_sent_s, turn_s = results, 0.0, time.monotonic()
         while waiting:
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             ray.get(done)
-            self._hear(waiting)
-            self._look_around()
-            at_work, now_s = [self.futures.index(future) for future in waiting], time.monotonic()
+            at_work = [results.index(future) for future in waiting]
+            self._poll(at_work)
+            self._check_surroundings()
+            now_s = time.monotonic()
             if now_s - turn_s > STOPPED_S:
-                self.watch.skip(now_s - turn_s)
+                self.monitor.exclude_gap(now_s - turn_s)
             turn_s = now_s
-            if self.asked.signal and not asked_s:
-                asked_s = now_s
-                self._stop()
-            elif not self.grows and self._can_grow(now_s):
-                self.grows = True
-                self._stop()
-            if asked_s:
-                self._give_up(at_work, asked_s, now_s)
-            if silent_s := self.watch.silent_s(at_work, now_s):
-                raise WorkerDied(self._hung(at_work, silent_s, now_s), self.step)
-            if compared := self.watch.compare(now_s):
-                self._tell(*compared)
-        return ray.get(self.futures[0])
+            if self.stop_request.signal and not stop_sent_s:
+                stop_sent_s = now_s
+                self.workers.stop()
+            elif not self.state.is_growing and self._has_room_to_grow(now_s):
+                self.state = replace(self.state, is_growing=True)
+                self.workers.stop()
+            if stop_sent_s:
+                self._check_stopping(at_work, stop_sent_s, now_s)
+            if silent_s := self.monitor.silent_s(at_work, now_s):
+                raise WorkerDied(self._explain_hang(at_work, silent_s), self.step)
+            if comparison := self.monitor.compare(now_s):
+                self._report_slow(*comparison)
+        return ray.get(results[0])
 
-    def _stop(self) -> None:
-        """Ask all workers to end with a checkpoint."""
-        for worker in self.workers:
-            worker.stop.remote()
+    def _has_room_to_grow(self, now_s: float) -> bool:
+        """Whether more workers have room; False until these have done an update."""
+        return self.growth is not None and max(self.monitor.done.values()) >= 1 and self.growth.is_due(now_s)
 
-    def _can_grow(self, now_s: float) -> bool:
-        """Whether it is time for more workers, and they have had room for a while."""
-        if self.nodes is None or now_s < self.grow_at_s or max(self.watch.done.values()) < 1:
-            return False
-        room = self.needs.legal(self.group.num + self.nodes.room)
-        return self.more.for_s(room if room > self.group.num else 0, now_s) >= ROOM_S
+    def _poll(self, at_work: Sequence[int]) -> None:
+        """Poll the workers that are due, and handle the answers that have arrived."""
+        for rank, status in self.polls.poll(self.workers.actors, at_work):
+            self._handle_status(rank, status)
 
-    def _hear(self, waiting: Collection[Any]) -> None:
-        """Poll workers that it is time for, and take in what has been answered since."""
+    def _poll_last(self) -> None:
+        """Handle the last messages of the first worker, if its training has returned or raised."""
         import ray
-        from ray.exceptions import RayError
 
-        now_s, others_s = time.monotonic(), max(OTHERS_S, self.group.num / 50)
-        for rank, worker in enumerate(self.workers):
-            due_s = self.polled_s[rank] + (others_s if rank else 0.0)
-            if rank not in self.polls and now_s >= due_s and self.futures[rank] in waiting:
-                self.polls[rank] = worker.poll.remote(), now_s
-                self.polled_s[rank] = now_s
-        asked = [future for future, _ in self.polls.values()]
-        ready = set(ray.wait(asked, num_returns=len(asked), timeout=0.05)[0]) if asked else set()
-        for rank, (future, _) in list(self.polls.items()):
-            if future in ready:
-                del self.polls[rank]
-                try:
-                    self._take(rank, ray.get(future))
-                except RayError:  # not reached for once; were it dead, its `train` would say so
-                    continue
-
-    def _hear_last(self) -> None:
-        """Take in what the first worker said since its last answer, where it has returned or raised."""
-        import ray
-        from ray.exceptions import RayError
-
-        if find_fault() or not self.futures or not ray.wait(self.futures[:1], timeout=0)[0]:
+        if find_fault() or not self.workers.results or not ray.wait([self.workers.results[0]], timeout=0)[0]:
             return
-        unanswered = [self.polls.pop(0)[0]] if 0 in self.polls else []
-        with suppress(RayError):  # it died
-            for answer in ray.get([*unanswered, self.workers[0].poll.remote()], timeout=ANSWER_S):
-                self._take(0, answer)
+        for status in self.polls.poll_last(self.workers.actors[0]):
+            self._handle_status(0, status)
 
-    def _take(self, rank: int, answer: WorkerStatus) -> None:
-        self.watch.hear(rank, answer.sign, time.monotonic())
-        self.memory[rank] = answer.used
+    def _handle_status(self, rank: int, status: WorkerStatus) -> None:
+        self.monitor.record(rank, status.heartbeat, time.monotonic())
+        self.state = replace(self.state, memory={**self.state.memory, rank: status.memory})
         if rank:
             return
-        self.logged = max(self.logged, answer.step)
-        for name, level, message in answer.said:
+        self.state = replace(self.state, logged=max(self.state.logged, status.step))
+        for name, level, message in status.warnings:
             logging.getLogger(name).log(level, message)
-        for event in answer.events:
+        for event in status.events:
             self.on_progress(event)
 
-    # Workers that do not get on
+    # Workers without progress
 
-    def _give_up(self, at_work: Sequence[int], asked_s: float, now_s: float) -> None:
-        """End where workers that were asked to stop cannot: the newest checkpoint is what there is."""
-        mute = self._mute(at_work, now_s, asked_s)
-        idle = self.watch.idle_s(at_work, now_s) > max(STOP_S, 4 * self.watch.step_s())
-        if mute or (idle and now_s - asked_s > STOP_S):
-            who = " and ".join(f"worker {rank}" for rank in mute) or "workers"
-            raise self.asked.stopped(
-                f"{self.run.folder}: stopped after step {self.step} without a checkpoint of it, as {who} did not answer"
+    def _check_stopping(self, at_work: Sequence[int], stop_sent_s: float, now_s: float) -> None:
+        """Preempted or KeyboardInterrupt if workers cannot act on the stop request.
+
+        Then the run can only resume from the newest checkpoint.
+        """
+        unresponsive = self.polls.unresponsive(at_work, now_s, stop_sent_s)
+        is_idle = self.monitor.idle_s(at_work, now_s) > max(STOP_S, 4 * self.monitor.step_s())
+        if unresponsive or (is_idle and now_s - stop_sent_s > STOP_S):
+            who = " and ".join(f"worker {rank}" for rank in unresponsive) or "workers"
+            raise self.stop_request.make_exception(
+                f"{self.folder}: stopped after step {self.step} without a checkpoint of it, as {who} did not answer"
             )
 
-    def _mute(self, ranks: Iterable[int], now_s: float, since_s: float = 0.0) -> list[int]:
-        """Those of these workers that have not answered a poll for ANSWER_S, counted from `since_s` at the earliest."""
-        return [rank for rank in ranks if rank in self.polls and now_s - max(since_s, self.polls[rank][1]) > ANSWER_S]
+    def _explain_hang(self, at_work: Sequence[int], silent_s: float) -> str:
+        """Save the stacks of the workers and describe which of them hang."""
+        log.warning("%s: no worker has made progress for %.0f s; saving their stacks", self.folder, silent_s)
+        states = self.workers.save_stacks(self.folder, at_work)
+        unresponsive = [
+            f"worker {rank} ({self.workers.started[rank].process}) does not answer, its state is {state}"
+            for rank, state in states.items()
+        ]
+        done = ", ".join(f"worker {rank} {count}" for rank, count in self.monitor.done.items() if rank in at_work)
+        who = " and ".join(unresponsive) or f"no worker made progress (updates done: {done})"
+        return f"{who} for {silent_s:.0f} s; the stacks are in {self.folder / stacks.FOLDER}; the workers were ended"
 
-    def _hung(self, at_work: Sequence[int], silent_s: float, now_s: float) -> str:
-        """Save the stacks of all workers; who did what when nothing happened any more."""
-        import ray
-
-        folder = Path(self.run.folder)
-        log.warning("%s: no worker has got on for %.0f s; writing their stacks", folder, silent_s)
-        dumped = [self.workers[rank].dump_stacks.remote() for rank in at_work]
-        answered = set(ray.wait(dumped, num_returns=len(dumped), timeout=STACKS_S)[0])
-        mute = [rank for rank, future in zip(at_work, dumped, strict=True) if future not in answered]
-        states = self._demand(mute)
-        if mute:
-            time.sleep(1.0)  # for faulthandler to write
-        said = [f"worker {rank} ({self.begun[rank].process}) does not answer, it is {states[rank]}" for rank in mute]
-        done = ", ".join(f"worker {rank} {count}" for rank, count in self.watch.done.items() if rank in at_work)
-        who = " and ".join(said) or f"no worker got on (updates done: {done})"
-        return f"{who} for {silent_s:.0f} s, stacks are in {folder / stacks.FOLDER}; the workers were ended"
-
-    def _demand(self, mute: Sequence[int]) -> dict[int, str]:
-        """Have workers that do not answer write their stacks by a signal, sent on their own machine; their states."""
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
-
-        folder, states, asked = Path(self.run.folder), dict[int, str](), dict[Any, int]()
-        for rank in mute:
-            begun = self.begun[rank]
-            if begun.process.host == platform.node():
-                states[rank] = stacks.request_stacks(folder, rank, begun.process)
-            else:
-                task = ray.remote(stacks.request_stacks).options(
-                    num_cpus=0, scheduling_strategy=On(begun.node, soft=False)
-                )
-                asked[task.remote(folder, rank, begun.process)] = rank
-        done, waiting = ray.wait([*asked], num_returns=len(asked), timeout=ELSEWHERE_S) if asked else ([], [])
-        for future in done:
-            with suppress(ray.exceptions.RayError):  # its machine is gone
-                states[asked[future]] = ray.get(future)
-        for future in waiting:
-            ray.cancel(future, force=True)
-        return dict.fromkeys(mute, "on a machine that does not answer either") | states
-
-    def _tell(self, slowest: float, slow: Mapping[int, float]) -> None:
-        """Have the metric logged, and warn of each worker that is slower than the others."""
-        self.workers[0].note.remote({"perf/slowest_worker_ratio": slowest})
-        for rank, times in slow.items():
+    def _report_slow(self, slowest: float, slow: Mapping[int, float]) -> None:
+        """Log the ratio of the slowest worker as a metric, and warn about each slow worker."""
+        self.workers.actors[0].log_metrics.remote({"perf/slowest_worker_ratio": slowest})
+        for rank, ratio in slow.items():
             log.warning(
-                "worker %d (%s) is slow: rows and forward passes take it %.1f times as long as the median worker",
-                rank, self.begun[rank].process, times,
+                "worker %d (%s) is slow: batches and forward passes take it %.1f times as long as the median worker",
+                rank, self.workers.started[rank].process, ratio,
             )  # fmt: skip
 
+    # The end
+
     def _finish_checkpoint(self) -> None:
-        """Have the workers finish the checkpoint that they are writing, as long as its files grow, or for FINISH_S."""
+        """Have the workers finish the checkpoint that they are writing. Waits until its files stop growing."""
         import ray
 
-        if find_fault() or not self.begun or not _unfinished(self.run):
+        if find_fault() or not self.workers.started or not _unfinished_sizes(self.folder):
             return
-        now_s = time.monotonic()
-        at_work = [rank for rank in range(self.group.num) if rank not in self._mute(range(self.group.num), now_s)]
-        if 0 not in at_work:  # it gives a checkpoint its name
+        ranks = range(self.group.num)
+        unresponsive = self.polls.unresponsive(ranks, time.monotonic())
+        if 0 in unresponsive:  # only the first worker can complete a checkpoint
             return
         self.on_progress({"stage": "finishing the checkpoint"})
-        asked = {rank: self.workers[rank].finish_checkpoint.remote() for rank in at_work}
-        seen, since_s = _unfinished(self.run), time.monotonic()
-        while not ray.wait([asked[0]], timeout=0.1)[0] and time.monotonic() - since_s < FINISH_S:
-            if (sizes := _unfinished(self.run)) != seen:
-                seen, since_s = sizes, time.monotonic()
+        calls = self.workers.finish_checkpoint([rank for rank in ranks if rank not in unresponsive])
+        sizes, since_s = _unfinished_sizes(self.folder), time.monotonic()
+        while not ray.wait([calls[0]], timeout=0.1)[0] and time.monotonic() - since_s < FINISH_S:
+            if (now := _unfinished_sizes(self.folder)) != sizes:
+                sizes, since_s = now, time.monotonic()
 
     def _end(self) -> None:
-        """No worker is left, and nothing that is half written."""
-        import ray
-
-        if not find_fault():
-            for worker in self.workers:
-                ray.kill(worker)
-        processes.kill(begun.process for begun in self.begun)
-        stacks.remove_empty(Path(self.run.folder))
-        for unfinished in (Path(self.run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*"):
+        """Kill the workers, and remove unfinished files."""
+        self.workers.kill()
+        stacks.remove_empty(self.folder)
+        for unfinished in (self.folder / CHECKPOINTS).glob(f"{TEMPORARY}*"):
             with suppress(OSError):
                 remove_tree(unfinished)
         remove_unfinished(self.run.folder)
 
 
-def _unfinished(run: Run) -> dict[str, int]:
-    """Bytes of the files of checkpoints that are being written."""
-    found = dict[str, int]()
-    for path in (Path(run.folder) / CHECKPOINTS).glob(f"{TEMPORARY}*/*"):
+def _unfinished_sizes(folder: Path) -> dict[str, int]:
+    """Size in bytes of each file of the unfinished checkpoints."""
+    sizes = dict[str, int]()
+    for path in (folder / CHECKPOINTS).glob(f"{TEMPORARY}*/*"):
         with suppress(OSError):
-            found[str(path)] = path.stat().st_size
-    return found
+            sizes[str(path)] = path.stat().st_size
+    return sizes
 
 
 def find_newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint of a run, whole or not; 0: there is none."""
+    """The step of the newest checkpoint of a run, complete or not; 0 if there is none."""
     return max(map(step_of, steps(folder / CHECKPOINTS)), default=0)
-
-
-def _dead(futures: Sequence[Any], patience_s: float = 0.0) -> tuple[str, SesameError | None]:
-    """Which workers are gone, and an error of ours, waiting for either, or for all to have ended otherwise."""
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-
-    until = time.monotonic() + patience_s
-    while True:
-        ended, waiting = ray.wait(futures, num_returns=len(futures), timeout=0.1) if futures else ([], [])
-        dead = []
-        for future in ended:
-            try:
-                ray.get(future)
-            except RayTaskError as error:
-                if isinstance(error.cause, SesameError):
-                    return "", error.cause
-            except RayError:
-                dead.append(f"worker {futures.index(future)}")
-        if dead or not waiting or time.monotonic() > until:
-            return " and ".join(dead), None
-
-
-def _bug(futures: Sequence[Any]) -> Exception | None:
-    """What a worker raised of which "lost the others" in another one may be the echo."""
-    import ray
-    from ray.exceptions import RayTaskError
-
-    for future in ray.wait(futures, num_returns=len(futures), timeout=0)[0] if futures else ():
-        try:
-            ray.get(future)
-        except RayTaskError as error:
-            if not describe_disconnect(error.cause):
-                return error
-    return None

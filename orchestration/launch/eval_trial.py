@@ -1,4 +1,4 @@
-"""One cell of a grid of evaluations: what it is, what it needs of a machine, and how a process does it."""
+"""One trial of a grid of evaluations: its definition, the resources it needs, and its execution in a process."""
 
 import fcntl
 import hashlib
@@ -18,43 +18,47 @@ from preprocessing.rng import key
 from training.specs import EngineSettings
 from training.tasks import GenerationTask, LabeledTask, ScoredTask, Start, TaskFile, TaskItem
 
-if TYPE_CHECKING:  # torch is for the workers
+if TYPE_CHECKING:  # importing torch is left to the workers
     from torch import Tensor
 
     from training.evaluation import EvalResult, EvaluatedModel
     from training.finetuning import Tuning
 
-BEGUN: Final = "scores/initializations"  # folder in that of a run: weights that cells begin with
-RETRIES: Final = 1  # of a cell whose process died, or that ended in an error that is not about what it was given
+BEGUN: Final = "scores/initializations"  # in the run directory: initial weights that several trials share
+RETRIES: Final = 1  # of a trial whose process died, or that raised an error other than a SesameError
 
 
 @dataclass(frozen=True)
 class EvalTrial:
-    """One evaluation of a net, as it travels to a process of Ray.
+    """One evaluation of a model, in the form in which it is sent to a process of Ray.
 
-    `task` is a task of files below `data`, or the name of one that is made of the documents that `corpus` holds out.
-    `splits` are answered, with `train` as what is learned from, `labels` rows of it, 0 for all.
+    `task` is a task with files below `data`, or the name of a task made of the held-out documents of `corpus`. The
+    model is scored on all `splits` except `train`, which it learns from.
     """
 
-    name: str  # for people
-    folder: Path  # of the run, or of a net of transformers
-    weights: str  # folder inside of it
+    name: str  # for log messages
+    folder: Path  # directory of the run or of a transformers model
+    weights: str  # directory of the weights, inside `folder`
     task: TaskFile | str
     start: Start
-    tuning: "Tuning | None"  # None: nothing is trained
-    updates: int = 1  # about how many it does, to say how far it is; 1 where nothing is trained
+    tuning: "Tuning | None"  # None: evaluate without training
+    updates: int = 1  # approximate number of updates, to report progress; 1 without training
     splits: tuple[str, ...] = ()
-    labels: int = 0
-    length: int = 0  # most tokens of a row
+    labels: int = 0  # number of training examples; 0: all
+    length: int = 0  # maximum sequence length in tokens
     data: Path | None = None
     corpus: Path | None = None
-    digests: Mapping[str, str] = field(default_factory=dict, compare=False)  # of the items of each split, as planned
-    begin: "tuple[TaskFile, Tuning] | None" = None  # what it is fine-tuned on before (RoBERTa's RTE: MNLI)
+    # digest of the examples of each split, at the time when the trial was planned
+    digests: Mapping[str, str] = field(default_factory=dict, compare=False)
+    begin: "tuple[TaskFile, Tuning] | None" = None  # earlier fine-tuning that it starts from (RoBERTa: MNLI, for RTE)
     machine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
     def how(self) -> dict[str, Any]:
-        """Its hyper-parameters, as plain values; {}: nothing is trained. What it begins with has its seed too."""
+        """The hyperparameters as plain values; {} without training.
+
+        Those of an earlier fine-tuning are included, except its seed, which is the same.
+        """
         before = asdict(self.begin[1]) if self.begin else {}
         begin = {"begin": {name: value for name, value in before.items() if name != "seed"}} if before else {}
         return asdict(self.tuning) | {"length": self.length} | begin if self.tuning else {}
@@ -62,16 +66,16 @@ class EvalTrial:
 
 @dataclass(frozen=True)
 class TrialResources:
-    """What a cell needs of a machine: so many workers, and what each of them needs."""
+    """The number of workers of a trial, and the resources of each worker."""
 
     cpus: int = 1
     gpus: int = 0
     workers: int = 1
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # of each worker, handed over in a call
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # for each worker, passed in a call
 
     @property
     def options(self) -> dict[str, Any]:
-        """As Ray takes them."""
+        """Options of a Ray task with one worker."""
         environment = {"OMP_NUM_THREADS": str(self.cpus), "DS_ACCELERATOR": "cuda" if self.gpus else "cpu"}
         return {
             "num_cpus": self.cpus,
@@ -81,33 +85,33 @@ class TrialResources:
         }
 
     def fits(self, machines: Sequence[Mapping[str, float]]) -> int:
-        """How often it has place on machines with these resources; a worker is on one of them.
+        """How many such trials fit on machines with these resources; no worker spans two machines.
 
         >>> TrialResources(cpus=2, gpus=1, workers=2).fits([{"CPU": 9.0, "GPU": 4.0}, {"CPU": 3.0, "GPU": 4.0}])
         2
         """
-        wants = [(name, number) for name, number in (("CPU", self.cpus), ("GPU", self.gpus)) if number]
-        places = sum(int(min(has.get(name, 0.0) // number for name, number in wants)) for has in machines)
-        return places // self.workers
+        needs = [(name, number) for name, number in (("CPU", self.cpus), ("GPU", self.gpus)) if number]
+        workers = sum(int(min(free.get(name, 0.0) // number for name, number in needs)) for free in machines)
+        return workers // self.workers
 
 
-# In a process of Ray's
+# Code that runs in a process of Ray
 
 
-def evaluate_cell(cell: EvalTrial, count: Path | None = None) -> "EvalResult":
-    """The scores of one cell. The steps that are done are kept in the file `count` for who looks on."""
+def evaluate_cell(trial: EvalTrial, count: Path | None = None) -> "EvalResult":
+    """Run one trial and return its result. It writes the number of finished steps to the file `count`."""
     import torch
 
-    torch.set_num_threads(cell.machine.cpu_threads)
-    if cell.machine.precision != "fp32" and not torch.distributed.is_initialized():
-        _join_alone(cell.machine)
-    if isinstance(cell.task, str):
-        return _held_out(cell, cell.task, count)
-    return _of_files(cell, cell.task, count)
+    torch.set_num_threads(trial.machine.cpu_threads)
+    if trial.machine.precision != "fp32" and not torch.distributed.is_initialized():
+        _join_alone(trial.machine)
+    if isinstance(trial.task, str):
+        return _evaluate_held_out(trial, trial.task, count)
+    return _evaluate_files(trial, trial.task, count)
 
 
 def _join_alone(machine: EngineSettings) -> None:
-    """Make a group of this process alone, which DeepSpeed wants."""
+    """Initialize torch.distributed with this process alone, because DeepSpeed needs a process group."""
     from training.engines import connect
 
     with socket.socket() as probe:
@@ -118,65 +122,68 @@ def _join_alone(machine: EngineSettings) -> None:
     connect(machine)
 
 
-def _held_out(cell: EvalTrial, task: str, count: Path | None) -> "EvalResult":
+def _evaluate_held_out(trial: EvalTrial, task: str, count: Path | None) -> "EvalResult":
     from training.evaluation import Budget, EvalResult, fill_in, finetune, of_constant
 
-    assert cell.corpus is not None
-    net, tuning = _net(cell), cell.tuning
-    examples = load_held_out_task(task, cell.corpus, min(cell.length, net.spec.model.longest), cell.folder)
+    assert trial.corpus is not None
+    net, tuning = _initial_model(trial), trial.tuning
+    examples = load_held_out_task(task, trial.corpus, min(trial.length, net.spec.model.longest), trial.folder)
     if tuning is None:
-        return fill_in(net, examples, cell.machine)
-    budget = Budget(labels=cell.labels, steps=tuning.max_steps, batch=tuning.batch_size, peak=tuning.learning_rate)
-    how: dict[str, Any] = {"on_step": step_counter(count), "machine": cell.machine}
-    found = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
-    scores = {"accuracy": found.accuracy, "loss": found.loss, "chance": found.chance}
-    alike = {"test": found.constant}
-    notes = (*examples.notes, *found.notes, *of_constant("test", found.constant, len(found.right), "accuracy", scores))
-    return EvalResult({"test": scores}, {}, notes=notes, by_unit={"test": found.right}, constant=alike)
+        return fill_in(net, examples, trial.machine)
+    budget = Budget(labels=trial.labels, steps=tuning.max_steps, batch=tuning.batch_size, peak=tuning.learning_rate)
+    how: dict[str, Any] = {"on_step": step_counter(count), "machine": trial.machine}
+    result = finetune(net.spec, net.weights, examples, budget, seed=tuning.seed, **how)
+    scores = {"accuracy": result.accuracy, "loss": result.loss, "chance": result.chance}
+    constant = of_constant("test", result.constant, len(result.right), "accuracy", scores)
+    notes = (*examples.notes, *result.notes, *constant)
+    by_unit, is_constant = {"test": result.right}, {"test": result.constant}
+    return EvalResult({"test": scores}, {}, notes=notes, by_unit=by_unit, constant=is_constant)
 
 
-def _of_files(cell: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResult":
+def _evaluate_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResult":
     from training import evaluation
 
-    assert cell.data is not None
-    tell, net = step_counter(count), _net(cell)
-    planned = {split: cell.digests.get(split, "") for split in cell.splits}
+    assert trial.data is not None
+    tell, net = step_counter(count), _initial_model(trial)
+    planned = {split: trial.digests.get(split, "") for split in trial.splits}
     items = {
-        split: _items(_Keyed(f"{task!r} {split} {cell.data} {digest}", (task, split, cell.data)))
+        split: _items(_Keyed(f"{task!r} {split} {trial.data} {digest}", (task, split, trial.data)))
         for split, digest in planned.items()
     }
     for split, digest in planned.items():
         if digest and digest_of(items[split]) != digest:
             raise BadInput(
-                f"task {task.name}: its {split} split below {cell.data} has changed since the command began; repeat "
-                "the command, which then answers what is there now"
+                f"task {task.name}: its {split} split below {trial.data} has changed since the command started; repeat "
+                "the command to evaluate the new data"
             )
-    if cell.labels and cell.tuning and "train" in items:
-        items["train"] = draw_items(items["train"], cell.labels, cell.tuning.seed)
-    how: dict[str, Any] = {"machine": cell.machine, "on_step": lambda done, _: tell(done)}
+    if trial.labels and trial.tuning and "train" in items:
+        items["train"] = draw_items(items["train"], trial.labels, trial.tuning.seed)
+    how: dict[str, Any] = {"machine": trial.machine, "on_step": lambda done, _: tell(done)}
     match task.task.way:
         case "tuned":
-            assert cell.tuning is not None
+            assert trial.tuning is not None
             kind = cast(LabeledTask, task.task)
-            begins = cell.begin[0].name if cell.begin else ""
+            begins = trial.begin[0].name if trial.begin else ""
             net = (
-                _begun(_Keyed(f"{cell.folder} {cell.weights} {cell.start} {cell.begin!r} {cell.data}", cell))
+                _finetuned_before(
+                    _Keyed(f"{trial.folder} {trial.weights} {trial.start} {trial.begin!r} {trial.data}", trial)
+                )
                 if begins
                 else net
             )
-            return evaluation.finetune_task(net, kind, items, cell.tuning, length=cell.length, begins=begins, **how)
+            return evaluation.finetune_task(net, kind, items, trial.tuning, length=trial.length, begins=begins, **how)
         case "scored":
             return evaluation.evaluate_likelihoods(net, cast(ScoredTask, task.task), items, **how)
         case "written":
-            return evaluation.evaluate_generation(net, cast(GenerationTask, task.task), items, cell.tuning, **how)
+            return evaluation.evaluate_generation(net, cast(GenerationTask, task.task), items, trial.tuning, **how)
 
 
 def digest_of(items: Sequence[TaskItem]) -> str:
-    """Of the questions and answers themselves: the same data in another format has the same."""
-    found = hashlib.sha256()
+    """Digest of the texts and the gold answers. It does not depend on the file format of the data."""
+    digest = hashlib.sha256()
     for item in items:
-        found.update(json.dumps([_plain(item.texts), _plain(item.gold)], default=str).encode())
-    return found.hexdigest()
+        digest.update(json.dumps([_plain(item.texts), _plain(item.gold)], default=str).encode())
+    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:
@@ -184,14 +191,14 @@ def _plain(value: Any) -> Any:
 
 
 def draw_items(items: Sequence[TaskItem], count: int, seed: int) -> list[TaskItem]:
-    """So many of the items, in an order that the seed decides; all where there are no more."""
+    """A random sample of `count` items, determined by the seed; all items if there are fewer."""
     order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(items))
     return [items[i] for i in order_N[:count]]
 
 
 @dataclass(frozen=True)
 class _Keyed:
-    """A value that is looked up by a name."""
+    """A value that `lru_cache` looks up by its name only."""
 
     name: str
     value: Any
@@ -205,59 +212,61 @@ class _Keyed:
 
 @lru_cache(maxsize=8)
 def _items(keyed: _Keyed) -> Sequence[TaskItem]:
-    """The items of a split, read once in a process."""
+    """The examples of a split, read once per process."""
     task, split, data = keyed.value
     return task.items(split, data)[0]
 
 
-def _net(cell: EvalTrial) -> "EvaluatedModel":
-    """The net that a cell begins with; with weights None, where it is to begin with random ones."""
-    net = _pretrained(cell.folder, cell.weights)
-    return net if cell.start == "pretrained" else replace(net, weights=None)
+def _initial_model(trial: EvalTrial) -> "EvaluatedModel":
+    """The initial model of a trial; its weights are None if the trial starts from random weights."""
+    net = _pretrained(trial.folder, trial.weights)
+    return net if trial.start == "pretrained" else replace(net, weights=None)
 
 
 @lru_cache(maxsize=1)
-def _begun(keyed: _Keyed) -> "EvaluatedModel":
-    """The net after the task that a cell begins with, without the classifier of that. It is made once for a run, by the
-    cell that comes first: the others wait for its lock, and read it."""
+def _finetuned_before(keyed: _Keyed) -> "EvaluatedModel":
+    """The model after the earlier fine-tuning of a trial, without the classifier of that task.
+
+    The first trial of a run that needs it trains and saves it. The others wait for its lock and load it.
+    """
     from training.formats import save_weights
 
-    cell: EvalTrial = keyed.value
-    assert cell.begin is not None
-    assert cell.data is not None
-    task, net = cell.begin[0], _net(cell)
-    items = task.items("train", cell.data)[0]
-    place = cell.folder / BEGUN / f"{task.name}-{_identity(cell, net, items)[:12]}"
-    group = _group()
+    trial: EvalTrial = keyed.value
+    assert trial.begin is not None
+    assert trial.data is not None
+    task, net = trial.begin[0], _initial_model(trial)
+    items = task.items("train", trial.data)[0]
+    place = trial.folder / BEGUN / f"{task.name}-{_identity(trial, net, items)[:12]}"
+    group = _process_group()
     is_first = group is None or group.get_rank() == 0
     with _lock(place.with_name(f"{place.name}.lock"), waits=group is None) if is_first else nullcontext():
-        is_there = [is_first and _whole(place) is not None]
+        is_there = [is_first and _load_if_complete(place) is not None]
         if group:
-            group.broadcast_object_list(is_there, src=0)  # all learn, or none does
-        weights = _whole(place) if is_there[0] else None
+            group.broadcast_object_list(is_there, src=0)  # all workers train, or none
+        weights = _load_if_complete(place) if is_there[0] else None
         if weights is None:
-            weights = _tuned_before(cell, net, items)
+            weights = _train_before(trial, net, items)
             if is_first:
                 save_weights(weights, net.spec, place)
     return replace(net, weights=weights)
 
 
-def _identity(cell: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]) -> str:
-    """The digest of what the weights depend on that a cell begins with."""
-    assert cell.begin is not None
-    task, tuning = cell.begin
-    asked = [asdict(net.spec), net.vocab.hash, asdict(task.task), asdict(tuning), task.max_seq_length]
-    found = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
+def _identity(trial: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]) -> str:
+    """Digest of everything that the weights of the earlier fine-tuning depend on."""
+    assert trial.begin is not None
+    task, tuning = trial.begin
+    settings = [asdict(net.spec), net.vocab.hash, asdict(task.task), asdict(tuning), task.max_seq_length]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for name, weight in sorted((net.weights or {}).items()):
-        found.update(name.encode())
-        found.update(weight.float().flatten().numpy().data)
+        digest.update(name.encode())
+        digest.update(weight.float().flatten().numpy().data)
     for item in items:
-        found.update(json.dumps([item.texts, item.gold]).encode())
-    return found.hexdigest()
+        digest.update(json.dumps([item.texts, item.gold]).encode())
+    return digest.hexdigest()
 
 
-def _whole(place: Path) -> "Mapping[str, Tensor] | None":
-    """The weights in a folder; None where they are not there, or not whole."""
+def _load_if_complete(place: Path) -> "Mapping[str, Tensor] | None":
+    """The weights in a directory; None if they are missing or damaged."""
     from training.formats import load_weights
 
     try:
@@ -266,20 +275,20 @@ def _whole(place: Path) -> "Mapping[str, Tensor] | None":
         return None
 
 
-def _tuned_before(cell: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]) -> "dict[str, Tensor]":
+def _train_before(trial: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]) -> "dict[str, Tensor]":
     from training.evaluation import finetune_task
 
-    assert cell.begin is not None
-    (task, tuning), found = cell.begin, dict[str, "Tensor"]()
+    assert trial.begin is not None
+    (task, tuning), weights = trial.begin, dict[str, "Tensor"]()
     kind = cast(LabeledTask, task.task)
     finetune_task(
-        net, kind, {"train": items}, tuning, length=task.max_seq_length, machine=cell.machine, keep=found.update
+        net, kind, {"train": items}, tuning, length=task.max_seq_length, machine=trial.machine, keep=weights.update
     )
-    return {name: weight for name, weight in found.items() if name.startswith("trunk.") or ".pooler." in name}
+    return {name: weight for name, weight in weights.items() if name.startswith("trunk.") or ".pooler." in name}
 
 
-def _group() -> Any:
-    """Torch's collective calls, where several workers do this cell; None where it is alone."""
+def _process_group() -> Any:
+    """torch.distributed, if several workers share this trial; else None."""
     from torch import distributed
 
     return distributed if distributed.is_initialized() and distributed.get_world_size() > 1 else None
@@ -287,8 +296,11 @@ def _group() -> Any:
 
 @contextmanager
 def _lock(path: Path, *, waits: bool) -> Iterator[None]:
-    """Hold the lock of a file, which the kernel drops however the process ends. A group of workers goes on without it:
-    the others would wait for the first one in a collective call, which ends in an error after a while."""
+    """Hold the lock of a file; the kernel releases it when the process ends in any way.
+
+    With `waits=False` (a group of workers) the block runs even if the lock is taken. If the first worker waited for the
+    lock, the others would wait in a collective call, which fails after its timeout.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         with suppress(BlockingIOError):
@@ -298,15 +310,15 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
 
 @lru_cache(maxsize=2)
 def _pretrained(folder: Path, weights: str) -> "EvaluatedModel":
-    """The net of a run, of one of its steps or of a folder of transformers, read once in a process."""
+    """The model of a run, of one of its steps, or of a transformers directory, read once per process."""
     from training import checkpoint
     from training.evaluation import EvaluatedModel, net_of
     from training.formats import load_weights
 
     place = folder / weights
     if (place / checkpoint.MANIFEST).is_file():
-        net, found = net_of(folder), checkpoint.weights_of(place)
-        return replace(net, weights={name: found[name] for name in net.weights or {}})
+        net, saved = net_of(folder), checkpoint.weights_of(place)
+        return replace(net, weights={name: saved[name] for name in net.weights or {}})
     if weights == WEIGHTS or not (place / "spec.json").is_file():
         return net_of(folder if weights == WEIGHTS else place)
     spec, tensors = load_weights(place)

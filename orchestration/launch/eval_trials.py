@@ -1,4 +1,4 @@
-"""A grid of evaluations on Ray: each cell is a task of Ray's, sized from the cluster file, as many at once as fit."""
+"""A grid of evaluations on Ray: each trial is a Ray task with the resources of the cluster file."""
 
 import logging
 import os
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orchestration.launch.eval_trial import RETRIES, EvalTrial, TrialResources, evaluate_cell
 from orchestration.launch.multi_worker_eval import evaluate_together
 from orchestration.launch.step_reports import FineTunings
+from orchestration.launch.worker_errors import PROCESS_DIED
 from orchestration.progress import Report
 from orchestration.signals import StopRequest
 from preprocessing.errors import ResourceError, SesameError
 
-if TYPE_CHECKING:  # torch is for the workers
+if TYPE_CHECKING:  # importing torch is left to the workers
     from training.evaluation import EvalResult
 
 log = logging.getLogger(__name__)
@@ -26,99 +27,99 @@ POLL_S = 0.5
 
 
 def run_trials(
-    cells: Sequence[EvalTrial],
+    trials: Sequence[EvalTrial],
     room: TrialResources,
     on_done: Callable[[int, "EvalResult"], str],
-    asked: StopRequest,
+    stop_request: StopRequest,
     report: Report,
 ) -> dict[int, SesameError]:
-    """Evaluate all cells on the Ray that this process is connected to; `on_done` gets each result as it comes,
-    and gives back what is shown of it.
+    """Run all trials on the connected Ray, and return the error of each failed trial by its number.
 
-    Returns the cells that failed, by number, and why: one whose process dies, or that raises what is no SesameError, is
-    tried twice. ResourceError where Ray has no room for any. SIGTERM and SIGINT end in Preempted or KeyboardInterrupt:
-    what is done has been handed to `on_done`.
+    `on_done` receives the number and the result of each finished trial, and returns a text for the progress display. A
+    trial is tried twice if its process dies, or if it raises an error other than a SesameError.
+
+    Raises ResourceError if no trial fits on the machines of Ray. SIGTERM and SIGINT raise Preempted or
+    KeyboardInterrupt; `on_done` has then received all finished results.
     """
     import ray
 
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    _check(room, machines)
-    begin = partial(_begin, room)
+    _check_room(room, machines)
+    start_trial = partial(_start_trial, room)
     failed: dict[int, SesameError] = {}
-    report({"stage": "loading workers", "cells": len(cells)})
+    report({"stage": "loading workers", "trials": len(trials)})
     with tempfile.TemporaryDirectory(prefix="sesame-steps-", ignore_cleanup_errors=True) as counts:
-        files = [Path(counts) / str(number) for number in range(len(cells))]
-        number_of, waiting, to_begin = dict[Any, int](), list[Any](), deque(range(len(cells)))
-        most = (
-            len(cells) if room.workers == 1 else room.fits(machines)
-        )  # groups wait for each other, tasks in Ray's queue
-        together = FineTunings(len(cells), max(cell.updates for cell in cells), report)
+        files = [Path(counts) / str(number) for number in range(len(trials))]
+        number_of, waiting, to_start = dict[Any, int](), list[Any](), deque(range(len(trials)))
+        # Ray queues tasks until they have room. Groups of workers would block each other, so their number is limited.
+        most = len(trials) if room.workers == 1 else room.fits(machines)
+        progress = FineTunings(len(trials), max(trial.updates for trial in trials), report)
         tried_twice, last = set[int](), ""
-        while waiting or to_begin:
-            while to_begin and len(waiting) < most:
-                number = to_begin.popleft()
-                waiting.append(future := begin(cells[number], files[number]))
+        while waiting or to_start:
+            while to_start and len(waiting) < most:
+                number = to_start.popleft()
+                waiting.append(future := start_trial(trials[number], files[number]))
                 number_of[future] = number
             done, waiting = ray.wait(waiting, timeout=POLL_S)
-            if asked.signal:
-                left = len(waiting) + len(done) + len(to_begin)
-                raise asked.stopped(f"stopped with {left} of {len(cells)} evaluations to do")
+            if stop_request.signal:
+                left = len(waiting) + len(done) + len(to_start)
+                raise stop_request.make_exception(f"stopped with {left} of {len(trials)} evaluations to do")
             for future in done:
                 number = number_of[future]
-                found = _result(future)
-                if isinstance(found, _Retry) and number not in tried_twice:
+                result = _result(future)
+                if isinstance(result, _Retry) and number not in tried_twice:
                     tried_twice.add(number)
-                    log.warning("%s: %s; tried again", cells[number].name, found)
-                    to_begin.append(number)
-                elif isinstance(found, SesameError):
-                    failed[number] = found
-                    log.warning("%s: has no score, and the same command tries it again: %s", cells[number].name, found)
+                    log.warning("%s: %s; trying again", trials[number].name, result)
+                    to_start.append(number)
+                elif isinstance(result, SesameError):
+                    failed[number] = result
+                    log.warning("%s: failed; repeat the command to try it again: %s", trials[number].name, result)
                 else:
-                    last = on_done(number, found)
+                    last = on_done(number, result)
             at_work = [number_of[future] for future in waiting]
-            begun = sum(min(_counted(files[number]), cells[number].updates) for number in at_work)
-            if len(at_work) < len(cells) or begun:
-                together.at(len(cells) - len(waiting) - len(to_begin), begun, last)
+            steps = sum(min(_read_count(files[number]), trials[number].updates) for number in at_work)
+            if len(at_work) < len(trials) or steps:
+                progress.update(len(trials) - len(waiting) - len(to_start), steps, last)
     return failed
 
 
-def _begin(room: TrialResources, cell: EvalTrial, count: Path) -> Any:
-    """A cell on its way: a task, or, where something is trained and several workers do it, one that waits for them."""
+def _start_trial(room: TrialResources, trial: EvalTrial, count: Path) -> Any:
+    """Start a trial and return its future. With training on several workers, the task waits for these workers."""
     import ray
 
-    if room.workers == 1 or cell.tuning is None:
-        return ray.remote(_with).options(**room.options).remote(room.env, evaluate_cell, cell, count)
-    return ray.remote(evaluate_together).options(num_cpus=0, max_retries=RETRIES).remote(cell, count, room)
+    if room.workers == 1 or trial.tuning is None:
+        return ray.remote(_run_with_env).options(**room.options).remote(room.env, evaluate_cell, trial, count)
+    return ray.remote(evaluate_together).options(num_cpus=0, max_retries=RETRIES).remote(trial, count, room)
 
 
-def _with(env: Mapping[str, str], task: Callable[..., T], *arguments: Any) -> T:
-    """What `task` returns, in a process of Ray's that has the variables of the cluster file."""
+def _run_with_env(env: Mapping[str, str], task: Callable[..., T], *arguments: Any) -> T:
+    """Set the variables of the cluster file in a process of Ray, then run `task` and return its result."""
     os.environ |= env
     return task(*arguments)
 
 
-def _check(room: TrialResources, machines: Sequence[Mapping[str, float]]) -> None:
-    """ResourceError where no cell would ever begin: Ray would wait for such a machine without a word."""
+def _check_room(room: TrialResources, machines: Sequence[Mapping[str, float]]) -> None:
+    """ResourceError if no trial fits on these machines. Without this check, Ray would wait forever."""
     for name, each in (("CPU", room.cpus), ("GPU", room.gpus)):
-        wants, has = each * room.workers, sum(machine.get(name, 0.0) for machine in machines)
-        if wants > has:
+        needed, available = each * room.workers, sum(machine.get(name, 0.0) for machine in machines)
+        if needed > available:
             raise ResourceError(
-                f"an evaluation wants {wants} {name}s by the cluster file, Ray has {has:g} in all; give "
-                "another cluster with --cluster"
+                f"an evaluation needs {needed} {name}s according to the cluster file, but Ray has {available:g} in "
+                "all; select another cluster file with --cluster"
             )
     if not room.fits(machines):
         raise ResourceError(
-            f"an evaluation wants {room.workers} workers with {room.cpus} CPUs and {room.gpus} GPUs each by the "
-            "cluster file, and Ray's machines have no room for so many; give another cluster with --cluster"
+            f"an evaluation needs {room.workers} workers with {room.cpus} CPUs and {room.gpus} GPUs each according to "
+            "the cluster file, but Ray's machines have no room for them; select another cluster file with --cluster"
         )
 
 
 class _Retry(ResourceError):
-    """A cell that may succeed when it is tried again."""
+    """The trial failed, but a second attempt may succeed."""
 
 
 def _result(future: Any) -> "EvalResult | SesameError":
-    """What became of a cell; an error of Ray's is one of the cell, and the others go on."""
+    """The result of a trial, or its error. An error of Ray concerns this trial only, and the others continue."""
     import ray
     from ray.exceptions import RayError, RayTaskError, WorkerCrashedError
 
@@ -127,20 +128,20 @@ def _result(future: Any) -> "EvalResult | SesameError":
     except RayTaskError as error:
         if isinstance(error.cause, SesameError):
             return error.cause
-        return _Retry(_line(error.cause))
+        return _Retry(_first_line(error.cause))
     except WorkerCrashedError:
-        return ResourceError("its process died each time it was tried; is memory short (dmesg)?")
-    except RayError as error:  # no memory left, a machine that is gone
-        return _Retry(_line(error))
+        return ResourceError(PROCESS_DIED)
+    except RayError as error:  # out of memory, or a lost machine
+        return _Retry(_first_line(error))
 
 
-def _line(error: BaseException) -> str:
-    """An error with the first line of what it says."""
+def _first_line(error: BaseException) -> str:
+    """The type of an error and the first line of its message."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
-def _counted(file: Path) -> int:
-    """The steps that a cell has written down; 0 where it has not begun."""
+def _read_count(file: Path) -> int:
+    """The number of steps in the file of a trial; 0 if the trial has not started."""
     try:
         return int(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

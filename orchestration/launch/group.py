@@ -1,9 +1,12 @@
-"""Ray: a group of workers that trains one run and is started again when one of them dies.
+"""Trains one run with a group of Ray workers, and restarts the group if a worker dies.
 
-Plain actors in a placement group, not ray.train.TorchTrainer: a restart is fresh processes that look for the newest
-whole checkpoint themselves, where Ray Train goes back to the last one its controller had polled (every two seconds); an
-error of ours arrives as itself; SIGTERM ends in a checkpoint. Ray is left with what it is best at: placing processes on
-one machine or many, and noticing that one is gone.
+Plain actors in a placement group, not ray.train.TorchTrainer, for three reasons:
+- A restart starts new processes, which search for the newest complete checkpoint themselves. Ray Train resumes from the
+  last checkpoint that its controller has polled, every two seconds.
+- An error of Sesame arrives with its own type.
+- SIGTERM ends in a checkpoint.
+
+Ray places processes on one machine or many, and detects that a process is gone.
 """
 
 import json
@@ -21,12 +24,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestration import figures, tracking
 from orchestration.launch.attempt import Attempt, find_newest_step
-from orchestration.launch.nodes import Nodes, WorkerRequirements, watch_nodes
+from orchestration.launch.nodes import GrowthTrigger, Nodes, WorkerRequirements, watch_nodes
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.placement import NODES_S, WorkerGroup, place_workers
 from orchestration.launch.session import find_fault, is_ours, ray_session, renew
 from orchestration.launch.worker import EXPORT
-from orchestration.launch.worker_errors import NodeDied, WorkerDied, WorkersDisconnected
+from orchestration.launch.worker_errors import PROCESS_DIED, NodeDied, WorkerDied, WorkersDisconnected
 from orchestration.progress import Report, ignore_progress
 from orchestration.signals import StopRequest, signals_raise, stop_signals
 from preprocessing import limits
@@ -35,99 +38,113 @@ from preprocessing.files import parse_json, remove_unfinished, write_atomic
 from preprocessing.lock import is_abandoned, kill_abandoned
 from training.run import Run, write_run
 
-if TYPE_CHECKING:  # torch is for the workers
+if TYPE_CHECKING:  # importing torch is left to the workers
     from training.loop import TrainingResult
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
-RESTARTS = "restarts.json"  # in the run folder: how often workers had to be started again, by all commands so far
-SLOWEST = 2**20  # bytes per second at which a model is sent to a store
-LEFT_S = 60.0  # for workers of a driver that was killed to end
-ENDED_S = 3.0  # for our own
-NOTICED_S = 25.0  # for Ray to say that a node is gone: it took 17 to 19 (benchmarks/results/recovery-2026-11-25.md)
+RESTARTS = "restarts.json"  # in the run directory: number of restarts of the workers, over all commands
+SLOWEST = 2**20  # bytes per second: the slowest accepted upload of a model to a tracking store
+LEFT_S = 60.0  # for the workers of a killed driver to end
+ENDED_S = 3.0  # for our own workers to end
+# For Ray to report that a node is gone; it took 17 to 19 seconds (benchmarks/results/recovery-2026-11-25.md)
+NOTICED_S = 25.0
 NONE: Mapping[str, str] = MappingProxyType({})
-STOPPED = (Preempted, KeyboardInterrupt)  # what a run that was asked to stop ends with
+STOPPED = (Preempted, KeyboardInterrupt)  # raised when a run ends after a stop request
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestartPolicy:
-    """How often, and when, a group of workers begins again."""
+    """When a group of workers is restarted, and how often."""
 
     max_restarts: int = 3  # in a row, without progress in between
-    hang_s: float = 600.0  # without a step (watch.py); 0: for ever
-    grow_s: float = 600.0  # between two stops to go on with more workers; 0: none
+    hang_s: float = 600.0  # longest step without progress (heartbeat.py); 0: unlimited
+    grow_s: float = 600.0  # between two stops to continue with more workers; 0: no such stops
 
 
 def pretrain(
     run: Run,
     *,
-    workers: int,
+    num_workers: int,
     cpus: int = 1,
     gpus: int = 0,
-    fewest: int = 0,
+    min_workers: int = 0,
     place: tracking.TrackingStore,
     metadata: tracking.Metadata,
     address: str = "",
-    patience: RestartPolicy = RestartPolicy(),
+    restart_policy: RestartPolicy = RestartPolicy(),
     env: Mapping[str, str] = NONE,
     dashboard: bool = False,
     on_progress: Report = ignore_progress,
-    asked: StopRequest | None = None,
+    stop_request: StopRequest | None = None,
 ) -> "TrainingResult":
-    """Train `run` with `workers` processes, track it, export its weights; the result of the first worker.
+    """Train `run` with `num_workers` processes, track it, export its weights; return the result of the first worker.
 
-    A worker that dies, or a group that is silent for `patience.hang_s` (watch.py), costs a restart of all from the
-    newest checkpoint; too many without progress in between raise ResourceError. Where nodes of a cluster are gone, a
-    run that has a checkpoint goes on with `fewest` workers or more (0: with all), and with more as soon as they have
-    room. SIGTERM and SIGINT end in a checkpoint, where steps were done, then in Preempted or KeyboardInterrupt; a
-    second one does not wait. BadInput and Diverged come from the workers as they are. A caller that listens to signals
-    itself gives `asked`, and holds the lock of the run's folder in any case.
+    If a worker dies, or no worker makes progress for `restart_policy.hang_s`, all workers restart from the newest
+    checkpoint. Too many restarts without progress raise ResourceError. If nodes of a cluster are lost, a run with a
+    checkpoint continues with at least `min_workers` workers (0: with all), and with more as soon as they have room.
+
+    SIGTERM and SIGINT end in a checkpoint if an update was done, then raise Preempted or KeyboardInterrupt. A second
+    signal raises at once. BadInput and Diverged of a worker are raised unchanged. A caller that handles signals itself
+    passes `stop_request`. Every caller must hold the lock of the run directory.
     """
     folder = Path(run.folder)
     needs = WorkerRequirements(
-        workers=workers, cpus=cpus, gpus=gpus, fewest=min(fewest, workers), unit=run.engine.workers_unit
+        num_workers=num_workers,
+        cpus=cpus,
+        gpus=gpus,
+        min_workers=min(min_workers, num_workers),
+        unit=run.engine.workers_unit,
     )
     with signals_raise(lambda: f"{folder}: stopped while workers of an earlier command were ending"):
         _wait_for_earlier_workers(folder, on_progress)
     if run.resume == "never":
         _set_aside(folder)
-    tracking.history(folder)  # it is whole, or nothing begins
+    tracking.history(folder)  # raises if the metrics file is damaged
     write_run(run)
-    now = _Now(on_progress)
+    report = _StageReport(on_progress)
     with (
-        _none_left(folder),
-        signals_raise(lambda: f"{folder}: stopped while {now.stage}"),
-        _as_stage(now, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
+        _wait_for_own_workers(folder),
+        signals_raise(lambda: f"{folder}: stopped while {report.stage}"),
+        _as_stage(report, "opening MLflow", tracking.run(place, folder, Path(run.corpus), metadata)) as tracked,
         ray_session(
-            address, cpus=workers * cpus, gpus=workers * gpus, dashboard=dashboard, logs=folder / "ray-logs", report=now
+            address,
+            cpus=num_workers * cpus,
+            gpus=num_workers * gpus,
+            dashboard=dashboard,
+            logs=folder / "ray-logs",
+            report=report,
         ),
     ):
-        now({"stage": "starting workers"})
-        with nullcontext(asked) if asked else stop_signals() as asked:
-            remove_unfinished(folder)  # what was left by a start that was killed
+        report({"stage": "starting workers"})
+        with nullcontext(stop_request) if stop_request else stop_signals() as request:
+            remove_unfinished(folder)  # files of a command that was killed
             with nullcontext() if is_ours() else watch_nodes(needs) as nodes:
-                result = Training(run, needs, env, tracked, asked, patience, nodes, now).result()
-            now({"stage": "logging to MLflow"})
-            log_results(folder, tracked, result.finished, now)
+                result = Training(run, needs, env, tracked, request, restart_policy, nodes, report).result()
+            report({"stage": "logging to MLflow"})
+            log_results(folder, tracked, result.finished, report)
             if not result.finished:
-                raise asked.stopped(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
+                raise request.make_exception(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
     return result
 
 
 def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, report: Report = ignore_progress) -> None:
-    """Keep the figures of a run in MLflow, and its net where it is finished; what it does not take is noted. The last
-    points of its metrics come first, where the first worker was ended, or gave up, before they were there."""
+    """Log the figures of a run to MLflow, and its model if it is finished.
+
+    Data that MLflow rejects is logged by a later command. The last metrics are logged first, in case the first worker
+    ended before it had logged them.
+    """
     with tracking.log_and_suppress("the last of the metrics"):
         if not (
             tracking.pending_updates(folder).get("points") and tracking.explain_missing_run(tracked)
-        ):  # which was said
+        ):  # else the first worker has logged why they are missing
             tracking.MetricLog(folder, tracked, system=False).close(report)
-    with tracking.log_and_suppress("figures and model; the same command again logs them"):
+    with tracking.log_and_suppress("figures and model; repeat the command to log them"):
         tracking.add_pending(folder, results=finished)
-        drawn = figures.plot_training(tracking.history(folder))
-        tracking.wait_while_available(tracked.uri, partial(tracking.log_figures, tracked, drawn))
+        plots = figures.plot_training(tracking.history(folder))
+        tracking.wait_while_available(tracked.uri, partial(tracking.log_figures, tracked, plots))
         if finished and (export := folder / EXPORT).is_dir():
             most_s = tracking.MOST_S + _size(export) / SLOWEST
             tracking.wait_while_available(tracked.uri, partial(tracking.log_model, tracked, export), most_s)
@@ -135,32 +152,32 @@ def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, repo
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files in a folder."""
+    """Total bytes of the files in a directory."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
-    """End workers whose driver was killed, and wait for those of other machines: Ray ends them, within seconds, and
-    until then they write to the folder.
+    """Kill workers on this machine whose driver was killed, and wait until those on other machines have ended.
 
-    ResourceError where they are still there after LEFT_S.
+    Ray ends them within seconds; until then they write to the run directory. ResourceError if some are still there
+    after LEFT_S.
     """
     until_s = time.monotonic() + LEFT_S
     while not is_abandoned(folder):
         report({"stage": "waiting for earlier workers"})
-        if ended := kill_abandoned(folder):
-            log.warning("%s: ended workers of an earlier command, which has ended without them: %s", folder, ended)
+        if killed := kill_abandoned(folder):
+            log.warning("%s: ended processes %s, workers of an earlier command that is gone", folder, killed)
         if time.monotonic() > until_s:
             raise ResourceError(
-                f"{folder}: workers of an earlier command are at work in it, though that has ended; end them "
+                f"{folder}: workers of an earlier command, which has ended, still use this directory; end them "
                 "(`ray list actors`, or `ray stop` on their machines) and repeat the command"
             )
         time.sleep(0.2)
 
 
 @contextmanager
-def _none_left(folder: Path) -> Iterator[None]:
-    """When the block is left, its workers have ended, or are about to."""
+def _wait_for_own_workers(folder: Path) -> Iterator[None]:
+    """After the block, wait up to ENDED_S until its workers have ended."""
     try:
         yield
     finally:
@@ -169,8 +186,8 @@ def _none_left(folder: Path) -> Iterator[None]:
             time.sleep(0.05)
 
 
-class _Now:
-    """A report that remembers the stage."""
+class _StageReport:
+    """A report that remembers the current stage."""
 
     def __init__(self, report: Report) -> None:
         self.report, self.stage = report, "starting"
@@ -181,28 +198,31 @@ class _Now:
 
 
 @contextmanager
-def _as_stage(report: Report, stage: str, entered: AbstractContextManager[T]) -> Iterator[T]:
-    """A context whose beginning is a stage."""
+def _as_stage(report: Report, stage: str, context: AbstractContextManager[T]) -> Iterator[T]:
+    """Report a stage, then enter the context."""
     report({"stage": stage})
-    with entered as value:
+    with context as value:
         yield value
 
 
 def _set_aside(folder: Path) -> None:
-    """Begin the record anew, as the loop does with the checkpoints (`resume: never`): old-..., old2-..., and so on."""
+    """Rename the records of an earlier run to old-..., old2-..., and so on (`resume: never`).
+
+    The training loop does the same with the checkpoints.
+    """
     names = (tracking.RUN_FILE, tracking.METRICS_FILE, tracking.BEHIND, RESTARTS)
-    olds = (f"old{number}-" if number > 1 else "old-" for number in count(1))
-    old = next(old for old in olds if not any((folder / f"{old}{name}").exists() for name in names))
+    prefixes = (f"old{number}-" if number > 1 else "old-" for number in count(1))
+    prefix = next(old for old in prefixes if not any((folder / f"{old}{name}").exists() for name in names))
     for name in names:
         if (folder / name).exists():
-            os.replace(folder / name, folder / f"{old}{name}")
+            os.replace(folder / name, folder / f"{prefix}{name}")
 
 
-# A group of workers
+# The groups of workers of a run
 
 
 class Training:
-    """One run by groups of workers, one after the other, as long as that leads on."""
+    """Trains one run with groups of workers, one after another, until it is finished or stopped."""
 
     def __init__(
         self,
@@ -210,109 +230,119 @@ class Training:
         needs: WorkerRequirements,
         env: Mapping[str, str],
         tracked: tracking.TrackedRun,
-        asked: StopRequest,
-        patience: RestartPolicy,
+        stop_request: StopRequest,
+        restart_policy: RestartPolicy,
         nodes: Nodes | None,
         on_progress: Report,
     ) -> None:
-        self.run, self.needs, self.tracked, self.asked = run, needs, tracked, asked
+        self.run, self.needs, self.tracked, self.stop_request = run, needs, tracked, stop_request
         self.env = env
-        self.patience, self.nodes, self.on_progress = patience, nodes, on_progress
-        self.furthest, self.in_vain = -1, 0
-        self.worlds: list[str] = []  # what it was trained with, and from which step on
+        self.restart_policy, self.nodes, self.on_progress = restart_policy, nodes, on_progress
+        self.furthest, self.failures = -1, 0  # highest step so far; deaths in a row without progress
+        self.worlds: list[str] = []  # each number of workers, with the step from which it was used
 
     def result(self) -> "TrainingResult":
-        """What the first worker returned at the end. ResourceError where workers die and nothing leads on."""
+        """Train and return the result of the first worker. ResourceError if workers die again and again."""
         with ExitStack() as room:
             group: WorkerGroup | None = None
             while True:
                 attempt: Attempt | None = None
                 try:
-                    group = group or room.enter_context(self._placed())
-                    self._tell_world(group)
-                    attempt = Attempt(group, self.run, self.tracked, self.asked, self.patience.hang_s, self.on_progress)
-                    attempt.may_grow(self.needs, self.nodes, self.patience.grow_s)
+                    group = group or room.enter_context(self._place())
+                    self._log_num_workers(group)
+                    attempt = self._attempt(group)
                     result = attempt.result()
-                    if result.finished or self.asked.signal:
+                    if result.finished or self.stop_request.signal:
                         return result
-                    log.warning("going on with more workers than %d after step %d", group.num, result.state.step)
+                    log.warning("continuing with more workers than %d after step %d", group.num, result.state.step)
                 except WorkerDied as death:
-                    self._count(self._explained(death, group))
-                never = self.run.resume == "never"  # that was said of the first start
-                self.run = replace(self.run, resume="allow") if never else self.run
-                lost = find_fault()
-                if lost or (attempt and attempt.grows) or (self.nodes and group and self.nodes.gone(group.nodes)):
+                    self._count_death(self._explain_death(death, group))
+                is_new = self.run.resume == "never"  # from now on the run has checkpoints of its own
+                self.run = replace(self.run, resume="allow") if is_new else self.run
+                fault = find_fault()
+                is_node_missing = self.nodes and group and self.nodes.describe_missing(group.nodes)
+                if fault or (attempt and attempt.state.is_growing) or is_node_missing:
                     room.close()
                     group = None
-                    if lost:
+                    if fault:
                         self._renew()
 
+    def _attempt(self, group: WorkerGroup) -> Attempt:
+        growth = None
+        if self.nodes and self.restart_policy.grow_s:
+            growth = GrowthTrigger(self.needs, self.nodes, group.num, time.monotonic() + self.restart_policy.grow_s)
+        hang_s, report = self.restart_policy.hang_s, self.on_progress
+        return Attempt(group, self.run, self.tracked, self.stop_request, hang_s, report, self.nodes, growth)
+
     def _renew(self) -> None:
-        """A new Ray in place of the one that is gone, which may take minutes: a signal ends the wait."""
-        said = f"{self.run.folder}: stopped while Ray was started again"
-        if self.asked.signal:
-            raise self.asked.stopped(said)
-        with signals_raise(lambda: said):
+        """Start our own Ray again after it died. This may take minutes, and a signal ends the wait."""
+        message = f"{self.run.folder}: stopped while Ray was started again"
+        if self.stop_request.signal:
+            raise self.stop_request.make_exception(message)
+        with signals_raise(lambda: message):
             renew()
 
-    def _placed(self) -> AbstractContextManager[WorkerGroup]:
-        """Room for as many workers as there may be: for all at the beginning of a run."""
-        begun = bool(self.worlds) or (self.run.resume != "never" and find_newest_step(Path(self.run.folder)) > 0)
-        needs = self.needs if begun else replace(self.needs, fewest=0)
-        wait_s = NODES_S if begun and self.nodes else None
-        return place_workers(needs, self.run.engine, self.env, self.asked, self.nodes, wait_s, self.on_progress)
+    def _place(self) -> AbstractContextManager[WorkerGroup]:
+        """Resources for the workers: for all of them at the start of a run, else for as many as are allowed and fit."""
+        has_started = bool(self.worlds) or (self.run.resume != "never" and find_newest_step(Path(self.run.folder)) > 0)
+        needs = self.needs if has_started else replace(self.needs, min_workers=0)
+        wait_s = NODES_S if has_started and self.nodes else None
+        return place_workers(needs, self.run.engine, self.env, self.stop_request, self.nodes, wait_s, self.on_progress)
 
-    def _explained(self, death: WorkerDied, group: WorkerGroup | None) -> WorkerDied:
-        """Where a worker died before anything was learned: that its node is gone, if Ray says so within NOTICED_S.
+    def _explain_death(self, death: WorkerDied, group: WorkerGroup | None) -> WorkerDied:
+        """NodeDied in place of a death without progress, if Ray reports within NOTICED_S that a node is gone.
 
-        Until then Ray gives workers to that node, which die one after another.
+        Until then, Ray starts new workers on that node, and they die one after another.
         """
         if not (self.nodes and group) or isinstance(death, NodeDied) or death.step > self.furthest:
             return death
         self.on_progress({"stage": "asking Ray whether a node is gone"})
         until_s = time.monotonic() + NOTICED_S
-        while time.monotonic() < until_s and not self.asked.signal:
-            if gone := self.nodes.gone(group.nodes):
-                return NodeDied(f"{gone} is gone", death.step)
+        while time.monotonic() < until_s and not self.stop_request.signal:
+            if missing := self.nodes.describe_missing(group.nodes):
+                return NodeDied(f"{missing} is gone", death.step)
             time.sleep(0.1)
         return death
 
-    def _count(self, death: WorkerDied) -> None:
-        """Take note of a death; raise where it was one too many, or the run was to stop."""
+    def _count_death(self, death: WorkerDied) -> None:
+        """Count a death. Raises if there were too many without progress, or after a stop request."""
         folder = self.run.folder
-        if not isinstance(death, NodeDied):  # of these there are as many as nodes
-            self.in_vain = 0 if death.step > self.furthest else self.in_vain + 1
+        if not isinstance(death, NodeDied):  # a cluster cannot lose more nodes than it has
+            self.failures = 0 if death.step > self.furthest else self.failures + 1
         self.furthest = max(self.furthest, death.step)
-        step = death.step or self.furthest  # where they had no place yet
-        if self.asked.signal:
-            raise self.asked.stopped(f"{folder}: {death} while it was to stop") from death
-        if self.in_vain >= self.patience.max_restarts:
-            said = f"{folder}: {death} after step {step}, {self.in_vain + 1} times without progress"
-            if death.memory and self.run.engine.device == "cpu":
-                said += f", with micro_tokens {self.run.engine.micro_batch_tokens:,}"
-                raise OutOfMemory(said, death.memory.own, death.memory.limit) from death
+        step = death.step or self.furthest  # 0: it died while the workers were placed
+        if self.stop_request.signal:
+            raise self.stop_request.make_exception(f"{folder}: {death} while the run was stopping") from death
+        if self.failures >= self.restart_policy.max_restarts:
+            message = f"{folder}: {death} after step {step}, {self.failures + 1} times without progress"
+            engine = self.run.engine
+            if death.memory and engine.device == "cpu":
+                message += f", with cluster.engine.micro_batch_tokens {engine.micro_batch_tokens:,}"
+                raise OutOfMemory(message, death.memory.process, death.memory.limit) from death
             if death.memory:
-                raise ResourceError(f"{said}; it is the host's memory: lower loader_workers of the cluster") from death
-            if isinstance(death, WorkersDisconnected):
-                raise ResourceError(f"{said}; see the network between their machines") from death
-            raise ResourceError(f"{said}; if memory ran out (see dmesg), lower micro_tokens of the cluster") from death
-        log.warning("%s after step %d; starting again from the newest checkpoint", death, step)
-        tracking.log_tags(self.tracked, Path(folder), restarts=_one_more(Path(folder) / RESTARTS))
+                advice = "the memory of the host is exhausted: lower cluster.engine.dataloader_num_workers"
+            elif isinstance(death, WorkersDisconnected):
+                advice = "check the network between their machines"
+            else:
+                advice = "if memory ran out (see dmesg), lower cluster.engine.micro_batch_tokens"
+            raise ResourceError(f"{message}; {advice}") from death
+        log.warning("%s after step %d; restarting from the newest checkpoint", death, step)
+        tracking.log_tags(self.tracked, Path(folder), restarts=_increment(Path(folder) / RESTARTS))
 
-    def _tell_world(self, group: WorkerGroup) -> None:
-        """Keep in MLflow with how many workers it goes on, and went on before."""
-        said = f"{group.num} from step {find_newest_step(Path(self.run.folder)) if self.worlds else 0}"
-        if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != said.split()[0]):
-            self.worlds.append(said)
-            if len(self.worlds) > 1 or group.num < self.needs.workers:
-                worlds = ", ".join(self.worlds)
+    def _log_num_workers(self, group: WorkerGroup) -> None:
+        """Log the number of workers to MLflow, with its history, if it has changed."""
+        entry = f"{group.num} from step {find_newest_step(Path(self.run.folder)) if self.worlds else 0}"
+        if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != entry.split()[0]):
+            self.worlds.append(entry)
+            if len(self.worlds) > 1 or group.num < self.needs.num_workers:
+                history = ", ".join(self.worlds)
                 tracking.log_tags(
-                    self.tracked, Path(self.run.folder), num_workers=group.num, num_workers_history=worlds
+                    self.tracked, Path(self.run.folder), num_workers=group.num, num_workers_history=history
                 )
 
 
-def _one_more(file: Path) -> int:
-    """The number in a file, which is one more from now on; a damaged one begins anew."""
+def _increment(file: Path) -> int:
+    """Increment the number in a file and return it; a missing or damaged file counts as 0."""
     try:
         number = int(parse_json(file.read_bytes())) + 1
     except (OSError, ValueError, TypeError):
@@ -322,11 +352,11 @@ def _one_more(file: Path) -> int:
     return number
 
 
-# One task
+# A single task
 
 
 def run_alone(task: Callable[..., T], *arguments: Any) -> T:
-    """What `task` returns, in a process of its own with one core, on the Ray that this process is connected to."""
+    """Run `task` in a process with one core on the connected Ray, and return its result."""
     import ray
     from ray.exceptions import RayTaskError, WorkerCrashedError
 
@@ -335,10 +365,9 @@ def run_alone(task: Callable[..., T], *arguments: Any) -> T:
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, SesameError) else error from None
     except WorkerCrashedError as error:
-        raise ResourceError("its process died each time it was tried; is memory short (dmesg)?") from error
+        raise ResourceError(PROCESS_DIED) from error
 
 
 def cores() -> int:
-    """Those that this process may use, at least one: by affinity and quota, and as far as there is memory for a
-    process on each."""
+    """How many processes may run in parallel: limited by CPU affinity, CPU quota and free memory; at least 1."""
     return limits.processes()

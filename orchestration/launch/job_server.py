@@ -1,4 +1,4 @@
-"""Jobs of a running Ray cluster, over the HTTP of its dashboard: sent, listed, followed, stopped."""
+"""Submit, list, follow and stop jobs of a running Ray cluster, through the HTTP API of its dashboard."""
 
 import asyncio
 import logging
@@ -14,18 +14,20 @@ from typing import Any, Final
 
 from preprocessing.errors import BadInput, ResourceError
 
-ROOT: Final = Path(__file__).resolve().parents[2]  # the folder of our code
-SERVER: Final = "RAY_API_SERVER_ADDRESS"  # in the environment: where the dashboard is, as for `ray job`
-CONNECT_S = 4.0  # for a connection
-FIRST_S = 6.0  # for the first answer; with the imports a dead address is said within 15 s
-ANSWER_S = 300.0  # for a later answer: a job is answered once its process is there, which a busy head takes minutes for
-AGENT_S = 60.0  # for the process of a cluster that starts jobs: its dashboard answers before it does
-STOP_S = 120  # from SIGTERM to SIGKILL, for a checkpoint; by itself Ray gives a job 3 s
+ROOT: Final = Path(__file__).resolve().parents[2]  # directory with the code of Sesame
+SERVER: Final = (
+    "RAY_API_SERVER_ADDRESS"  # environment variable with the address of the dashboard; `ray job` reads it too
+)
+CONNECT_S = 4.0  # to connect
+FIRST_S = 6.0  # for the first answer; with the imports, a dead address raises within 15 s
+ANSWER_S = 300.0  # for later answers: a submission is answered when the job has a process; a busy head takes minutes
+AGENT_S = 60.0  # for the agent of a new cluster, which starts jobs: it becomes ready after the dashboard
+STOP_S = 120  # from SIGTERM to SIGKILL, so that a job can save a checkpoint; Ray's default is 3 s
 POLL_S = 0.5
-MOST = 10_000  # machines that a dashboard lists, if it is asked for so many; by itself 100
+MOST = 10_000  # nodes that the dashboard lists at most; Ray's default is 100
 SHIPPED: Final = ("orchestration", "pipeline", "preprocessing", "training", "sesame.py")
-# of the folder of our code, as .gitignore writes it: nothing but SHIPPED goes to a cluster; to Ray the folder itself
-# matches `/*`, and without `!/.` it sends an empty package
+# Files below ROOT that are not sent to a cluster, in the syntax of .gitignore: all except SHIPPED. For Ray the
+# directory itself matches `/*`, so without `!/.` the package would be empty.
 EXCLUDES: Final = ["/*", "!/.", *(f"!/{name}" for name in SHIPPED), "__pycache__"]
 ACTIVE: Final = ("PENDING", "RUNNING")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -34,99 +36,104 @@ ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
 
 @dataclass(frozen=True)
 class SubmittedJob:
-    """One job of a cluster, as its dashboard knows it."""
+    """A job of a cluster, as reported by its dashboard."""
 
     id: str
-    status: str  # one of ACTIVE and ENDED
+    status: str  # in ACTIVE or ENDED
     command: str
     message: str = ""
-    began: float = 0.0  # seconds since 1970; 0: not yet
-    ended: float = 0.0  # seconds since 1970; 0: not yet
-    exit_code: int | None = None  # of the command, once it has ended by itself
+    began: float = 0.0  # Unix time in seconds; 0 before the start
+    ended: float = 0.0  # Unix time in seconds; 0 before the end
+    exit_code: int | None = None  # of the command, if it ended by itself
 
 
-def server_url(given: str) -> str:
-    """The address of a dashboard, from --address or the environment; BadInput where there is none, or it is no URL.
+def server_url(option: str) -> str:
+    """The URL of a dashboard, from --address or the environment. BadInput if it is missing or invalid.
 
     >>> server_url("localhost:8265/"), server_url("https://head.example")
     ('http://localhost:8265', 'https://head.example')
     """
-    address = given or os.environ.get(SERVER, "")
+    address = option or os.environ.get(SERVER, "")
     if not address:
         raise BadInput(
-            f"no cluster is named: give --address http://HOST:8265, the dashboard of a Ray cluster, or set {SERVER}"
+            f"missing --address: expected http://HOST:8265 of a Ray dashboard; give --address or set {SERVER}"
         )
     url = (address if "://" in address else f"http://{address}").rstrip("/")
     port = re.fullmatch(r"https?://(?:[^/@\s:]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?(?:/\S*)?", url)
     if not port or int(port[1] or 0) >= 2**16:
         shown = re.sub(r"//[^/@\s]*@", "//***@", address)
         raise BadInput(
-            f"--address is {shown}, allowed is http://HOST:PORT of a Ray dashboard (8265; 6379 and ray:// are others)"
+            f"invalid --address: got {shown}, expected http://HOST:PORT of a Ray dashboard; use port 8265 (6379 and "
+            "ray:// are not the dashboard)"
         )
     return url
 
 
 class JobServer:
-    """The jobs of the cluster whose dashboard is at `url`. Each method raises ResourceError, in one line, where the
-    dashboard does not answer or refuses."""
+    """The jobs of the cluster whose dashboard is at `url`.
+
+    Each method raises ResourceError, in one line, if the dashboard does not answer or rejects the request. Methods with
+    the id of a job raise BadInput if there is no such job.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        with self._asking():
+        with self._explain_errors():
             self._client = _client(url)
 
     def jobs(self) -> list[SubmittedJob]:
-        """All that were submitted, the oldest first."""
-        with self._asking():
-            found = [_submitted(each) for each in self._client.list_jobs() if each.submission_id]
-        return sorted(found, key=lambda each: (each.began or float("inf"), each.id))
+        """All submitted jobs, the oldest first."""
+        with self._explain_errors():
+            jobs = [_from_details(each) for each in self._client.list_jobs() if each.submission_id]
+        return sorted(jobs, key=lambda each: (each.began or float("inf"), each.id))
 
     def job(self, name: str) -> SubmittedJob:
-        """The job of this id; BadInput where there is none."""
-        with self._asking(name):
-            return _submitted(self._client.get_job_info(name))
+        """The job with this id."""
+        with self._explain_errors(name):
+            return _from_details(self._client.get_job_info(name))
 
     def variable(self, name: str, key: str) -> str:
-        """The variable `key` that a job was sent with, "" where it was sent without; BadInput where there is no job."""
-        with self._asking(name):
+        """The environment variable `key` of a submitted job; "" if it was not set."""
+        with self._explain_errors(name):
             sent = self._client.get_job_info(name).runtime_env or {}
         return str(sent.get("env_vars", {}).get(key, ""))
 
     def num_nodes(self) -> int:
-        """Machines of the cluster that are alive, its head among them."""
+        """Number of living nodes of the cluster, including the head."""
         return len(self._nodes())
 
     def room(self, cpus: int, gpus: int) -> int:
-        """How many workers of so many cores and GPUs each its machines hold, whatever else runs there.
+        """How many workers with these CPUs and GPUs each fit on all nodes, if nothing else runs there.
 
-        The first machine of a cluster that has just started is waited for.
+        Waits up to AGENT_S for the first node of a new cluster.
         """
-        wanted = {name: number for name, number in (("CPU", cpus), ("GPU", gpus)) if number}
+        needs = {name: number for name, number in (("CPU", cpus), ("GPU", gpus)) if number}
         upto = time.monotonic() + AGENT_S
         while not (nodes := self._nodes()) and time.monotonic() < upto:
             time.sleep(POLL_S)
-        has = [node.get("resources_total") or {} for node in nodes]
-        return sum(min(int(one.get(name, 0) // number) for name, number in wanted.items()) for one in has)
+        total = [node.get("resources_total") or {} for node in nodes]
+        return sum(min(int(one.get(name, 0) // number) for name, number in needs.items()) for one in total)
 
     def _nodes(self) -> list[dict[str, Any]]:
-        """What the dashboard says of each machine that is alive."""
-        with self._asking():
-            found = self._client._do_request("GET", f"/api/v0/nodes?limit={MOST}").json()
-        return [one for one in found["data"]["result"]["result"] if one.get("state") == "ALIVE"]
+        """The dashboard's information about each living node."""
+        with self._explain_errors():
+            answer = self._client._do_request("GET", f"/api/v0/nodes?limit={MOST}").json()
+        return [one for one in answer["data"]["result"]["result"] if one.get("state") == "ALIVE"]
 
     def submit(self, name: str, command: str, more: Mapping[str, str] = NONE) -> None:
-        """Send our code and start `command` in its folder, as the job `name`.
+        """Send the code of Sesame and start `command` in its directory, as the job `name`.
 
-        `more` variables of the job stand in the cluster's table of jobs, for all to read that have its token.
+        `more` are environment variables of the job. They appear in the job table of the cluster, which everyone with
+        its token can read.
         """
         variables = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), "PYTHONUNBUFFERED": "1", **more}
         shipped = {"working_dir": str(ROOT), "excludes": list(EXCLUDES), "env_vars": variables}
         upto = time.monotonic() + AGENT_S
         while True:
-            with self._asking(name):
+            with self._explain_errors(name):
                 try:
                     self._client.submit_job(entrypoint=command, submission_id=name, runtime_env=shipped)
-                except RuntimeError as error:  # 500: of a head that has just started
+                except RuntimeError as error:  # HTTP 500 of a head that has just started
                     if "No available agent" not in str(error) or time.monotonic() > upto:
                         raise
                 else:
@@ -134,101 +141,101 @@ class JobServer:
             time.sleep(POLL_S)
 
     def stop(self, name: str) -> bool:
-        """Ask a job to stop, as SIGTERM does; False where it has ended already. BadInput where there is none."""
-        with self._asking(name):
+        """Send SIGTERM to a job; False if it has already ended."""
+        with self._explain_errors(name):
             return bool(self._client.stop_job(name))
 
-    def ended(self, name: str) -> SubmittedJob:
-        """The job once it has ended, for which it gets STOP_S and a little more; BadInput where there is none."""
+    def wait_for_end(self, name: str) -> SubmittedJob:
+        """Wait until a job has ended, and return it. ResourceError if this takes 15 s longer than STOP_S."""
         upto = time.monotonic() + STOP_S + 15
-        while (found := self.job(name)).status not in ENDED:
+        while (job := self.job(name)).status not in ENDED:
             if time.monotonic() > upto:
-                raise ResourceError(f"{name} is still {found.status}; look again with `sesame status {name}`")
+                raise ResourceError(f"{name} is still {job.status}; check again with `sesame status {name}`")
             time.sleep(POLL_S)
-        return found
+        return job
 
     def logs(self, name: str) -> str:
-        """What a job has written so far, stdout and stderr; BadInput where there is none."""
-        with self._asking(name):
+        """The output of a job so far, stdout and stderr."""
+        with self._explain_errors(name):
             return str(self._client.get_job_logs(name))
 
     def follow(self, name: str, write: Callable[[str], Any]) -> None:
-        """Hand on what a job has written and writes, until it ends; BadInput where there is none."""
+        """Call `write` with the past and the new output of a job until it ends."""
 
         async def tail() -> None:
             async for text in self._client.tail_job_logs(name):
                 write(text)
 
         self.job(name)
-        with self._asking(name):
+        with self._explain_errors(name):
             asyncio.run(tail())
 
     @contextmanager
-    def _asking(self, name: str = "") -> Iterator[None]:
-        """What Ray and HTTP raise, in one line."""
+    def _explain_errors(self, name: str = "") -> Iterator[None]:
+        """Inside the block, errors of Ray and of HTTP become errors of one line."""
         from ray.exceptions import AuthenticationError
 
         try:
             yield
         except AuthenticationError:
-            raise self._refuses() from None
+            raise self._unauthorized() from None
         except RuntimeError as error:
-            said = " ".join(str(error).split())
-            if name and "status code 404" in said:
-                raise BadInput(f"{name} is no job of {self.url}; `sesame status` lists them") from None
-            if "Version check" in said:
-                raise self._no_dashboard() from None
-            raise ResourceError(f"{self.url}: {said[-300:]}") from None
+            message = " ".join(str(error).split())
+            if name and "status code 404" in message:
+                raise BadInput(
+                    f"invalid job {name}: {self.url} has no such job; list the jobs with `sesame status`"
+                ) from None
+            if "Version check" in message:
+                raise self._not_a_dashboard() from None
+            raise ResourceError(f"{self.url}: {message[-300:]}; check the log of the dashboard on the head") from None
         except (ConnectionError, TimeoutError):
-            raise self._dead() from None
+            raise self._unreachable() from None
         except ValueError:
-            raise self._no_dashboard() from None
-        except OSError as error:  # those of `requests` are
+            raise self._not_a_dashboard() from None
+        except OSError as error:  # base class of the errors of `requests`
             if "HTTPError" in type(error).__name__:
-                raise self._no_dashboard() from None
+                raise self._not_a_dashboard() from None
             if "ReadTimeout" in type(error).__name__:
                 raise ResourceError(
-                    f"{self.url}: connects, and then gives no answer; it is too busy, or no dashboard of Ray (8265); "
-                    "see later, with `sesame status`, what is there"
+                    f"{self.url}: the server accepts connections but does not answer, because it is busy or not a Ray "
+                    "dashboard; check the port (8265), then run `sesame status`"
                 ) from None
-            raise self._dead() from None
+            raise self._unreachable() from None
         except Exception as error:
-            if not type(error).__module__.startswith("aiohttp"):  # of the stream of logs
+            if not type(error).__module__.startswith("aiohttp"):  # raised while following the logs
                 raise
             status = getattr(error, "status", None)
             if status in (401, 403):
-                raise self._refuses() from None
+                raise self._unauthorized() from None
             if status is None:
-                raise self._dead() from None
+                raise self._unreachable() from None
             raise ResourceError(
-                f"{self.url}: streams no logs of {name} (HTTP {status}); see them with `sesame logs {name}`, without "
+                f"{self.url}: cannot follow the logs of {name} (HTTP {status}); run `sesame logs {name}` without "
                 "--follow"
             ) from None
 
-    def _refuses(self) -> ResourceError:
+    def _unauthorized(self) -> ResourceError:
         return ResourceError(
-            f"{self.url}: refuses without its token, or with another one; set RAY_AUTH_MODE=token and "
+            f"{self.url}: the token is missing or wrong; set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster"
         )
 
-    def _dead(self) -> ResourceError:
+    def _unreachable(self) -> ResourceError:
         return ResourceError(
-            f"{self.url}: no dashboard of Ray answers there; check host and port (8265), and that the cluster runs"
+            f"{self.url}: no Ray dashboard answers; check host and port (8265), and that the cluster is running"
         )
 
-    def _no_dashboard(self) -> ResourceError:
-        return ResourceError(
-            f"{self.url}: something answers there that is no dashboard of Ray 2; check the port (8265)"
-        )
+    def _not_a_dashboard(self) -> ResourceError:
+        return ResourceError(f"{self.url}: the server there is not a dashboard of Ray 2; check the port (8265)")
 
 
 def _client(url: str) -> Any:
-    """Ray's own client, which takes `url` and nothing from the environment, and waits for no answer for ever."""
+    """Ray's client, with the address `url` only, nothing from the environment, and a time limit for each answer."""
     import ray
     from ray.dashboard.modules.dashboard_sdk import SubmissionClient
     from ray.job_submission import JobSubmissionClient
 
-    for logger in ("ray", SubmissionClient.__module__):  # they say what is packed, file by file
+    for logger in ("ray", SubmissionClient.__module__):  # they would log each packed file
         logging.getLogger(logger).setLevel(logging.ERROR)
 
     class Client(JobSubmissionClient):
@@ -244,8 +251,8 @@ def _client(url: str) -> Any:
     return Client()
 
 
-def _submitted(details: Any) -> SubmittedJob:
-    """Ray's details of a job, in seconds, without its environment: that may hold credentials."""
+def _from_details(details: Any) -> SubmittedJob:
+    """Convert Ray's details of a job. The environment is left out, because it may contain credentials."""
     return SubmittedJob(
         id=details.submission_id or details.job_id,
         status=getattr(details.status, "value", str(details.status)),

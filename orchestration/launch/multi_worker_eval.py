@@ -1,4 +1,4 @@
-"""One evaluation by several workers, for a net whose optimiser does not fit on one."""
+"""One evaluation with several workers, for a model whose optimizer state does not fit on one."""
 
 import os
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from orchestration.launch.placement import place_workers
 from orchestration.launch.worker import meeting_place
 from preprocessing.errors import ResourceError
 
-if TYPE_CHECKING:  # torch is for the workers
+if TYPE_CHECKING:  # importing torch is left to the workers
     from training.evaluation import EvalResult
 
 
 class TrialWorker:
-    """One process of a group that evaluates together: each takes its share of every batch and of the optimiser."""
+    """One process of the group: it processes a part of each batch and holds a part of the optimizer state."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
@@ -26,9 +26,9 @@ class TrialWorker:
         return meeting_place()
 
     def evaluate(
-        self, env: Mapping[str, str], cell: EvalTrial, count: Path | None, meeting: tuple[str, int]
+        self, env: Mapping[str, str], trial: EvalTrial, count: Path | None, meeting: tuple[str, int]
     ) -> "EvalResult":
-        """The scores of the cell, which all workers have; the first one counts the steps."""
+        """The result of the trial, which is equal on all workers. The first worker writes the step count."""
         os.environ |= {
             **env,
             "RANK": str(self.rank),
@@ -39,28 +39,33 @@ class TrialWorker:
         }
         from training.engines import connect
 
-        connect(cell.machine)
-        return evaluate_cell(cell, count if self.rank == 0 else None)
+        connect(trial.machine)
+        return evaluate_cell(trial, count if self.rank == 0 else None)
 
 
-def evaluate_together(cell: EvalTrial, count: Path | None, room: TrialResources) -> "EvalResult":
-    """The scores of one cell, by as many workers as the room says. ResourceError where they have no place, or do not
-    begin; what one of them raises comes as it is."""
+def evaluate_together(trial: EvalTrial, count: Path | None, room: TrialResources) -> "EvalResult":
+    """Evaluate one trial with `room.workers` workers, and return its result.
+
+    Raises ResourceError if there is no room for the workers, or if they do not start in time. An error of a worker is
+    raised unchanged.
+    """
     import ray
     from ray.exceptions import GetTimeoutError
 
-    needs = WorkerRequirements(workers=room.workers, cpus=room.cpus, gpus=room.gpus)
-    with place_workers(needs, cell.machine, room.env) as group:
+    needs = WorkerRequirements(num_workers=room.workers, cpus=room.cpus, gpus=room.gpus)
+    with place_workers(needs, trial.machine, room.env) as group:
         workers = group.start(TrialWorker)
         try:
             meeting, *_ = ray.get([worker.address.remote() for worker in workers], timeout=START_S)
-            waiting = futures = [worker.evaluate.remote(room.env, cell, count, meeting) for worker in workers]
+            waiting = futures = [worker.evaluate.remote(room.env, trial, count, meeting) for worker in workers]
             while waiting:
                 done, waiting = ray.wait(waiting)
-                ray.get(done)  # the first error ends all: the others would wait for the one that raised it
+                ray.get(done)  # raises the first error: the other workers would wait for the failed one
             return ray.get(futures[0])
         except GetTimeoutError:
-            raise ResourceError(f"Ray did not start {room.workers} processes in {START_S} s") from None
+            raise ResourceError(
+                f"Ray did not start {room.workers} processes in {START_S} s; run `sesame doctor` to find the cause"
+            ) from None
         finally:
             for worker in workers:
                 ray.kill(worker)

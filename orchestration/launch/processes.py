@@ -1,4 +1,4 @@
-"""Processes of this machine: which belong to a Ray of ours, and how they end, even those that are stopped."""
+"""Processes of this machine: find those of a Ray that Sesame started, and end them, even if they are stopped."""
 
 import os
 import platform
@@ -13,12 +13,12 @@ import psutil
 from preprocessing.processes import began
 
 OF_RAY: Final = ("raylet", "gcs_server")
-PATIENCE_S: Final = 3.0  # for processes that were asked to end
+PATIENCE_S: Final = 3.0  # for processes to end after SIGTERM
 
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process; `began` tells it from a later one with its number."""
+    """Identifies a process; `began` distinguishes it from a later process with the same process ID."""
 
     host: str
     pid: int
@@ -28,8 +28,8 @@ class ProcessIdentity:
     def me(cls) -> "ProcessIdentity":
         return cls(platform.node(), os.getpid(), began(os.getpid()))
 
-    def found(self) -> psutil.Process | None:
-        """The process, where it is one of this machine and has not ended."""
+    def find(self) -> psutil.Process | None:
+        """The process, if it runs on this machine and has not ended."""
         if self.host == platform.node() and self.began and began(self.pid) == self.began:
             with suppress(psutil.Error):
                 return psutil.Process(self.pid)
@@ -40,41 +40,58 @@ class ProcessIdentity:
 
 
 def kill(identities: Iterable[ProcessIdentity]) -> None:
-    """SIGKILL for those of this machine that have not ended: stopped ones end too, as by no call of Ray's."""
-    kill_all(filter(None, (identity.found() for identity in identities)))
+    """Kill those of these processes that run on this machine. Unlike Ray's calls, this also ends stopped processes."""
+    kill_all(filter(None, (identity.find() for identity in identities)))
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> None:
-    """SIGKILL for all of them."""
+    """Kill all of these processes (SIGKILL)."""
     for process in processes:
         with suppress(psutil.Error):
             process.kill()
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process has not ended. A zombie has ended, but its parent has not yet read its exit code."""
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def find_services() -> dict[str, psutil.Process]:
+    """The raylet and the gcs_server that this process started and that are alive, by name."""
+    services = dict[str, psutil.Process]()
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if child.name() in OF_RAY and is_alive(child):
+                services[child.name()] = child
+    return services
+
+
 def find_ray_processes(temporary: Path) -> list[psutil.Process]:
-    """The processes of the Ray that this process has started with its files in `temporary`, and all below them."""
-    found: list[psutil.Process] = []
+    """The processes of the Ray that this process started with its files in `temporary`, and their descendants."""
+    matches: list[psutil.Process] = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if any(str(temporary) in word for word in child.cmdline()):
-                found += [child, *child.children(recursive=True)]
-    return found
+                matches += [child, *child.children(recursive=True)]
+    return matches
 
 
 def find_leftover_ray_processes(temporary: Path) -> list[psutil.Process]:
-    """The same where whoever started that Ray is gone: its two processes above the others, and all below them.
+    """The same for a Ray whose driver is gone: its raylet and gcs_server, and all their descendants.
 
-    Those below outlive them by a minute (Ray 2.60: they try to tell their store, which is gone as well). Their title
-    hides their arguments, but they write to the logs in `temporary`.
+    The descendants outlive these two by a minute, because they try to reach the dead GCS (Ray 2.60). Their titles hide
+    their arguments, but their log files in `temporary` identify them.
     """
-    found: list[psutil.Process] = []
+    matches: list[psutil.Process] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.name() in OF_RAY and any(str(temporary) in word for word in process.cmdline()):
-                found += [process, *process.children(recursive=True)]
+                matches += [process, *process.children(recursive=True)]
             elif " ".join(process.cmdline()).startswith("ray::") and _writes_below(process, temporary):
-                found.append(process)
-    return found
+                matches.append(process)
+    return matches
 
 
 def _writes_below(process: psutil.Process, folder: Path) -> bool:
@@ -82,7 +99,7 @@ def _writes_below(process: psutil.Process, folder: Path) -> bool:
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
-    """Wait for processes that were asked to end, then kill those that have not."""
+    """Wait up to PATIENCE_S for processes to end after SIGTERM, then kill the remaining ones."""
     _, left = psutil.wait_procs(list(processes), timeout=PATIENCE_S)
     kill_all(left)
     psutil.wait_procs(left, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The connection to Ray: to a cluster that runs, or to one of our own that ends with the block."""
+"""The connection to Ray: to a running cluster, or to our own Ray, which ends with the block."""
 
 import json
 import logging
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from orchestration.launch import processes
 from orchestration.launch.address import bind_to_loopback, is_loopback, resolve_address
 from orchestration.launch.job_server import EXCLUDES, ROOT
@@ -27,18 +29,18 @@ from preprocessing import limits
 from preprocessing.errors import BadInput, ResourceError, SesameError
 from preprocessing.lock import OWNER, hold_lock
 
-START_S = 180  # for each of Ray's processes to begin; an idle machine takes three, one with a load of 15 a minute
-STORE_BYTES = 100_000_000  # of Ray's object store: what passes through Ray is small
-FILE_BYTES = 1 << 27  # that a file must be allowed to have: the store, with what is around it
-PATIENCE = {  # for what Ray 2.60 waits, by the names that it reads from the environment of this process and of its own
-    "RAY_gcs_server_port_wait_time_s": START_S,  # its store listens (ray/_private/node.py); by itself Ray waits 30 s
-    "RAY_raylet_start_wait_time_s": START_S,  # this machine registers there (GlobalStateAccessor::GetNode); 30 s
-    "RAY_worker_register_timeout_seconds": START_S,  # the process of a worker says that it is there; 60 s
+START_S = 180  # for each process of Ray to start; it takes 3 s on an idle machine, a minute at a load of 15
+STORE_BYTES = 100_000_000  # of Ray's object store; Sesame passes only small objects through Ray
+FILE_BYTES = 1 << 27  # minimum allowed file size: the object store and some overhead
+PATIENCE = {  # seconds that Ray 2.60 waits; it reads these variables in this process and in its own processes
+    "RAY_gcs_server_port_wait_time_s": START_S,  # for the GCS to listen (ray/_private/node.py); default 30 s
+    "RAY_raylet_start_wait_time_s": START_S,  # for this node to register there (GlobalStateAccessor::GetNode); 30 s
+    "RAY_worker_register_timeout_seconds": START_S,  # for the process of a worker to register; 60 s
 }
-JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # what Ray tells a driver that `ray job submit` has started
-NICENESS = "RAY_worker_niceness"  # by itself Ray gives its workers 15: beside other work, training comes to a halt
-PREFIX = "sesame-"  # of the temporary folders of our own Rays
-TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # what node.py says when it has waited
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for a driver that `ray job submit` started
+NICENESS = "RAY_worker_niceness"  # Ray's default for workers is 15: beside other work, training would almost stop
+PREFIX = "sesame-"  # of the temporary directories of our own Ray clusters
+TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # messages of Ray's node.py after a timeout
 
 
 @contextmanager
@@ -51,11 +53,12 @@ def ray_session(
     logs: Path | None = None,
     report: Report = ignore_progress,
 ) -> Iterator[None]:
-    """A connection to the Ray cluster at `address`, or to one of our own that ends with the block.
+    """Connect to the Ray cluster at `address`; without an address start our own Ray, which ends with the block.
 
-    Our own listens on 127.0.0.1 alone, its `dashboard` too, whose address is said. ResourceError, within 15 s, where no
-    Ray answers at `address`. A connection that this process already has is used as it is. Where the block ends in an
-    error that is not a SesameError, the logs of our own cluster are copied to `logs`.
+    Our own Ray and its `dashboard` listen on 127.0.0.1 only; the address of the dashboard is printed. If the block
+    raises an error other than a SesameError, the logs of our own Ray are copied to `logs`.
+
+    An existing connection of this process is used unchanged. ResourceError within 15 s if no Ray answers at `address`.
     """
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     if "ray" not in sys.modules:
@@ -63,34 +66,39 @@ def ray_session(
     import ray
 
     if ray.is_initialized():
+        _services.update(processes.find_services())
         yield
         return
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
-    # A short path: Ray puts sockets below it, and their names end at 107 characters. It opens its folder to everybody
-    # (0777), so that is one inside of ours.
+    # Ray creates sockets below this path, and their names are limited to 107 characters, so it must be short. Ray makes
+    # its temporary directory public (0777), so it gets one inside a private directory.
     above = Path(os.environ.get("RAY_TMPDIR", "/tmp"))
-    _remove_left_behind(above)
-    private = _private(above)
+    _remove_abandoned(above)
+    private = _make_private_directory(above)
     temporary = private / "r"
-    around, found = ExitStack(), ""
+    around, cluster = ExitStack(), ""
 
-    def begin() -> None:
-        with _own_handlers():
-            if found:
-                with _same_versions(found):
-                    ray.init(found, runtime_env=_shipped(), **quiet)
+    def connect() -> None:
+        _services.clear()
+        with _keep_handlers():
+            if cluster:
+                with _explain_versions(cluster):
+                    ray.init(cluster, runtime_env=_code_to_send(), **quiet)
             else:
-                _refuse_small_files()
-                _start_patiently(temporary, cpus, gpus, dashboard, quiet)
-        ray._private.worker._worker_logs_enabled = False  # the raylet's notices would go to stdout, which is ours
+                _check_file_limit()
+                _start_with_retry(temporary, cpus, gpus, dashboard, quiet)
+                _services.update(processes.find_services())
+        # Ray 2.60 prints error messages of the raylet to stdout even with log_to_driver=False (worker.py,
+        # listen_error_messages), and has no public option against it. stdout belongs to the output of Sesame.
+        ray._private.worker._worker_logs_enabled = False
 
-    session = None if address else _own.set(_Own(begin, temporary))
+    session = None if address else _own.set(_OwnRay(connect, temporary))
     try:
         report({"stage": "starting Ray"})
-        found = resolve_address(address) if address else ""
+        cluster = resolve_address(address) if address else ""
         around.enter_context(hold_lock(private))
-        around.enter_context(bind_to_loopback(not found or is_loopback(found)))
-        begin()
+        around.enter_context(bind_to_loopback(not cluster or is_loopback(cluster)))
+        connect()
         yield
         report({"stage": "stopping Ray"})
     except Exception as error:
@@ -106,115 +114,119 @@ def ray_session(
         shutil.rmtree(private, ignore_errors=True)
 
 
-def _private(above: Path) -> Path:
-    """A new folder of ours alone; BadInput where RAY_TMPDIR names no folder that we may write to."""
+def _make_private_directory(above: Path) -> Path:
+    """Create a directory for this user only. BadInput if RAY_TMPDIR is not a writable directory."""
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
     except OSError as error:
         raise BadInput(
-            f"{above}: no folder for Ray's temporary files ({error.strerror}); name one that can be written to in "
-            "RAY_TMPDIR"
+            f"invalid RAY_TMPDIR: got {above} ({error.strerror}), expected a writable directory for the temporary "
+            "files of Ray; set RAY_TMPDIR to one"
         ) from None
 
 
-def _remove_left_behind(above: Path) -> None:
-    """Remove the temporary folders of commands that were killed, and end what is left of their Rays.
+def _remove_abandoned(above: Path) -> None:
+    """Remove the temporary directories of killed commands, and kill the remaining processes of their Ray.
 
-    A folder belongs to who holds its lock, which the kernel drops with the process; one without is not looked at, nor
-    one of another user: `above` may be /tmp.
+    A directory is in use while its lock is held; the kernel releases the lock when the process ends. Directories
+    without a lock file and those of other users are skipped, because `above` may be /tmp.
     """
     for folder in above.glob(f"{PREFIX}*"):
-        if _may_be_left(folder):
+        if _may_be_abandoned(folder):
             with suppress(SesameError, OSError), hold_lock(folder):
                 processes.kill_all(processes.find_leftover_ray_processes(folder))
                 shutil.rmtree(folder)
 
 
-def _may_be_left(folder: Path) -> bool:
-    """Whether it is a folder, of this user and no link, that a command has locked once."""
+def _may_be_abandoned(folder: Path) -> bool:
+    """Whether this is a directory of this user, not a link, with a lock file."""
     with suppress(OSError):
-        found = folder.lstat()
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and (folder / OWNER).is_file()
+        status = folder.lstat()
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and (folder / OWNER).is_file()
     return False
 
 
 @dataclass(frozen=True)
-class _Own:
-    """How the Ray of ours was started that this process is connected to."""
+class _OwnRay:
+    """How to start our own Ray again, and the directory of its temporary files."""
 
-    begin: Callable[[], None]
+    connect: Callable[[], None]
     temporary: Path
 
 
-_own = ContextVar[_Own | None]("_own", default=None)
+_own = ContextVar[_OwnRay | None]("_own", default=None)
+_services = dict[str, psutil.Process]()  # the raylet and the gcs_server of our own Ray, by name
 
 
 def find_fault() -> str:
-    """Which process of a Ray of our own is gone, without which it does nothing any more; "" where all are there."""
-    import ray
-
-    node = ray._private.worker._global_node
-    for kind in ("gcs_server", "raylet"):
-        if node and any(info.process.poll() is not None for info in node.all_processes.get(kind, ())):
-            return f"Ray's {kind}"
-    return ""
+    """The dead process of our own Ray without which Ray cannot work, as text; "" if all are alive."""
+    return next((f"Ray's {name}" for name, process in _services.items() if not processes.is_alive(process)), "")
 
 
 def is_ours() -> bool:
-    """Whether this thread has started the Ray that it is connected to: it has one node, this machine."""
+    """Whether this thread started the connected Ray. Such a Ray has a single node, this machine."""
     return _own.get() is not None
 
 
 def renew() -> None:
-    """Start our own Ray again, of which a process is gone; ResourceError where this thread did not start it."""
+    """Start our own Ray again after one of its processes died. ResourceError if this thread did not start it."""
     if (own := _own.get()) is None:
-        raise ResourceError(f"{find_fault()} is gone; repeat the command, it goes on from the newest checkpoint")
+        raise ResourceError(f"{find_fault()} is gone; repeat the command to resume from the newest checkpoint")
     _end(own.temporary)
-    own.begin()
+    own.connect()
 
 
 def _end(temporary: Path) -> None:
-    """Leave Ray; none of the processes stay that were started here, even where a signal came while they were."""
+    """Disconnect from Ray and end the processes that this process started, even if a signal interrupted the start."""
     import ray
 
     started = processes.find_ray_processes(temporary)
-    if find_fault():  # it would wait for what is gone
+    if find_fault():  # else `ray.shutdown` would wait for the dead process
         processes.kill_all(started)
-    _listen_meanwhile()
+    _handle_signals_in_shutdown()
     ray.shutdown()
+    _services.clear()
     processes.end(started)
 
 
-def _listen_meanwhile() -> None:
-    """Ray 2.60 leaves SIGTERM to the system as it shuts down, and waits for its processes then: a second SIGTERM, which
-    is ignored while what is open is closed, would end this process in the middle of it."""
+def _handle_signals_in_shutdown() -> None:
+    """Keep our signal handlers while `ray.shutdown` waits for the processes of Ray.
+
+    Ray 2.60 resets SIGTERM to the system default in C++, and then waits for its processes. A second SIGTERM would end
+    this process during its cleanup. `ray.shutdown` has no hook between these two steps, so a method of the node, which
+    the second step calls, is replaced. Python code can set handlers in the main thread only, which is busy there.
+    """
     import ray
 
     if node := ray._private.worker._global_node:
-        ends = node.kill_all_processes
+        kill_all_processes = node.kill_all_processes
 
-        def listen_and_end(**how: Any) -> None:
+        def listen_and_kill(**options: Any) -> None:
             listen_again()
-            ends(**how)
+            kill_all_processes(**options)
 
-        node.kill_all_processes = listen_and_end
+        node.kill_all_processes = listen_and_kill
 
 
 @contextmanager
-def _own_handlers() -> Iterator[None]:
-    """Ray 2.60 puts handlers of SIGTERM in place of ours, which end this process with 15, or 1, and no word."""
+def _keep_handlers() -> Iterator[None]:
+    """Inside the block, Ray does not replace our handlers of SIGTERM.
+
+    The handlers of Ray 2.60 end this process with exit code 15 or 1 and without a message. `ray.init` has no option
+    against them, and restoring ours after it is too late: a start takes seconds to minutes.
+    """
     from ray._private import utils
 
-    theirs, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda handler: None
+    original, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda handler: None
     try:
         yield
     finally:
-        utils.set_sigterm_handler = theirs
+        utils.set_sigterm_handler = original
 
 
 @contextmanager
-def _same_versions(address: str) -> Iterator[None]:
-    """ResourceError in place of what Ray raises where a cluster has another Python, or another Ray, than we have."""
+def _explain_versions(address: str) -> Iterator[None]:
+    """Inside the block, Ray's error about another version of Ray or Python in the cluster becomes a ResourceError."""
     try:
         yield
     except RuntimeError as error:
@@ -224,33 +236,38 @@ def _same_versions(address: str) -> Iterator[None]:
             re.findall(r"Ray: (\S+)\s+Python: (\S+)", str(error)) + [("?", "?")] * 2
         )[:2]
         raise ResourceError(
-            f"the cluster at {address} has Ray {ray_there} on Python {python_there}, this process Ray {ray_here} on "
-            f"Python {python_here} ({sys.executable}); start the cluster with that Python, on every machine"
+            f"the cluster at {address} has Ray {ray_there} on Python {python_there}, but this process has Ray "
+            f"{ray_here} on Python {python_here} ({sys.executable}); start the cluster with this Python on each machine"
         ) from None
 
 
-def _shipped() -> dict[str, Any]:
-    """What goes to the machines of a running cluster: our code, unless the Ray job that this is part of has brought it:
-    Ray refuses a second working directory."""
+def _code_to_send() -> dict[str, Any]:
+    """The runtime_env that sends the code of Sesame to a cluster.
+
+    It is empty if a Ray job started this process and has sent the code: Ray rejects a second working directory.
+    """
     job = json.loads(os.environ.get(JOB, "{}")).get("runtime_env") or {}
     if "working_dir" in job:
         return {}
     return {"working_dir": str(ROOT), "excludes": list(EXCLUDES)}
 
 
-def _refuse_small_files() -> None:
-    """ResourceError where the limit of a file's size (ulimit -f) is below Ray's store: Ray's process would end as it
-    makes that, and be waited for START_S twice. The limit stays as it was set: who sets it may have a reason."""
+def _check_file_limit() -> None:
+    """ResourceError if the limit of the file size (ulimit -f) is too low for Ray's object store.
+
+    Otherwise the process of Ray would die when it creates the store, and START_S would pass twice. Sesame does not
+    raise the limit itself, because the user may have set it on purpose.
+    """
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if most != resource.RLIM_INFINITY and most < FILE_BYTES:
         raise ResourceError(
-            f"a file may have {most / 1e6:,.1f} MB here (ulimit -f), and Ray's object store is one of "
-            f"{STORE_BYTES / 1e6:,.0f} MB; raise the limit: `ulimit -f unlimited`, in a shell that may"
+            f"file size limit too low (ulimit -f): got {most / 1e6:,.1f} MB, expected at least "
+            f"{FILE_BYTES / 1e6:,.0f} MB for Ray's object store; raise the limit with `ulimit -f unlimited`"
         )
 
 
-def _start_patiently(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: dict[str, Any]) -> None:
-    """Start Ray, twice where one of its processes is not there in START_S: a busy machine loses some."""
+def _start_with_retry(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: dict[str, Any]) -> None:
+    """Start our own Ray; try a second time if a process does not start within START_S, which happens under load."""
     import ray
 
     for name, seconds in PATIENCE.items():
@@ -264,35 +281,36 @@ def _start_patiently(temporary: Path, cpus: int, gpus: int, dashboard: bool, qui
                 raise
             ray.shutdown()
     raise ResourceError(
-        f"Ray does not start on this machine within {2 * START_S // 60} minutes: too busy; repeat the command later"
+        f"Ray did not start on this machine within {2 * START_S // 60} min, because it is too busy; repeat the command "
+        "later"
     )
 
 
 def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: dict[str, Any]) -> None:
-    """A Ray cluster of this machine only, that ends with this process."""
+    """Start a Ray cluster on this machine only, which ends with this process."""
     import ray
 
-    if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # Ray would write a token to ~/.ray, for everybody to read
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # else Ray would write a token to ~/.ray that everyone can read
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    begun = ray.init(
-        "local",  # never another cluster that happens to run here
+    context = ray.init(
+        "local",  # never another cluster that is running on this machine
         num_cpus=cpus,
         num_gpus=gpus or None,
-        _memory=int(limits.memory().free),  # Ray sees no limit of a group below the root
+        _memory=int(limits.memory().free),  # Ray ignores the limits of nested control groups
         include_dashboard=dashboard,
         dashboard_host="127.0.0.1",
         object_store_memory=STORE_BYTES,
         runtime_env={
             "env_vars": {"PYTHONPATH": os.pathsep.join(paths)},
-            "py_executable": shlex.quote(sys.executable),  # Ray hands it to a shell; a path may have blanks
+            "py_executable": shlex.quote(sys.executable),  # Ray passes it to a shell, and a path may contain spaces
         },
         job_config=_job_config(),
         _temp_dir=str(temporary),
         **quiet,
     )
     if dashboard:
-        _say_where(f"http://{begun.dashboard_url}", temporary.with_name("token"))
+        _print_dashboard(f"http://{context.dashboard_url}", temporary.with_name("token"))
 
 
 class _FixedPaths(list[str]):
@@ -310,19 +328,22 @@ def _job_config() -> Any:
     return JobConfig(_py_driver_sys_path=_FixedPaths([str(ROOT)]))
 
 
-def _say_where(url: str, file: Path) -> None:
-    """The address of a dashboard, and where its token is: in `file`, for us alone, unless the environment had one."""
-    asks = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-    if not asks and (token := os.environ.get("RAY_AUTH_TOKEN")):
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as written:
-            written.write(token)
-        asks = str(file)
-    print(f"{url} is Ray's dashboard; it asks for the token in {asks}", file=sys.stderr, flush=True)
+def _print_dashboard(url: str, file: Path) -> None:
+    """Print the address of the dashboard and the path of its token.
+
+    Without a token file in the environment, the token is written to `file`, which only this user can read.
+    """
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+    if not path and (token := os.environ.get("RAY_AUTH_TOKEN")):
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as writer:
+            writer.write(token)
+        path = str(file)
+    print(f"Ray dashboard: {url}; its token is in {path}", file=sys.stderr, flush=True)
 
 
 def count_free_groups(workers: int, cpus: int, gpus: int) -> int:
-    """How many groups of `workers` the Ray that this process is connected to holds side by side; one, if need be."""
+    """How many groups of `workers` the connected Ray can run in parallel; at least 1."""
     import ray
 
-    has, wants = ray.cluster_resources(), {"CPU": workers * cpus, "GPU": workers * gpus}
-    return max(1, min(int(has.get(name, 0)) // amount for name, amount in wants.items() if amount))
+    total, needs = ray.cluster_resources(), {"CPU": workers * cpus, "GPU": workers * gpus}
+    return max(1, min(int(total.get(name, 0)) // amount for name, amount in needs.items() if amount))

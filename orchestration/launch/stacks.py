@@ -1,7 +1,7 @@
-"""What a worker that hangs is doing: the stacks of all of its threads, in a file of the run's folder.
+"""The stacks of all threads of a worker that hangs, in a file in the run directory.
 
-It is written by the worker itself where that still answers; else by faulthandler, when a signal arrives: also where
-a library holds the interpreter's lock. A process that was stopped (SIGSTOP) does neither, and is named as such.
+If a worker still answers calls, it writes the file itself. Otherwise a signal makes faulthandler write it, even if a
+library holds the lock of the interpreter. A stopped process (SIGSTOP) can do neither; the file then contains its state.
 """
 
 import faulthandler
@@ -16,17 +16,17 @@ import psutil
 
 from orchestration.launch.processes import ProcessIdentity
 
-FOLDER: Final = "stacks"  # in that of a run
+FOLDER: Final = "stacks"  # in the run directory
 SIGNAL: Final = signal.SIGUSR2
 
 
 def file_of(folder: Path, rank: int) -> Path:
-    """Of a worker of the run in `folder`."""
+    """The file with the stacks of a worker of the run in `folder`."""
     return folder / FOLDER / f"worker-{rank}.txt"
 
 
 class Stacks:
-    """The file of this process."""
+    """Writes the stacks of this process."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         path = file_of(folder, rank)
@@ -35,34 +35,34 @@ class Stacks:
         faulthandler.register(SIGNAL, self._file, all_threads=True)
 
     def dump(self, where: str) -> None:
-        """Add the stacks of all threads, below a line that says when, and where in its work this process is."""
-        self._file.write(f"\n{_now()}, process {os.getpid()} {where}\n".encode())
+        """Append the stacks of all threads, below a line with the time and the activity of this process."""
+        self._file.write(f"\n{_timestamp()}, process {os.getpid()} {where}\n".encode())
         faulthandler.dump_traceback(self._file, all_threads=True)
 
 
 def request_stacks(folder: Path, rank: int, process: ProcessIdentity) -> str:
-    """Have a process that does not answer write its stacks by a signal, where it is one of this machine; its state."""
-    found = process.found()
-    if found is None:
+    """Request the stacks of a process of this machine by a signal. Returns the state of the process."""
+    local = process.find()
+    if local is None:
         return "gone"
     with suppress(psutil.Error, OSError):
-        state = found.status()
+        state = local.status()
         with file_of(folder, rank).open("a") as file:
-            file.write(f"\n{_now()}, {process} does not answer, its state is {state}\n")
+            file.write(f"\n{_timestamp()}, {process} does not answer, its state is {state}\n")
         if state != psutil.STATUS_STOPPED:
-            found.send_signal(SIGNAL)
+            local.send_signal(SIGNAL)
         return state
     return "gone"
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove the files of workers that nobody asked for their stacks."""
+    """Remove the empty files, of workers whose stacks were never requested."""
     for file in (folder / FOLDER).glob("worker-*.txt"):
         if not file.stat().st_size:
             file.unlink()
-    with suppress(OSError):  # it is not empty, or not there
+    with suppress(OSError):  # the directory is not empty, or does not exist
         (folder / FOLDER).rmdir()
 
 
-def _now() -> str:
+def _timestamp() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""How far a training is, and fine-tunings are, as events for whoever looks on: steps, figures, and the time left."""
+"""Progress events of pretraining and of fine-tuning: steps, metrics and the remaining time."""
 
 import time
 from collections import deque
@@ -9,49 +9,49 @@ from orchestration.progress import Report
 from training.run import Run
 
 FIGURES = {"perf/tokens_per_second": "tokens_per_s", "perf/mfu": "mfu", "train/loss": "loss", "eval/loss": "held_out"}
-RECENT = 50  # steps whose mean is the pace
+RECENT = 50  # steps over which the time per token is averaged
 
 
 class StepReporter:
-    """Told where the loop is and what it has logged, it reports the stage "pretrain"."""
+    """Reports the stage "pretrain" from the progress and the metrics of the training loop."""
 
     def __init__(self, run: Run, report: Report) -> None:
         self.run, self.report = run, report
         self.figures: dict[str, float] = {}
-        self.pace_s: deque[float] = deque(maxlen=RECENT)  # for a token of a batch
-        self.once_s: dict[str, float] = {}  # what an evaluation, a checkpoint, ... took the last time
-        self.begun = self.done = -1  # the first step of a process takes longer than others
-        self.doing, self.since_s = "", 0.0
+        self.pace_s: deque[float] = deque(maxlen=RECENT)  # time per token of a batch
+        self.once_s: dict[str, float] = {}  # duration of the last evaluation, checkpoint and so on
+        self.first_done = self.done = -1  # the first step of a process is slow, so its time does not count
+        self.activity, self.since_s = "", 0.0
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """Take note of the figures that are shown."""
+        """Store the metrics that progress events contain."""
         self.figures |= {FIGURES[key]: value for key, value in metrics.items() if key in FIGURES}
 
-    def at(self, done: int, doing: str = "") -> None:
-        """`done` updates are done; now the next one begins, or what `doing` says (training/loop.py)."""
+    def update(self, done: int, activity: str = "") -> None:
+        """Report that `done` updates are done and `activity` begins (training/loop.py); "" means the next update."""
         self._measure(done, time.monotonic())
-        self.done, self.doing = done, doing
+        self.done, self.activity = done, activity
         figures = {name: self.figures[name] for name in FIGURES.values() if name in self.figures}
         event: dict[str, Any] = {"stage": "pretrain", "done": done, "total": self.run.steps, **figures}
         if self.pace_s:
             event["left_s"] = self.left_s()
-        if now := doing or ("" if self.pace_s or done == self.run.steps else f"step {done + 1}"):
+        if now := activity or ("" if self.pace_s or done == self.run.steps else f"step {done + 1}"):
             event["now"] = now
         self.report(event)
 
     def _measure(self, done: int, now_s: float) -> None:
-        if self.begun < 0:
-            self.begun = done
-        elif self.doing:
-            self.once_s[self.doing] = now_s - self.since_s
-        elif done == self.done + 1 and done > self.begun + 1:
+        if self.first_done < 0:
+            self.first_done = done
+        elif self.activity:
+            self.once_s[self.activity] = now_s - self.since_s
+        elif done == self.done + 1 and done > self.first_done + 1:
             self.pace_s.append(
                 (now_s - self.since_s) / (_tokens_left(self.run, done - 1) - _tokens_left(self.run, done))
             )
         self.since_s = now_s
 
     def left_s(self) -> float:
-        """Seconds to the last step; with evaluations and the like, as soon as it is known what one takes."""
+        """Seconds until the last step, including evaluations, checkpoints and so on after the first of each."""
         run = self.run
         every = {
             "evaluation": run.eval_every,
@@ -66,25 +66,25 @@ class StepReporter:
 
 
 class FineTunings:
-    """How far many fine-tunings are together, as the stage "finetune"."""
+    """Reports the common progress of many fine-tunings as the stage "finetune"."""
 
     def __init__(self, num: int, steps: int, report: Report) -> None:
-        """`num` of `steps` each."""
+        """`num` fine-tunings of `steps` steps each."""
         self.num, self.steps, self.report = num, steps, report
-        self.first: tuple[float, int] | None = None  # when it was first asked, and the steps that were done then
+        self.first: tuple[float, int] | None = None  # time of the first update, and the steps done then
 
-    def at(self, ended: int, begun: int, last: str = "") -> None:
-        """So many have ended, the `last` one with this result, and the others have done so many steps."""
-        now_s, done = time.monotonic(), ended * self.steps + begun
+    def update(self, ended: int, steps_of_others: int, last: str = "") -> None:
+        """Report the number of ended fine-tunings, the steps of all others, and the result of the last one."""
+        now_s, done = time.monotonic(), ended * self.steps + steps_of_others
         event: dict[str, Any] = {"stage": "finetune", "done": done, "total": self.num * self.steps}
         first_s, first = self.first = self.first or (now_s, done)
         if done > first and now_s > first_s:
             event["steps_per_s"] = (done - first) / (now_s - first_s)
-        self.report(event | {"ended": f"{ended}/{self.num} cells"} | ({"last": last} if last else {}))
+        self.report(event | {"ended": f"{ended}/{self.num} trials"} | ({"last": last} if last else {}))
 
 
 def _tokens_left(run: Run, done: int) -> int:
-    """The room for tokens in the steps that are left; those of a later phase may be longer."""
+    """Maximum number of tokens in the remaining steps; sequences of a later phase may be longer."""
     tokens = 0
     for phase in run.phases:
         skipped = min(done, phase.steps)
@@ -94,7 +94,7 @@ def _tokens_left(run: Run, done: int) -> int:
 
 
 def _times_left(steps: int, done: int, every: int) -> int:
-    """How often something is still due that is done every so many steps (0: never), and at the end.
+    """How often something remains to be done that happens after every `every` steps (0: never) and at the end.
 
     >>> _times_left(10, 4, 4), _times_left(10, 10, 4), _times_left(10, 0, 0)
     (2, 0, 0)

@@ -1,6 +1,7 @@
-"""What runs in Ray's processes: one worker of a pretraining group, and one fine-tuning. Torch is imported only there.
+"""The code that Ray runs in its processes: one worker of a pretraining group, and one fine-tuning.
 
-DS_ACCELERATOR and OMP_NUM_THREADS are set by group.py before a process starts: DeepSpeed and OpenMP read them once.
+Functions import torch themselves, so that the driver starts without it. DeepSpeed and OpenMP read DS_ACCELERATOR and
+OMP_NUM_THREADS once, so placement.py sets both before a process starts.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,20 +41,22 @@ if TYPE_CHECKING:
     from training.model import Model
     from training.tasks import Start
 
-WEIGHTS, EXPORT = "weights", "export"  # in the run folder: by our own names, and as transformers loads them
-EXPORTED = "export.json"  # beside it: a hash of each of its files
-PROFILE = "profile"  # a folder there: where the time of a step goes
-BETWEEN = "\n\n---\n\n"  # two samples in a file
-SAMPLES = "samples"  # a folder there: what the net wrote, a file a step
-OURS = ("orchestration", "preprocessing", "training")
+# In the run directory:
+WEIGHTS, EXPORT = "weights", "export"  # weights under the names that Sesame uses; a transformers model directory
+EXPORTED = "export.json"  # the hash of each file of EXPORT
+PROFILE = "profile"  # directory with the profile of some steps
+SAMPLES = "samples"  # directory with generated text, one file for each step
 
-Said = tuple[str, int, str]
-"""A message of one of our loggers: its name, level and text."""
+BETWEEN = "\n\n---\n\n"  # separates two samples in a file
+OURS = ("orchestration", "preprocessing", "training")  # loggers whose warnings reach the driver
 COUNT_EVERY_S = 0.3
+
+LogMessage = tuple[str, int, str]
+"""A message of one of our loggers: logger name, level and text."""
 
 
 def meeting_place() -> tuple[str, int]:
-    """The address of this machine, and a port that is free now."""
+    """The address of this machine and a port that is free now."""
     from ray.util import get_node_ip_address
 
     with socket.socket() as probe:
@@ -63,43 +66,46 @@ def meeting_place() -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class StartedWorker:
-    """A worker that is there: which process it is, and where the others could meet it."""
+    """Process ID and rendezvous address of a started worker."""
 
     process: ProcessIdentity
-    meeting: tuple[str, int]
-    node: str  # Ray's id of it
+    meeting: tuple[str, int]  # address and port for torch's rendezvous, used if this is the first worker
+    node: str  # Ray's id of its node
 
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """What a worker says when it is polled."""
+    """Status of a polled worker."""
 
-    step: int  # the last one that was logged
-    sign: Heartbeat
-    events: Sequence[Mapping[str, Any]]  # since the last poll, the last one of each stage
-    said: Sequence[Said]  # warnings since the last poll
-    used: MemoryUse  # memory
+    step: int  # last logged step
+    heartbeat: Heartbeat
+    events: Sequence[Mapping[str, Any]]  # since the last poll, the newest event of each stage
+    warnings: Sequence[LogMessage]  # since the last poll
+    memory: MemoryUse
 
 
 class Worker:
-    """One process of the group. Ray runs `train` in one thread, the other methods in others."""
+    """One process of the group. Ray runs `train` in one thread, the other methods in other threads."""
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
         self.stopping = threading.Event()
-        self.said: deque[Said] = deque()
-        self.step = 0  # the last one that was logged
-        self.beats, self.done, self.doing = 0, -1, "start"
-        self.first = -1  # updates that were done when this process began its first one
-        self.own = ComputeTimer()
-        self.notes: dict[str, float] = {}  # of the driver's, to be logged with the next metrics
+        self.warnings: deque[LogMessage] = deque()
         self.events: deque[Mapping[str, Any]] = deque(maxlen=1000)
+        self.step = 0  # last logged step
+        self.beats, self.done, self.activity = 0, -1, "start"
+        self.first_done = -1  # updates that were done when this process began its first update
+        self.timer = ComputeTimer()
+        self.driver_metrics: dict[str, float] = {}  # sent by the driver, logged with the next metrics
         for name in OURS:
-            logging.getLogger(name).addHandler(_Deque(self.said))
+            logging.getLogger(name).addHandler(_DequeHandler(self.warnings))
 
-    def begin(self, folder: str, env: Mapping[str, str]) -> StartedWorker:
-        """Take the variables of the cluster file, before torch is imported, and say who this is; from now on it is at
-        work in the run's folder, and a signal writes the stacks of all threads into a file there."""
+    def start(self, folder: str, env: Mapping[str, str]) -> StartedWorker:
+        """Set the variables of the cluster file and return the identity of this process.
+
+        The variables are set before torch is imported. From now on this process counts as working in the run
+        directory, and SIGUSR2 writes the stacks of all threads into a file there.
+        """
         from ray import get_runtime_context
 
         os.environ |= env
@@ -108,37 +114,38 @@ class Worker:
         return StartedWorker(ProcessIdentity.me(), meeting_place(), get_runtime_context().get_node_id())
 
     def poll(self) -> WorkerStatus:
-        """The last step that was logged, how far it is, and since the last call, events and warnings."""
+        """The last logged step, the heartbeat, and the events and warnings since the last call."""
         newest = dict[str, Mapping[str, Any]]()
         for event in (self.events.popleft() for _ in range(len(self.events))):
             newest[event["stage"]] = event
-        sign = Heartbeat(self.beats, self.done, self.doing, self.own.total_s, self.own.updates)
-        said = [self.said.popleft() for _ in range(len(self.said))]
-        return WorkerStatus(self.step, sign, list(newest.values()), said, MemoryUse.now())
+        heartbeat = Heartbeat(self.beats, self.done, self.activity, self.timer.total_s, self.timer.updates)
+        warnings = [self.warnings.popleft() for _ in range(len(self.warnings))]
+        return WorkerStatus(self.step, heartbeat, list(newest.values()), warnings, MemoryUse.now())
 
     def stop(self) -> None:
-        """Ask the loop to end with a checkpoint."""
+        """Request that the training loop ends with a checkpoint."""
         self.stopping.set()
 
-    def note(self, metrics: dict[str, float]) -> None:
-        """Log these with the next metrics."""
-        self.notes |= metrics
+    def log_metrics(self, metrics: dict[str, float]) -> None:
+        """Log these metrics of the driver together with the next metrics of the training loop."""
+        self.driver_metrics |= metrics
 
     def finish_checkpoint(self) -> None:
-        """Finish the checkpoint that is being written: training does not go on, as a worker has failed or is gone."""
+        """Finish the checkpoint that is being written. The driver calls it when the group must end after a failure."""
         if "training.saver" in sys.modules:
             from training.saver import finish_all
 
             finish_all()
 
     def dump_stacks(self) -> None:
-        """Write what every thread is doing into the file of this worker."""
-        self.stacks.dump(f"after {self.done} updates, in {self.doing}")
+        """Write the stacks of all threads into the file of this worker."""
+        self.stacks.dump(f"after {self.done} updates, in {self.activity}")
 
     def train(self, run_json: str, meeting: tuple[str, int], tracked: TrackedRun) -> "TrainingResult":
-        """Pretrain as rank `rank` of the group; the first worker keeps the metrics and exports the weights.
+        """Pretrain as one rank of the group. The first worker also logs the metrics and exports the weights.
 
-        BadInput where the disk of the run's folder is full, OutOfMemory where there is no memory, in words.
+        Raises BadInput if the disk of the run directory is full, OutOfMemory if memory is exhausted. Both messages
+        name the activity of the worker.
         """
         os.environ |= {
             "RANK": str(self.rank),
@@ -148,95 +155,107 @@ class Worker:
             "MASTER_PORT": str(meeting[1]),
         }
         run = Run.from_json(run_json)
-        with explain_full_disk(Path(run.folder), self._where), explain_out_of_memory(run, self.rank, self._where):
-            return self._trained(run, tracked)
+        with self._explain_errors(run):
+            return self._train(run, tracked)
 
-    def _where(self) -> str:
-        return f"{self.doing} {self.done + 1}" if self.doing == STEP else self.doing
+    @contextlib.contextmanager
+    def _explain_errors(self, run: Run) -> Iterator[None]:
+        """Inside the block, a full disk and exhausted memory raise errors of one line."""
+        describe = self._describe_activity
+        with explain_full_disk(Path(run.folder), describe), explain_out_of_memory(run, self.rank, describe):
+            yield
 
-    def _trained(self, run: Run, tracked: TrackedRun) -> "TrainingResult":
-        self._report("importing DeepSpeed")
+    def _describe_activity(self) -> str:
+        return f"{self.activity} {self.done + 1}" if self.activity == STEP else self.activity
+
+    def _train(self, run: Run, tracked: TrackedRun) -> "TrainingResult":
+        self._report_stage("importing DeepSpeed")
         from training.engines import DeepSpeedEngine, connect, mesh_of
         from training.formats import describe_model
         from training.loop import pretrain
 
         steps = StepReporter(run, self.events.append)
-        self._report(MEETING)
+        self._report_stage(MEETING)
         connect(run.engine)
-        self._report("building the net")
+        self._report_stage("building the model")
         mesh = mesh_of(run.engine)
         model = describe_model(run, mesh.share, mesh.line.stage)
         engine = DeepSpeedEngine(model, run.optimizer, run.engine)
-        self.own.of(engine.model, run.engine.device)
+        self.timer.attach(engine.model, run.engine.device)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
 
-        def sink(step: int, values: dict[str, float]) -> None:
+        def log(step: int, values: dict[str, float]) -> None:
             self.step = step
             steps.log(values)
             if metrics:
-                noted, self.notes = self.notes, {}
-                metrics(step, values | noted)
+                of_driver, self.driver_metrics = self.driver_metrics, {}
+                metrics(step, values | of_driver)
 
-        def at(done: int, doing: str) -> None:
-            if self.doing == PROFILE and metrics:  # it has just been written
+        def report_activity(done: int, activity: str) -> None:
+            if self.activity == PROFILE and metrics:  # the profile is complete now
                 for file in (Path(run.folder) / PROFILE).glob("*"):
                     metrics.mirror(file, PROFILE)
-            self.at(done, doing)
-            steps.at(done, doing)
+            self.set_activity(done, activity)
+            steps.update(done, activity)
 
-        def should_stop() -> bool:
-            self.own.has_rows()
-            return self.stopping.is_set()
-
-        self._report("opening corpus and checkpoint")
+        self._report_stage("opening corpus and checkpoint")
         try:
-            looks = sample_writer(run, engine, metrics), keeper(run, engine, self.beat)
-            with explain_full_disk(Path(run.folder), self._where), explain_out_of_memory(run, self.rank, self._where):
-                result = pretrain(run, engine, sink, should_stop, at, *looks)
+            write_samples, keep_weights = sample_writer(run, engine, metrics), keeper(run, engine, self.beat)
+            with self._explain_errors(run):  # here too: the next stage would replace the activity that they name
+                result = pretrain(
+                    run,
+                    engine,
+                    log,
+                    self.stopping.is_set,
+                    report_activity,
+                    write_samples,
+                    keep_weights,
+                    on_batch=self.timer.end_data_wait,
+                )
         finally:
             if metrics:
-                self._report("mirroring metrics")
+                self._report_stage("mirroring metrics")
                 metrics.close(self.events.append)
         if metrics and result.state.skip_steps:
             log_tags(tracked, Path(run.folder), skip_steps=list(result.state.skip_steps))
         if result.finished:
-            self._report("exporting weights")
-            if lacks := export_weights(run, engine, self.beat):
-                logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", lacks)
-                log_tags(tracked, Path(run.folder), **{STATE: f"none: {lacks}"})
+            self._report_stage("exporting weights")
+            if reason := export_weights(run, engine, self.beat):
+                logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", reason)
+                log_tags(tracked, Path(run.folder), **{STATE: f"none: {reason}"})
         return result
 
-    def at(self, done: int, doing: str) -> None:
-        """`done` updates are done, and this comes now; "": the next one."""
-        self.first = done if self.first < 0 else self.first
-        self.done, self.doing = done, doing or ("first step" if done <= self.first else STEP)
+    def set_activity(self, done: int, activity: str) -> None:
+        """Record that `done` updates are done and that `activity` begins; "" means the next update."""
+        self.first_done = done if self.first_done < 0 else self.first_done
+        self.done, self.activity = done, activity or ("first step" if done <= self.first_done else STEP)
         self.beat()
-        self.own.waits_for_rows()
+        self.timer.begin_data_wait()
 
     def beat(self) -> None:
-        """This worker gets on."""
+        """Count one sign of progress."""
         self.beats += 1
 
-    def _report(self, stage: str) -> None:
-        self.doing = stage
+    def _report_stage(self, stage: str) -> None:
+        self.activity = stage
         self.beat()
         self.events.append({"stage": stage})
 
 
-class _Deque(logging.Handler):
-    """Keeps warnings for the driver, which is the one that a person looks at."""
+class _DequeHandler(logging.Handler):
+    """Collects warnings, which the driver then shows on the terminal of the user."""
 
-    def __init__(self, said: deque[Said]) -> None:
+    def __init__(self, messages: deque[LogMessage]) -> None:
         super().__init__(logging.WARNING)
-        self.said = said
+        self.messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append((record.name, record.levelno, record.getMessage()))
+        self.messages.append((record.name, record.levelno, record.getMessage()))
 
 
 def _gpus(run: Run, world: int) -> dict[str, str]:
-    """A tag with the number of GPUs and what they are; none on a machine without."""
+    """A tag with the number and the name of the GPUs; empty without GPUs."""
     import torch
 
     if run.engine.device != "cuda":
@@ -245,11 +264,11 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
 
 
 def ignore_heartbeat() -> None:
-    """The `beat` of a worker that nobody watches."""
+    """A `beat` callback that does nothing."""
 
 
 def keeper(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_heartbeat) -> Callable[[int], None]:
-    """What writes the weights of a step beside those of the end. Every worker calls it."""
+    """A function that saves the weights of a step as `weights-STEP`. Every worker must call it."""
     from training.formats import save_weights, with_heartbeat
 
     def keep(step: int) -> None:
@@ -257,15 +276,15 @@ def keeper(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_
         if engine.rank == 0:
             save_weights(weights, engine.model.spec, Path(run.folder) / f"{WEIGHTS}-{step}", beat=beat)
         else:
-            deque(with_heartbeat(weights, beat), maxlen=0)  # its part in gathering them
+            deque(with_heartbeat(weights, beat), maxlen=0)  # takes part in the collective calls that gather them
 
     return keep
 
 
 def sample_writer(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) -> Callable[[int], None]:
-    """What writes samples of the net into the run's folder, a file for each step, and has them mirrored to MLflow.
+    """A function that generates text, writes it into one file per step in the run directory, and mirrors it to MLflow.
 
-    A net that writes none costs a warning, not the run.
+    If the model cannot generate text, it logs a warning and the run continues.
     """
     if not run.sample_prompts or metrics is None:
         return lambda step: None
@@ -273,29 +292,29 @@ def sample_writer(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) 
 
     vocab = run.sampling.reading(Vocab.load(Path(run.corpus) / "vocab"))
 
-    def show(step: int) -> None:
+    def write_samples(step: int) -> None:
         try:
-            found = generate_samples(engine.model, vocab, run.sample_prompts, seed=run.seed)
+            samples = generate_samples(engine.model, vocab, run.sample_prompts, seed=run.seed)
         except BadInput as error:
             logging.getLogger(__name__).warning("no samples at step %d: %s", step, error)
             return
         file = Path(run.folder) / SAMPLES / f"step-{step}.txt"
-        write_atomic(file, BETWEEN.join(found).encode() + b"\n")
+        write_atomic(file, BETWEEN.join(samples).encode() + b"\n")
         metrics.mirror(file, SAMPLES)
 
-    return show
+    return write_samples
 
 
 def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_heartbeat) -> str:
-    """Write the run's `weights`, and its `export` where transformers has such a net. Every worker calls it.
+    """Write `weights`, and `export` if transformers has such a model. Every worker must call it.
 
-    The first one is told why there is no export; "" where there is one. `beat` is called at each tensor and file.
+    Returns on the first worker the reason why there is no export, else "". `beat` is called for each tensor and file.
     """
     from training.formats import load_weights, save_weights, to_transformers, with_heartbeat
 
     weights = engine.weights()
     if engine.rank != 0:
-        deque(with_heartbeat(weights, beat), maxlen=0)  # its part in gathering them
+        deque(with_heartbeat(weights, beat), maxlen=0)  # takes part in the collective calls that gather them
         return ""
     spec, folder = engine.model.spec, Path(run.folder)
     save_weights(weights, spec, folder / WEIGHTS, beat=beat)
@@ -312,9 +331,9 @@ def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] =
 def finetune_one(
     folder: Path, corpus: Path, task: str, start: "Start", seed: int, budget: "Budget", count: Path | None = None
 ) -> "FinetuneResult":
-    """One cell of the grid: fine-tune the weights of the run in `folder`, or random ones of the same shape.
+    """Fine-tune the weights of the run in `folder`, or random weights of the same shape: one trial of the grid.
 
-    The steps that are done are kept in the file `count` for who looks on.
+    It writes the number of finished steps to the file `count`, which the driver reads to report progress.
     """
     import torch
 
@@ -324,21 +343,21 @@ def finetune_one(
 
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
-    given = weights if start == "pretrained" else None
+    initial = weights if start == "pretrained" else None
     examples = load_held_out_task(task, corpus, min(LENGTH, spec.model.longest), folder)
-    return finetune(spec, given, examples, budget, seed=seed, on_step=step_counter(count))
+    return finetune(spec, initial, examples, budget, seed=seed, on_step=step_counter(count))
 
 
 def step_counter(file: Path | None) -> Callable[[int], None]:
-    """What writes the number of steps that are done to `file`, a few times a second."""
+    """A function that writes the number of finished steps to `file`, at most every COUNT_EVERY_S seconds."""
     written_s = -math.inf
 
     def count(done: int) -> None:
         nonlocal written_s
         if file and monotonic() - written_s > COUNT_EVERY_S:
             written_s = monotonic()
-            with contextlib.suppress(OSError):  # who looks on then sees less; the fine-tuning goes on
-                whole = file.with_name(f"{file.name}.new")  # renamed, so that nobody reads an empty file
+            with contextlib.suppress(OSError):  # then the driver reports less progress; the fine-tuning continues
+                whole = file.with_name(f"{file.name}.new")  # renamed below, so that a reader never sees an empty file
                 whole.write_text(str(done))
                 os.replace(whole, file)
 
@@ -347,9 +366,9 @@ def step_counter(file: Path | None) -> Callable[[int], None]:
 
 @lru_cache
 def load_held_out_task(task: str, corpus: Path, length: int, folder: Path) -> Any:
-    """A task from the corpus' test split, with rows of at most `length` tokens; made once per process.
+    """A task made of the test split of the corpus, with sequences of at most `length` tokens. Cached per process.
 
-    Special tokens are those that the rows of the run in `folder` have.
+    The sequences have the special tokens that the run in `folder` was trained with.
     """
     from training.evaluation import reads
     from training.tasks import TASKS

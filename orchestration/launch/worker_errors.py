@@ -1,22 +1,23 @@
-"""How a group of workers ends that begins again from the newest checkpoint."""
+"""Errors after which a group of workers restarts from the newest checkpoint."""
 
 import re
 from typing import Final
 
 from orchestration.launch.out_of_memory import MemoryUse
 
-LOST: Final = re.compile(
+DISCONNECTED: Final = re.compile(
     r"Timed out waiting|Socket Timeout|Connection (reset|closed|refused|timed out)|Broken pipe|No route to host"
     r"|gloo.*(Read|Write) error|pair closure|NCCL.*(error|timeout|aborted)|nccl\w*Error",
     re.IGNORECASE,
 )
-KINDS: Final = ("DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed
+ERROR_TYPES: Final = ("DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed
+PROCESS_DIED: Final = "the process died in each attempt; check in dmesg whether memory ran out"
 
 
 class WorkerDied(Exception):
-    """A worker's process is gone, or was ended; `step` is how many updates the group had done.
+    """The process of a worker is gone, or was ended. `step` is the number of updates that the group had done.
 
-    `memory` is what the worker with most of it had, and its share of the limit, where it was ended for want of that.
+    If memory ran out, `memory` is that of the largest worker, with a limit for each worker of its machine.
     """
 
     def __init__(self, message: str, step: int, memory: MemoryUse | None = None) -> None:
@@ -25,21 +26,21 @@ class WorkerDied(Exception):
 
 
 class NodeDied(WorkerDied):
-    """The same, with the node that it was on."""
+    """The node of a worker is gone, and so is the worker."""
 
 
 class WorkersDisconnected(WorkerDied):
-    """The workers lived, but did not hear each other any more."""
+    """The connection between the workers failed; their processes were alive."""
 
 
 def describe_disconnect(error: BaseException) -> str:
-    """The first line of an error that says that a worker did not hear the others; "" where it says something else.
+    """The first line of an error, if it says that the connection between workers failed; else "".
 
     >>> describe_disconnect(RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:29"))
     'RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:29'
     >>> describe_disconnect(ValueError("mat1 and mat2 shapes cannot be multiplied"))
     ''
     """
-    kind, said = type(error).__name__, str(error)
-    is_so = kind in KINDS or (isinstance(error, RuntimeError | OSError) and LOST.search(said))
-    return f"{kind}: {next(iter(said.splitlines()), '')}" if is_so else ""
+    kind, message = type(error).__name__, str(error)
+    is_disconnect = kind in ERROR_TYPES or (isinstance(error, RuntimeError | OSError) and DISCONNECTED.search(message))
+    return f"{kind}: {next(iter(message.splitlines()), '')}" if is_disconnect else ""

@@ -325,7 +325,7 @@ class LongPartition(Partition):
 
     def away(self, scene: Scene) -> None:
         with suppress(Missed):
-            scene.now.until(lambda: scene.told(DIED) or scene.told(r"starting again"), 180)
+            scene.now.until(lambda: scene.told(DIED) or scene.told(r"restarting"), 180)
         time.sleep(scene.rng.uniform(0, 2))
 
     def hit(self, scene: Scene, code: int) -> bool:
@@ -392,8 +392,8 @@ class LimitMemory(KillWorker):
 def without_micro_batch(scene: Scene, code: int) -> Iterator[str]:
     """Where a start has ended for want of memory, that it does not say which micro-batch would fit."""
     said = scene.now.last_line
-    if code == RESOURCES and not ("micro_tokens" in said and "would fit" in said):  # the first it had, too
-        yield f"says not which micro_tokens would fit: {said[:300]}"
+    if code == RESOURCES and not ("micro_batch_tokens" in said and "would fit" in said):  # the first it had, too
+        yield f"says not which micro_batch_tokens would fit: {said[:300]}"
 
 
 class KillForMemory(KillWorker):

@@ -17,7 +17,7 @@ Aim = Callable[[], None]
 """Finds out whom the fault will hit: called where a moment is near, as looking takes longer than some moments."""
 
 WITHOUT_WORKERS: Final = ("opening MLflow", "starting Ray")
-WITH_WORKERS: Final = ("importing DeepSpeed", "building the net", "opening corpus and checkpoint")
+WITH_WORKERS: Final = ("importing DeepSpeed", "building the model", "opening corpus and checkpoint")
 TWO_SAVED: Final = 2 * SAVE_EVERY + 4  # steps after which there are two whole checkpoints
 FAST_S: Final = 0.001  # between two looks, where a moment lasts milliseconds
 

@@ -133,7 +133,7 @@ def started_s(command: Command, since_s: float) -> float:
     """How long the processes of the first workers that were asked for since then took to be there, with their imports;
     0 where none were."""
     asked_s = command.said_s("starting workers", since_s=since_s)
-    built_s = command.said_s("building the net", since_s=asked_s)
+    built_s = command.said_s("building the model", since_s=asked_s)
     return built_s - asked_s if asked_s and built_s else 0.0
 
 

@@ -82,8 +82,8 @@ def test_the_text_is_the_same_each_time() -> None:
 # Whether a fault has hit
 
 BEFORE_S, STRUCK_S, AFTER_S = 10.0, 20.0, 30.0
-DIED = "WARNING: worker 1 died (SYSTEM_ERROR) after step 12; starting again from the newest checkpoint"
-HUNG = "WARNING: runs/bert_base: no worker has got on for 6 s; writing their stacks"
+DIED = "WARNING: worker 1 died (SYSTEM_ERROR) after step 12; restarting from the newest checkpoint"
+HUNG = "WARNING: runs/bert_base: no worker has made progress for 6 s; saving their stacks"
 UNTOLD = "WARNING: MLflow does not take metrics (database is locked)"
 
 
@@ -190,8 +190,12 @@ def test_the_watchdog_leaves_stacks_of_each_rank(tmp_path: Path) -> None:
 
 
 def test_an_end_for_want_of_memory_names_a_micro_batch(tmp_path: Path) -> None:
-    without = scene_of(tmp_path / "a", "sesame: worker 1 had no memory left, with micro_tokens 4,096")
-    with_one = scene_of(tmp_path / "b", "sesame: worker 1 had no memory left; micro_tokens 512 would fit")
+    without = scene_of(
+        tmp_path / "a", "sesame: worker 1 ran out of memory, with cluster.engine.micro_batch_tokens 4,096"
+    )
+    with_one = scene_of(
+        tmp_path / "b", "sesame: worker 1 ran out of memory; cluster.engine.micro_batch_tokens 512 would fit"
+    )
     for fault in (faults.LimitMemory(), faults.KillForMemoryAtLast()):
         assert list(fault.wrong(without, RESOURCES))
         assert not list(fault.wrong(with_one, RESOURCES))
@@ -260,8 +264,8 @@ def test_a_store_says_how_many_runs_it_has(tmp_path: Path) -> None:
 def test_recovery_is_without_the_start_of_processes_alone(tmp_path: Path) -> None:
     command = scene_of(tmp_path).now
     command.lines = [
-        *((1.0, "starting workers ..."), (5.0, "building the net ..."), (9.0, "pretrain: 1/40")),
-        *((22.0, "starting workers: workers 2"), (28.0, "building the net ..."), (33.0, "pretrain: 13/40")),
+        *((1.0, "starting workers ..."), (5.0, "building the model ..."), (9.0, "pretrain: 1/40")),
+        *((22.0, "starting workers: workers 2"), (28.0, "building the model ..."), (33.0, "pretrain: 13/40")),
     ]
     assert started_s(command, STRUCK_S) == 6.0
     outcome = Outcome(Point("kill worker", "training", 0), next_step_s=13.0, start_s=6.0)

@@ -133,8 +133,8 @@ BAD = {
     "digits, _ . + and -, a letter or digit first, 100 at most",
     "ui --port 65536": "Invalid value for '--port': allowed is a number up to 65535",
     "doctor --port 0": "Invalid value for '--port': allowed is a number from 1 up",
-    "status --address http://127.0.0.1:99999": "--address is http://127.0.0.1:99999, allowed is http://HOST:PORT of a "
-    "Ray dashboard (8265; 6379 and ray:// are others)",
+    "status --address http://127.0.0.1:99999": "invalid --address: got http://127.0.0.1:99999, "
+    "expected http://HOST:PORT of a Ray dashboard; use port 8265 (6379 and ray:// are not the dashboard)",
     "inspect ./docs": "./docs: has no pretrain.json, so it is no run; give the folder of one, its name, or a recipe",
     "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: is there and is no folder; "
     "give another one",
@@ -315,9 +315,9 @@ def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code
     ("error", "code", "said"),
     [
         (OSError(28, "Full", "/x/y"), 2, "no disk space (/x/y): the file system at /"),
-        (MemoryError("malloc failed"), 4, "no memory left (malloc failed); raise the limit (ulimit -v)"),
-        (OSError(12, "Memory"), 4, "no memory left ([Errno 12] Memory); raise the limit (ulimit -v)"),
-        (ImportError("x.so: failed to map segment from shared object"), 4, "no memory left (x.so: failed to map"),
+        (MemoryError("malloc failed"), 4, "out of memory (malloc failed); raise the limit (ulimit -v)"),
+        (OSError(12, "Memory"), 4, "out of memory ([Errno 12] Memory); raise the limit (ulimit -v)"),
+        (ImportError("x.so: failed to map segment from shared object"), 4, "out of memory (x.so: failed to map"),
         (OSError(24, "Many"), 4, "[Errno 24] Many; raise the limit: `ulimit -n 4096`"),
         (BlockingIOError(11, "Fork"), 4, "[Errno 11] Fork: no more processes or threads; raise the limit (ulimit -u)"),
         (RuntimeError("can't start new thread"), 4, "can't start new thread: no more processes or threads; raise"),
@@ -339,7 +339,7 @@ def test_a_current_folder_that_is_gone_is_one_line(capsys, monkeypatch, tmp_path
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     monkeypatch.setattr(jobs, "open_job", lambda flags: Path("x").absolute())
-    said = "the current folder is gone: deleted, or moved; change to one that is there"
+    said = "the current directory was deleted or moved; change to an existing directory"
     assert refused(capsys, "check", "bert_base") == (2, said)
 
 

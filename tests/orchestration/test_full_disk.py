@@ -86,7 +86,7 @@ def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(full_disk, "find_mount", lambda folder: asked.append(folder) or ("/small", "tmpfs"))
     to = tmp_path / "a" / "b"
     with (
-        pytest.raises(BadInput, match=r"the file system at /small .*free some, and repeat the command$"),
+        pytest.raises(BadInput, match=r"the file system at /small .*free some space, and repeat the command$"),
         full_disk.explain_full_disk(to, lambda: "", full_disk.AGAIN),
         whole_folder(to),
     ):

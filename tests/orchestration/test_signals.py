@@ -30,7 +30,7 @@ def test_a_signal_raises_past_who_suppresses_errors_and_says_where(number: int, 
         pytest.fail("held up")
 
     said = "stopped while reading"
-    with pytest.raises(error, match=f"{said}; the same command goes on"), signals_raise(lambda: said):
+    with pytest.raises(error, match=f"{said}; repeat the command to resume"), signals_raise(lambda: said):
         work()
     assert signal.getsignal(number) is before
 
@@ -59,7 +59,7 @@ def test_a_first_signal_is_noted_and_a_second_one_raises_at_once() -> None:
     with stop_signals() as asked:
         send(signal.SIGTERM)
         assert asked.signal == signal.SIGTERM
-    assert isinstance(asked.stopped("x"), Preempted)
+    assert isinstance(asked.make_exception("x"), Preempted)
 
     def twice() -> None:
         send(signal.SIGINT)
@@ -84,7 +84,7 @@ def test_what_is_around_a_block_that_was_asked_to_stop_clears_away_undisturbed()
         try:
             with stop_signals() as asked:
                 send(signal.SIGTERM)
-                raise asked.stopped("before its first step")
+                raise asked.make_exception("before its first step")
         finally:
             send(signal.SIGTERM)
             cleared.append(True)
@@ -110,4 +110,4 @@ def test_any_command_that_is_asked_to_end_says_so_in_one_line(number: int, code:
     assert child.stdout.readline() == "here\n"
     child.send_signal(number)
     _, said = child.communicate(timeout=60)
-    assert (child.returncode, said) == (code, "sesame: stopped; the same command goes on\n")
+    assert (child.returncode, said) == (code, "sesame: stopped; repeat the command to resume\n")

@@ -31,6 +31,6 @@ def logs(
         print(text, end="", flush=True)
         return 0
     server.follow(job, lambda text: print(text, end="", flush=True))
-    ended = server.ended(job)
+    ended = server.wait_for_end(job)
     print(f"{job}: {ended.status}  next  {job_command('status', job, address)}", file=sys.stderr)
     return 0 if ended.status == "SUCCEEDED" else ended.exit_code or ResourceError.exit_code

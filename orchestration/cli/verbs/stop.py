@@ -15,7 +15,7 @@ def stop(job: options.JobId, address: options.Address = "", as_json: options.Jso
     left = server.variable(job, environment.FILE)
     was_running = server.stop(job)
     with show_wait(f"waiting for {job} to write a checkpoint and end"):
-        ended = server.ended(job)
+        ended = server.wait_for_end(job)
     submission.remove_leftover_environment(job, left)
     line = f"{job}: {ended.status}" + ("" if was_running else ", it had ended before")
     values = {"job": job, "status": ended.status, "stopped": was_running}

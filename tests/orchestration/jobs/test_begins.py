@@ -116,20 +116,20 @@ def on_mnli(net: EvalTarget, data: Path) -> EvalTrial:
 
 def in_a_new_process(cell: EvalTrial) -> Any:
     """As it would be in a process that has no net in memory."""
-    launch_cell._begun.cache_clear()
+    launch_cell._finetuned_before.cache_clear()
     return evaluate_cell(cell)
 
 
 def test_what_cells_begin_with_is_made_once_for_a_run_and_kept(
     on_mnli: EvalTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, before = list[str](), launch_cell._tuned_before
+    made, before = list[str](), launch_cell._train_before
 
     def tuned(cell: EvalTrial, *more: Any) -> Any:
         made.append(cell.name)
         return before(cell, *more)
 
-    monkeypatch.setattr(launch_cell, "_tuned_before", tuned)
+    monkeypatch.setattr(launch_cell, "_train_before", tuned)
     first = in_a_new_process(on_mnli)
     assert in_a_new_process(on_mnli) == first
     assert len(made) == 1
@@ -157,7 +157,7 @@ def test_a_cell_waits_for_the_one_that_makes_what_both_begin_with(
     first = in_a_new_process(on_mnli)
     (place,) = (on_mnli.folder / launch_cell.BEGUN).glob("mnli-*.lock")
     found = list[Any]()
-    monkeypatch.setattr(launch_cell, "_tuned_before", lambda *_: pytest.fail("made twice"))
+    monkeypatch.setattr(launch_cell, "_train_before", lambda *_: pytest.fail("made twice"))
     with launch_cell._lock(place, waits=True):
         other = threading.Thread(target=lambda: found.append(in_a_new_process(on_mnli)), daemon=True)
         other.start()

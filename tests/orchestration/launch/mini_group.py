@@ -23,9 +23,9 @@ def run_of(corpus: Path, folder: Path, **changes: Any) -> Run:
     return mini_run(corpus, folder, **{"phases": phases, "save_every": 15, "eval_every": 30, **changes})
 
 
-def start(run: Run, place: track.TrackingStore, workers: int = 2, **more: Any) -> Any:
+def start(run: Run, place: track.TrackingStore, num_workers: int = 2, **more: Any) -> Any:
     return group.pretrain(
-        run, workers=workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more
+        run, num_workers=num_workers, place=place, metadata=track.Metadata("mini", {"seed": run.seed}), **more
     )
 
 

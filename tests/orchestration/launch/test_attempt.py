@@ -14,6 +14,7 @@ from orchestration.launch import attempt as launch
 from orchestration.launch.attempt import Attempt
 from orchestration.launch.heartbeat import DAY_S, STEP, Heartbeat
 from orchestration.launch.out_of_memory import MemoryUse
+from orchestration.launch.running_workers import RunningWorkers
 from orchestration.launch.worker import WorkerStatus
 from orchestration.launch.worker_errors import WorkerDied, WorkersDisconnected
 from orchestration.progress import ignore_progress
@@ -31,13 +32,13 @@ def run(tmp_path: Path) -> Run:
     return mini_run(tmp_path / "corpus", tmp_path / "run", engine=EngineSettings(init_timeout_seconds=600))
 
 
-def attempt(run: Run, asked: StopRequest | None = None, hang_s: float = 600.0, workers: int = 2) -> Attempt:
+def attempt(run: Run, stop_request: StopRequest | None = None, hang_s: float = 600.0, workers: int = 2) -> Attempt:
     group = cast(Any, SimpleNamespace(num=workers, nodes=()))
-    return Attempt(group, run, cast(Any, None), asked or StopRequest(), hang_s, ignore_progress)
+    return Attempt(group, run, cast(Any, None), stop_request or StopRequest(), hang_s, ignore_progress)
 
 
 def hear(each: Attempt, rank: int, doing: str, now_s: float, done: int = 10) -> None:
-    each.watch.hear(rank, Heartbeat(each.watch._seen[rank].sign.beats + 1, done, doing), now_s)
+    each.monitor.record(rank, Heartbeat(each.monitor._seen[rank].heartbeat.beats + 1, done, doing), now_s)
 
 
 # Asked to stop
@@ -49,25 +50,25 @@ def test_a_stop_waits_for_what_takes_longer_than_a_step(run: Run, doing: str) ->
     each = attempt(run, StopRequest(15))
     hear(each, 0, doing, 100.0)
     hear(each, 1, STEP, 100.0)
-    each._give_up([0, 1], asked_s=100.0, now_s=160.0)
+    each._check_stopping([0, 1], stop_sent_s=100.0, now_s=160.0)
 
 
 def test_a_stop_does_not_wait_for_workers_whose_step_does_not_end(run: Run) -> None:
     each = attempt(run, StopRequest(15))
     for rank in (0, 1):
         hear(each, rank, STEP, 100.0)
-    each._give_up([0, 1], asked_s=100.0, now_s=119.0)
+    each._check_stopping([0, 1], stop_sent_s=100.0, now_s=119.0)
     with pytest.raises(Preempted, match="stopped after step 10 without a checkpoint of it, as workers did not answer"):
-        each._give_up([0, 1], asked_s=100.0, now_s=121.0)
+        each._check_stopping([0, 1], stop_sent_s=100.0, now_s=121.0)
 
 
 def test_a_stop_does_not_wait_for_a_mute_worker_whatever_it_did(run: Run) -> None:
     each = attempt(run, StopRequest(15))
     for rank in (0, 1):
         hear(each, rank, "checkpoint", 100.0)
-    each.polls[1] = cast(Any, None), 100.0
+    each.polls._open[1] = cast(Any, None), 100.0
     with pytest.raises(Preempted, match="worker 1 did not answer"):
-        each._give_up([0, 1], asked_s=100.0, now_s=109.0)
+        each._check_stopping([0, 1], stop_sent_s=100.0, now_s=109.0)
 
 
 # Workers that lose each other
@@ -76,12 +77,12 @@ def test_a_stop_does_not_wait_for_a_mute_worker_whatever_it_did(run: Run) -> Non
 def fail(each: Attempt, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """The attempt, whose first step ends in this error."""
 
-    def trained() -> Any:
+    def wait() -> Any:
         raise error
 
-    monkeypatch.setattr(each, "_begin", lambda: None)
-    monkeypatch.setattr(each, "_trained", trained)
-    monkeypatch.setattr(each, "_hear_last", lambda: None)
+    monkeypatch.setattr(each, "_start", lambda: None)
+    monkeypatch.setattr(each, "_wait_for_result", wait)
+    monkeypatch.setattr(each, "_poll_last", lambda: None)
     monkeypatch.setattr(each, "_end", lambda: None)
     each.result()
 
@@ -121,7 +122,7 @@ def test_the_bug_in_one_worker_is_told_not_its_echo_in_another(run: Run, monkeyp
     monkeypatch.setattr(ray, "wait", lambda waiting, **_: (waiting, []))
     monkeypatch.setattr(ray, "get", get)
     each = attempt(run)
-    each.futures = errors
+    each.state = replace(each.state, workers=RunningWorkers(results=tuple(errors)))
     with pytest.raises(RayTaskError) as found:
         fail(each, monkeypatch, errors[0])
     assert found.value.cause is bug
@@ -129,7 +130,9 @@ def test_the_bug_in_one_worker_is_told_not_its_echo_in_another(run: Run, monkeyp
 
 def test_a_node_that_cannot_be_prepared_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeEnvSetupError("[Errno 28] No space left on device:\n'/tmp/ray'\n" + 9_000 * "x")
-    with pytest.raises(ResourceError, match=r"No space left on device: '/tmp/ray' x+\); has its disk room") as found:
+    with pytest.raises(
+        ResourceError, match=r"No space left on device: '/tmp/ray' x+\); check the free disk space"
+    ) as found:
         fail(attempt(run), monkeypatch, error)
     assert len(str(found.value)) < 600
     assert "\n" not in str(found.value)
@@ -138,10 +141,10 @@ def test_a_node_that_cannot_be_prepared_is_one_line(run: Run, monkeypatch: pytes
 def test_the_watch_is_there_before_a_collective_call_fails(run: Run) -> None:
     """With the keys as they are both waited 600 s, and other work than steps is given six times as long."""
     each = attempt(run)
-    assert each.run.engine.init_timeout_seconds == each.watch.timeout_s == DAY_S
+    assert each.run.engine.init_timeout_seconds == each.monitor.timeout_s == DAY_S
     for rank in (0, 1):
         hear(each, rank, "checkpoint", 100.0)
-    assert each.watch.patience_s([0, 1]) < each.run.engine.init_timeout_seconds
+    assert each.monitor.limit_s([0, 1]) < each.run.engine.init_timeout_seconds
     assert attempt(run, hang_s=0.0).run.engine.init_timeout_seconds == 600
     assert attempt(run, hang_s=86_400.0).run.engine.init_timeout_seconds == 6 * 86_400 + 60
 
@@ -157,7 +160,7 @@ def test_a_start_that_dies_early_is_one_after_the_newest_checkpoint(run: Run) ->
 
 def test_updates_that_were_heard_of_are_progress_though_none_is_logged_yet(run: Run) -> None:
     each = attempt(run)
-    each._take(0, WorkerStatus(0, Heartbeat(5, 17, STEP), (), (), MemoryUse()))
+    each._handle_status(0, WorkerStatus(0, Heartbeat(5, 17, STEP), (), (), MemoryUse()))
     assert each.step == 17
 
 
@@ -170,24 +173,25 @@ def test_the_time_in_which_the_driver_was_stopped_is_no_silence(run: Run, monkey
     each = attempt(run, workers=1)
     hear(each, 0, STEP, 0.0)
     future = object()
-    each.futures = [future]
+    each.state = replace(each.state, workers=RunningWorkers(results=(future,)))
     monkeypatch.setattr(launch.time, "monotonic", lambda: next(turns_s))
     monkeypatch.setattr(ray, "wait", lambda waiting, **_: ([], waiting))
     monkeypatch.setattr(ray, "get", lambda done: None)
-    monkeypatch.setattr(each, "_hear", lambda waiting: None)
-    monkeypatch.setattr(each, "_look_around", lambda: None)
+    monkeypatch.setattr(each, "_poll", lambda at_work: None)
+    monkeypatch.setattr(each, "_check_surroundings", lambda: None)
     silent: list[float] = []
-    look: Callable[..., float] = each.watch.silent_s
-    monkeypatch.setattr(each.watch, "silent_s", lambda *given: silent.append(look(*given)) or 0.0)
+    look: Callable[..., float] = each.monitor.silent_s
+    monkeypatch.setattr(each.monitor, "silent_s", lambda *given: silent.append(look(*given)) or 0.0)
     with pytest.raises(StopIteration):
-        each._trained()
+        each._wait_for_result()
     assert silent == [0.0] * 4
 
 
 def test_each_slow_worker_is_told_with_its_own_factor(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     each = attempt(run)
-    each.workers = [cast(Any, SimpleNamespace(note=SimpleNamespace(remote=lambda metrics: None)))]
-    each.begun = [cast(Any, SimpleNamespace(process=f"process {rank}")) for rank in (0, 1)]
-    each._tell(7.0, {0: 2.0, 1: 7.0})
+    actor = SimpleNamespace(log_metrics=SimpleNamespace(remote=lambda metrics: None))
+    started = tuple(cast(Any, SimpleNamespace(process=f"process {rank}")) for rank in (0, 1))
+    each.state = replace(each.state, workers=RunningWorkers((actor,), started))
+    each._report_slow(7.0, {0: 2.0, 1: 7.0})
     assert [record.getMessage().split("take it ")[1][:3] for record in caplog.records] == ["2.0", "7.0"]
     assert issubclass(WorkersDisconnected, WorkerDied)

@@ -190,12 +190,14 @@ def test_an_error_of_the_command_itself_is_none_of_a_cell(
 
 
 def test_a_cell_for_which_there_is_no_machine_is_one_line_and_no_endless_wait(some: list[EvalTrial]) -> None:
-    with pytest.raises(ResourceError, match=r"an evaluation wants 3 GPUs by the cluster file, Ray has 2 in all; give"):
+    with pytest.raises(
+        ResourceError, match=r"an evaluation needs 3 GPUs according to the cluster file, but Ray has 2 in all; select"
+    ):
         done(some, TrialResources(gpus=3))
 
 
 def test_a_signal_ends_the_grid_and_what_is_done_stays(some: list[EvalTrial]) -> None:
-    with pytest.raises(Preempted, match=r"stopped with 4 of 4 evaluations to do; the same command goes on"):
+    with pytest.raises(Preempted, match=r"stopped with 4 of 4 evaluations to do; repeat the command to resume"):
         done(some, TrialResources(), StopRequest(signal=15))
 
 
@@ -244,7 +246,7 @@ def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[EvalTrial]) ->
 
 
 def test_a_group_that_never_fits_is_one_line(some: list[EvalTrial]) -> None:
-    with pytest.raises(ResourceError, match=r"wants 4 CPUs by the cluster file, Ray has 2 in all"):
+    with pytest.raises(ResourceError, match=r"needs 4 CPUs according to the cluster file, but Ray has 2 in all"):
         done(some, TrialResources(cpus=2, num_workers=2))
 
 

@@ -41,7 +41,7 @@ def test_each_stage_of_a_training_has_a_name_and_the_last_step_is_reported(
         "starting workers",
         "importing DeepSpeed",
         "meeting the other workers",
-        "building the net",
+        "building the model",
         "opening corpus and checkpoint",
     )
     known += ("pretrain", "mirroring metrics", "exporting weights", "logging to MLflow")
@@ -116,7 +116,7 @@ def test_workers_that_die_without_progress_end_the_run(
         start(
             run_of(corpus, tmp_path),
             place,
-            patience=launch.RestartPolicy(max_restarts=0),
+            restart_policy=launch.RestartPolicy(max_restarts=0),
             on_progress=once_at(1, kill_a_worker),
         )
     assert look(place, tmp_path).info.status == "FAILED"
@@ -127,7 +127,7 @@ def test_sigterm_ends_in_a_checkpoint_and_the_same_command_goes_on(
 ) -> None:
     stop = once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Preempted, match=rf"stopped after step \d+ of {STEPS}; the same command"):
+    with pytest.raises(Preempted, match=rf"stopped after step \d+ of {STEPS}; repeat the command"):
         start(run_of(corpus, tmp_path), place, on_progress=stop)
     assert signal.getsignal(signal.SIGTERM) is before
     assert look(place, tmp_path).info.status == "KILLED"
@@ -166,7 +166,7 @@ def test_more_workers_than_there_is_room_for_are_an_error_of_one_line(
     """What they wait for is said meanwhile: a wait of minutes that says nothing is taken for a fault."""
     monkeypatch.setattr(placement, "PLACEMENT_S", 0.5)
     events: list[Mapping[str, Any]] = []
-    with pytest.raises(ResourceError, match=r"64 workers of 1 CPU have no place, Ray has \d+ CPUs? \(\d+ free\)"):
+    with pytest.raises(ResourceError, match=r"no room for 64 workers of 1 CPU: Ray has \d+ CPUs? \(\d+ free\)"):
         start(run_of(corpus, tmp_path), place, num_workers=64, on_progress=events.append)
     (waited, *_) = [event for event in events if event["stage"] == "waiting for 64 workers of 1 CPU"]
     assert waited["Ray has"].endswith(" free)")
@@ -189,7 +189,7 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(
     stages = list(dict.fromkeys(event["stage"] for event in events))
     assert stages == ["loading workers", "finetune", "logging to MLflow"]
     last = [event for event in events if event["stage"] == "finetune"][-1]
-    assert (last["done"], last["total"], last["ended"]) == (32, 32, "8/8 cells")
+    assert (last["done"], last["total"], last["ended"]) == (32, 32, "8/8 trials")
     assert ": test accuracy 0." in last["last"]
     told, client = look(place, folder), track.client_of(place.uri)
     children = client.search_runs([told.info.experiment_id], f"tags.mlflow.parentRunId = '{told.info.run_id}'")

@@ -27,7 +27,7 @@ def stepped(num: int, hang_s: float, step_s: float, steps: int = 10) -> Heartbea
     watch = HeartbeatMonitor(num, hang_s, 0.0)
     for done in range(steps):
         for rank in range(num):
-            watch.hear(rank, Heartbeat(done + 1, done, STEP if done else "first step"), done * step_s)
+            watch.record(rank, Heartbeat(done + 1, done, STEP if done else "first step"), done * step_s)
     return watch
 
 
@@ -38,7 +38,7 @@ def test_a_group_that_does_its_steps_is_never_silent() -> None:
 
 def test_one_silent_worker_is_enough_though_the_other_one_goes_on() -> None:
     watch = stepped(2, hang_s=5.0, step_s=0.1)
-    watch.hear(0, Heartbeat(99, 10, STEP), 5.0)
+    watch.record(0, Heartbeat(99, 10, STEP), 5.0)
     assert watch.silent_s([0, 1], now_s=5.5) == 0.0
     assert watch.silent_s([0, 1], now_s=7.2) == pytest.approx(7.2 - 0.9)
 
@@ -54,7 +54,7 @@ def test_slow_steps_are_given_many_times_their_own_time() -> None:
 @pytest.mark.parametrize("doing", ["start", "first step", "checkpoint", "evaluation", "exporting weights"])
 def test_other_work_has_more_patience_and_so_has_who_waits_for_it(doing: str) -> None:
     watch = stepped(2, hang_s=5.0, step_s=0.1)
-    watch.hear(0, Heartbeat(99, 10, doing), 1.0)
+    watch.record(0, Heartbeat(99, 10, doing), 1.0)
     assert watch.silent_s([0, 1], 5.0 * OTHERS) == 0.0
     assert watch.silent_s([0, 1], 5.0 * OTHERS + 2.0) > 0.0
 
@@ -63,9 +63,9 @@ def test_workers_that_do_not_meet_are_given_what_the_machine_says() -> None:
     """Where a firewall is between them the first word of it came after an hour."""
     watch = HeartbeatMonitor(2, 60.0, 0.0, timeout_s=100)
     for rank in (0, 1):
-        watch.hear(rank, Heartbeat(2, -1, MEETING), 0.0)
+        watch.record(rank, Heartbeat(2, -1, MEETING), 0.0)
     assert (watch.silent_s([0, 1], 99.0), watch.silent_s([0, 1], 101.0)) == (0.0, 101.0)
-    watch.hear(1, Heartbeat(3, -1, "importing DeepSpeed"), 0.0)
+    watch.record(1, Heartbeat(3, -1, "importing DeepSpeed"), 0.0)
     assert watch.silent_s([0, 1], 300.0) == 0.0
 
 
@@ -79,8 +79,10 @@ def compared(own_s: list[float], times: int, stages: int = 1) -> list[tuple[floa
     watch, found = HeartbeatMonitor(len(own_s), 600.0, 0.0, stages), []
     for turn in range(times + 1):
         for rank, each_s in enumerate(own_s):
-            watch.hear(
-                rank, Heartbeat(turn + 1, turn, STEP, own_s=100 * turn * each_s, timed=100 * turn), turn * EVERY_S
+            watch.record(
+                rank,
+                Heartbeat(turn + 1, turn, STEP, compute_s=100 * turn * each_s, timed_updates=100 * turn),
+                turn * EVERY_S,
             )
         if answer := watch.compare(turn * EVERY_S + EVERY_S):
             found.append(answer)
@@ -110,7 +112,7 @@ def test_each_of_two_slow_workers_has_its_own_factor() -> None:
 
 def test_seconds_in_which_nobody_listened_do_not_count() -> None:
     watch = stepped(2, hang_s=5.0, step_s=0.1)
-    watch.skip(1000.0)
+    watch.exclude_gap(1000.0)
     assert watch.silent_s([0, 1], now_s=1000.9 + 4.0) == 0.0
     assert watch.step_s() == pytest.approx(0.1)
     assert watch.silent_s([0, 1], now_s=1000.9 + 6.0) > 0.0
@@ -155,7 +157,9 @@ def test_torchs_own_words_count_where_the_disk_is_full_and_only_there(
     ],
 )
 def test_a_limit_of_a_files_size_is_named(error: Exception) -> None:
-    assert "or the limit of a file's size (ulimit -f) is too low; free some, and repeat" in full_disk.describe(error)
+    assert "or the limit of the file size (ulimit -f) is too low; free some space, and repeat" in full_disk.describe(
+        error
+    )
 
 
 def test_what_is_no_full_disk_is_not_said_to_be_one() -> None:

@@ -77,7 +77,7 @@ def test_the_address_is_that_of_the_option_then_that_of_the_environment(monkeypa
     assert server_url("here:8265") == "http://here:8265"
     assert server_url("") == "http://other:8265"
     monkeypatch.delenv("RAY_API_SERVER_ADDRESS")
-    with pytest.raises(BadInput, match="no cluster is named: give --address"):
+    with pytest.raises(BadInput, match="missing --address: expected "):
         server_url("")
 
 
@@ -85,7 +85,7 @@ def test_the_address_is_that_of_the_option_then_that_of_the_environment(monkeypa
 def test_what_is_no_address_of_a_dashboard_is_one_line_without_its_password(wrong: str) -> None:
     with pytest.raises(BadInput) as error:
         server_url(wrong)
-    assert "allowed is http://HOST:PORT" in str(error.value)
+    assert "expected http://HOST:PORT" in str(error.value)
     assert "password" not in str(error.value)
 
 
@@ -121,7 +121,7 @@ def test_a_job_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str])
         for verb in (["status"], ["logs"], ["logs", "--follow"], ["stop"]):
             assert main([*verb, "mine", "--address", url]) == 2
             line = capsys.readouterr().err.splitlines()[-1]
-            assert line == f"sesame: mine is no job of {url}; `sesame status` lists them"
+            assert line == f"sesame: invalid job mine: {url} has no such job; list the jobs with `sesame status`"
 
 
 def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_something_is_sent(tmp_path: Path) -> None:
@@ -219,9 +219,9 @@ def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (401, "set RAY_AUTH_MODE=token"),
         (403, "set RAY_AUTH_MODE=token"),
-        (404, "streams no logs of mine (HTTP 404); see them with `sesame logs mine`"),
-        (500, "streams no logs of mine (HTTP 500)"),
-        (200, "streams no logs of mine (HTTP 200)"),
+        (404, "cannot follow the logs of mine (HTTP 404); run `sesame logs mine` without --follow"),
+        (500, "cannot follow the logs of mine (HTTP 500)"),
+        (200, "cannot follow the logs of mine (HTTP 200)"),
     ],
 )
 def test_what_a_stream_of_logs_answers_is_one_line(status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,9 +236,9 @@ def test_what_a_stream_of_logs_answers_is_one_line(status: int, said: str, capsy
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ({}, "no dashboard of Ray 2"),
-        ({"/api/version": (200, "<html>")}, "no dashboard of Ray 2"),
-        ({"/api/version": (500, "busy")}, "no dashboard of Ray 2"),
+        ({}, "not a dashboard of Ray 2"),
+        ({"/api/version": (200, "<html>")}, "not a dashboard of Ray 2"),
+        ({"/api/version": (500, "busy")}, "not a dashboard of Ray 2"),
         ({"/api/version": (401, "no token")}, "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE"),
         ({"/api/version": (403, "another")}, "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE"),
     ],
@@ -251,12 +251,12 @@ def test_what_else_a_server_answers_is_one_line(answers: dict[str, Any], said: s
 
 def test_a_dead_or_silent_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_server, "FIRST_S", 0.3)
-    with pytest.raises(ResourceError, match="no dashboard of Ray answers there"):
+    with pytest.raises(ResourceError, match="no Ray dashboard answers"):
         JobServer("http://127.0.0.1:1")
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        with pytest.raises(ResourceError, match="connects, and then gives no answer"):
+        with pytest.raises(ResourceError, match="accepts connections but does not answer"):
             JobServer(f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
@@ -361,7 +361,7 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
         time.sleep(1)
     assert answer("stop", name) == answer("stop", name) | {"stopped": True}
     assert answer("status", name)["jobs"][0]["status"] == "STOPPED"
-    assert "the same command goes on" in answer("logs", name)["logs"]
+    assert "repeat the command to resume" in answer("logs", name)["logs"]
     second = answer("submit", *recipe)["job"]
     assert second == f"{name}-2"
     assert main(["logs", second, "--follow", *address]) == 0

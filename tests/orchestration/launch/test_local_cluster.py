@@ -41,7 +41,7 @@ def test_a_folder_that_others_may_enter_gets_no_token(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "link").symlink_to(tmp_path)
     for folder in ("open", "link"):
-        with pytest.raises(ResourceError, match="is not ours alone"):
+        with pytest.raises(ResourceError, match="other users have access"):
             local_cluster.start_cluster(tmp_path / folder)
         assert not (tmp_path / folder / "token").exists()
 
@@ -62,7 +62,7 @@ def test_a_cluster_has_the_cores_of_a_control_group(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(local_cluster.limits, "cores", lambda: local_cluster.limits.Cores(6.5))
     monkeypatch.setattr(local_cluster, "_start", stop)
-    monkeypatch.setattr(local_cluster, "_answering", lambda *given: None)
+    monkeypatch.setattr(local_cluster, "_wait_for_server", lambda *given: None)
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.setenv(name, "")  # so that it is as before afterwards
     (folder := tmp_path / "cluster").mkdir(mode=0o700)
@@ -99,7 +99,7 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
     assert {each.laddr.ip for each in sockets} <= LOOPBACK
     secret = token.read_text()
     assert [asked(f"{url}/api/jobs/", given)[0] for given in ("", "wrong", secret)] == [401, 403, 200]
-    with pytest.raises(ResourceError, match="runs already"):
+    with pytest.raises(ResourceError, match="is already running"):
         local_cluster.start_cluster(folder)
 
     monkeypatch.setenv("OF_THIS_USER", CANARY)

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestration.launch import attempt, ray_session
 from orchestration.launch import group as launch
+from orchestration.launch import nodes, ray_session
 from orchestration.launch.address import bind_to_loopback
 from orchestration.launch.nodes import StableSince, WorkerRequirements
 from orchestration.launch.session import PATIENCE
@@ -115,7 +115,7 @@ def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attempt, "ROOM_S", 1.0)
+    monkeypatch.setattr(nodes, "ROOM_S", 1.0)
     groups: list[int] = []
 
     def add() -> None:
@@ -132,7 +132,7 @@ def test_a_node_that_is_gone_costs_its_workers_and_one_that_comes_is_used(
             come(event)
 
     run = longer(corpus, tmp_path)
-    result = start(run, place, fewest=1, patience=launch.RestartPolicy(grow_s=1.0), on_progress=report)
+    result = start(run, place, min_workers=1, restart_policy=launch.RestartPolicy(grow_s=1.0), on_progress=report)
     assert result.finished
     assert groups == [2, 1, 2]
     assert dict(losses(tmp_path)) == pytest.approx(whole, rel=1e-6)
@@ -149,15 +149,15 @@ def test_a_node_that_may_not_be_missed_ends_the_run_with_what_to_do(
     here: Here, corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "NODES_S", 5.0)
-    with pytest.raises(ResourceError, match="2 workers of 1 CPU have no place, Ray has "):
-        start(longer(corpus, tmp_path), place, fewest=0, on_progress=once_at(20, here.kill))
+    with pytest.raises(ResourceError, match="no room for 2 workers of 1 CPU: Ray has "):
+        start(longer(corpus, tmp_path), place, min_workers=0, on_progress=once_at(20, here.kill))
     here.add()
     assert start(longer(corpus, tmp_path), place).finished
 
 
 def test_a_number_counts_as_steady_until_it_changes() -> None:
     steady = StableSince()
-    assert [steady.for_s(value, now_s) for now_s, value in enumerate([2, 2, 2, 3, 3, 0, 0, 3])] == [
+    assert [steady.stable_s(value, now_s) for now_s, value in enumerate([2, 2, 2, 3, 3, 0, 0, 3])] == [
         0, 1, 2, 0, 1, 0, 0, 0,
     ]  # fmt: skip
 
@@ -165,19 +165,19 @@ def test_a_number_counts_as_steady_until_it_changes() -> None:
 @pytest.mark.parametrize(
     ("needs", "room", "legal"),
     [
-        (WorkerRequirements(workers=4, fewest=1), 3, 3),
-        (WorkerRequirements(workers=4, fewest=1), 9, 4),
-        (WorkerRequirements(workers=4, fewest=0), 3, 0),
-        (WorkerRequirements(workers=4, fewest=4), 3, 0),
-        (WorkerRequirements(workers=8, fewest=1, unit=4), 7, 4),
-        (WorkerRequirements(workers=8, fewest=1, unit=4), 3, 0),
-        (WorkerRequirements(workers=8, fewest=5, unit=4), 7, 0),
+        (WorkerRequirements(num_workers=4, min_workers=1), 3, 3),
+        (WorkerRequirements(num_workers=4, min_workers=1), 9, 4),
+        (WorkerRequirements(num_workers=4, min_workers=0), 3, 0),
+        (WorkerRequirements(num_workers=4, min_workers=4), 3, 0),
+        (WorkerRequirements(num_workers=8, min_workers=1, unit=4), 7, 4),
+        (WorkerRequirements(num_workers=8, min_workers=1, unit=4), 3, 0),
+        (WorkerRequirements(num_workers=8, min_workers=5, unit=4), 7, 0),
     ],
 )
 def test_workers_come_in_whole_groups_and_no_fewer_than_the_cluster_file_says(
     needs: WorkerRequirements, room: int, legal: int
 ) -> None:
-    assert needs.legal(room) == legal
+    assert needs.num_allowed(room) == legal
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_workers_come_in_whole_groups_and_no_fewer_than_the_cluster_file_says(
     [([{"CPU": 4.0}], 0), ([{"CPU": 4.0, "GPU": 4.0}], 2), ([{"CPU": 4.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 8.0}], 2)],
 )
 def test_a_worker_is_on_one_node_with_all_that_it_takes(free: list[dict[str, float]], fit: int) -> None:
-    assert WorkerRequirements(workers=8, cpus=2, gpus=1).fit(free) == fit
+    assert WorkerRequirements(num_workers=8, cpus=2, gpus=1).count_fitting(free) == fit
 
 
 @pytest.mark.parametrize(

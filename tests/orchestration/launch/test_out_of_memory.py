@@ -68,25 +68,34 @@ def test_a_gpu_without_memory_is_one_line_that_survives_the_way_to_the_driver(mo
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of")
     error = pickle.loads(pickle.dumps(raised.value))
     assert str(error) == (
-        "run: worker 3 had no memory left in step 12: it had 71.0 GB of 80.0 GB and asked for 10.7 GB more, with "
-        "micro_tokens 65,536"
+        "run: worker 3 ran out of memory in step 12: it used 71.0 GB of 80.0 GB and requested 10.7 GB more, with "
+        "cluster.engine.micro_batch_tokens 65,536"
     )
     assert (error.used, error.limit, error.exit_code) == (71 * GB + 10 * 2**30, 80 * GB, 4)
 
 
-PROGRAM = """ import resource, sys from dataclasses import replace from pathlib import Path import psutil, torch from
-orchestration.launch.out_of_memory import OutOfMemory, memory_in_words from tests.training.corpora import mini_corpus,
-mini_run from training.engines import LocalEngine from training.loop import pretrain from training.formats import
-build_model from training.specs import EngineSettings, Phase folder = Path(sys.argv[1]) torch.set_num_threads(1) run =
-mini_run(mini_corpus(folder / "corpus"), folder / "run", phases=(Phase(seq_length=48, global_batch_size=4000,
-steps=2),),
+PROGRAM = """
+import resource, sys
+from dataclasses import replace
+from pathlib import Path
+import psutil, torch
+from orchestration.launch.out_of_memory import OutOfMemory, explain_out_of_memory
+from tests.training.corpora import mini_corpus, mini_run
+from training.engines import LocalEngine
+from training.loop import pretrain
+from training.formats import build_model
+from training.specs import EngineSettings, Phase
+folder = Path(sys.argv[1])
+torch.set_num_threads(1)
+run = mini_run(mini_corpus(folder / "corpus"), folder / "run",
+               phases=(Phase(seq_length=48, global_batch_size=4000, steps=2),),
                engine=EngineSettings(micro_batch_tokens=48 * 4000), eval_every=0)
 run = replace(run, model=replace(run.model, hidden_size=256))
-engine = LocalEngine(build_model(run), run.optim, run.machine)
+engine = LocalEngine(build_model(run), run.optimizer, run.engine)
 most = psutil.Process().memory_info().vms + (400 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 try:
-    with memory_in_words(run, 0, lambda: "first step"):
+    with explain_out_of_memory(run, 0, lambda: "first step"):
         pretrain(run, engine, lambda *_: None)
 except OutOfMemory as error:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -100,8 +109,8 @@ def test_a_limit_of_addresses_is_told_with_what_there_was(tmp_path: Path) -> Non
         [sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert found.stdout.startswith("True True "), found.stderr[-2000:]
-    assert "worker 0 had no memory left in first step: it had " in found.stdout
-    assert "with micro_tokens 192,000" in found.stdout
+    assert "worker 0 ran out of memory in first step: it used " in found.stdout
+    assert "with cluster.engine.micro_batch_tokens 192,000" in found.stdout
 
 
 # Which micro-batch would fit
@@ -145,9 +154,9 @@ def test_where_nothing_fits_other_keys_are_named() -> None:
 def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
     recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
     with pytest.raises(ResourceError) as raised, advise_on_memory(recipe, cluster):
-        raise OutOfMemory("run: worker 3 had no memory left", 10 * GB, 12 * GB)
+        raise OutOfMemory("run: worker 3 ran out of memory", 10 * GB, 12 * GB)
     said = str(raised.value)
-    assert said.startswith("run: worker 3 had no memory left; ")
+    assert said.startswith("run: worker 3 ran out of memory; ")
     assert "would fit: set cluster.engine.micro_batch_tokens=" in said
     assert said.endswith("the same command goes on from the newest checkpoint")
     assert raised.value.exit_code == 4
@@ -161,7 +170,7 @@ def test_a_machine_is_full_by_the_smaller_of_its_own_and_its_groups_limit() -> N
     assert not MemoryUse(1, 85, 100).is_full
     assert not MemoryUse().is_full
     now = MemoryUse.now()
-    assert 0 < now.own < now.limit
+    assert 0 < now.process < now.limit
     assert 0 < now.machine <= now.limit
 
 
@@ -187,8 +196,8 @@ def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_told_as_that(littl
     squeeze = once_at(10, lambda: (little_memory / "cgroup.procs").write_text(str(trainers()[0].pid)))
     with (
         ray_session(cpus=1),
-        pytest.raises(OutOfMemory, match=r"died \(the kernel has ended it for want of memory") as e,
+        pytest.raises(OutOfMemory, match=r"died \(the kernel killed it to free memory") as e,
     ):
-        start(run, place, 1, patience=launch.RestartPolicy(max_restarts=0), on_progress=squeeze)
-    assert "with micro_tokens 16,384" in str(e.value)
+        start(run, place, 1, restart_policy=launch.RestartPolicy(max_restarts=0), on_progress=squeeze)
+    assert "with cluster.engine.micro_batch_tokens 16,384" in str(e.value)
     assert e.value.limit > 0

@@ -22,7 +22,7 @@ def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog:
 
     for name, seconds in PATIENCE.items():
         monkeypatch.setenv(name, str(seconds))
-    needs = WorkerRequirements(workers=21)
+    needs = WorkerRequirements(num_workers=21)
     with bind_to_loopback(), caplog.at_level(logging.WARNING):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, **NODE})
         try:

@@ -29,7 +29,7 @@ def start(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> int:
             raise error
 
     monkeypatch.setattr(session, "_start_here", begin)
-    session._start_patiently(Path(), 1, 0, False, {})
+    session._start_with_retry(Path(), 1, 0, False, {})
     return len(outcomes) - len(left)
 
 
@@ -92,9 +92,9 @@ def test_a_ray_job_that_has_brought_the_code_is_not_given_it_again(
 ) -> None:
     """`ray job submit --working-dir .` failed: "Failed to merge the Job's runtime env"."""
     monkeypatch.setenv(session.JOB, json.dumps(job))
-    assert ("working_dir" in session._shipped()) == ships
+    assert ("working_dir" in session._code_to_send()) == ships
     monkeypatch.delenv(session.JOB)
-    assert "working_dir" in session._shipped()
+    assert "working_dir" in session._code_to_send()
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_folders_of_ray_whose_command_was_killed_are_removed_and_others_are_not(
     with (of_killed / "session" / "logs" / "agent.log").open("w") as log:  # its title hides its arguments
         agent = subprocess.Popen(["ray::DashboardAgent", "60"], executable="sleep", stdout=log)
     with hold_lock(of_living):
-        session._remove_left_behind(tmp_path)
+        session._remove_abandoned(tmp_path)
     assert agent.wait(10) == -signal.SIGKILL  # its raylet was gone before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raylet", of_living.name, of_others.name]
     assert left.wait(10) == -signal.SIGKILL  # a Ray that outlived its command
@@ -183,9 +183,9 @@ def test_folders_of_another_user_and_links_are_not_looked_at(tmp_path: Path, mon
         owner.write_text("of a killed command")
     with monkeypatch.context() as patched:
         patched.setattr(os, "getuid", lambda: os.geteuid() + 1)
-        session._remove_left_behind(tmp_path)
+        session._remove_abandoned(tmp_path)
     assert (folder / OWNER).read_text() == (elsewhere / OWNER).read_text() == "of a killed command"
-    session._remove_left_behind(tmp_path)
+    session._remove_abandoned(tmp_path)
     assert (folder.exists(), (elsewhere / OWNER).exists()) == (False, True)
 
 
@@ -195,14 +195,14 @@ def test_a_folder_that_cannot_be_looked_into_ends_no_command(tmp_path: Path, mon
 
     (tmp_path / f"{session.PREFIX}of-another").mkdir()
     monkeypatch.setattr(Path, "is_file", denied)
-    session._remove_left_behind(tmp_path)
+    session._remove_abandoned(tmp_path)
 
 
 def test_a_folder_for_ray_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     for wrong in (tmp_path / "none", tmp_path / "file"):
         monkeypatch.setenv("RAY_TMPDIR", str(wrong))
-        said = rf"^{wrong}: no folder for Ray's temporary files \(.*\); name one .* RAY_TMPDIR$"
+        said = rf"^invalid RAY_TMPDIR: got {wrong} \(.*\), expected a writable directory .*; set RAY_TMPDIR to one$"
         with pytest.raises(BadInput, match=said), session.ray_session(cpus=1):
             pytest.fail("begun")
 
@@ -224,6 +224,6 @@ def test_a_limit_of_files_that_ray_cannot_start_with_is_one_line_at_once(
     """`ulimit -f` left "starting Ray" for three minutes, twice; then it was raised without a word."""
     monkeypatch.setattr(session.resource, "getrlimit", lambda kind: (soft, hard))
     monkeypatch.setattr(session.resource, "setrlimit", lambda kind, both: pytest.fail("raised"))
-    said = r"a file may have .* MB here \(ulimit -f\), .* `ulimit -f unlimited`"
+    said = r"file size limit too low \(ulimit -f\): got .* MB, expected .* `ulimit -f unlimited`"
     with nullcontext() if is_enough else pytest.raises(ResourceError, match=said):
-        session._refuse_small_files()
+        session._check_file_limit()

@@ -32,7 +32,7 @@ def run(**changes: Any) -> Run:
 
 def test_the_first_step_has_a_name_and_no_figures(clock: Clock) -> None:
     events: list[Any] = []
-    StepReporter(run(), events.append).at(0)
+    StepReporter(run(), events.append).update(0)
     assert events == [{"stage": "pretrain", "done": 0, "total": 10, "now": "step 1"}]
 
 
@@ -41,24 +41,24 @@ def test_the_figures_of_the_last_log_are_shown_in_one_order(clock: Clock) -> Non
     told = StepReporter(run(), events.append)
     told.log({"train/loss": 4.0, "train/learning_rate": 1e-3, "perf/tokens_per_second": 900.0})
     told.log({"eval/loss": 4.5})
-    told.at(3)
+    told.update(3)
     assert list(events[-1].items())[3:-1] == [("tokens_per_s", 900.0), ("loss", 4.0), ("held_out", 4.5)]
 
 
 def test_the_first_step_is_no_measure_and_what_an_evaluation_takes_is_added(clock: Clock) -> None:
     events: list[Any] = []
     told = StepReporter(run(), events.append)
-    told.at(0)
+    told.update(0)
     clock.now_s += 60.0  # compiling
-    told.at(1)
+    told.update(1)
     assert "left_s" not in events[-1]
     for done in (2, 3, 4, 5):
         clock.now_s += 2.0
-        told.at(done, "evaluation" if done == 5 else "")
+        told.update(done, "evaluation" if done == 5 else "")
     assert events[-1]["left_s"] == pytest.approx(5 * 2.0)
     assert events[-1]["now"] == "evaluation"
     clock.now_s += 7.0
-    told.at(5)
+    told.update(5)
     assert events[-1]["left_s"] == pytest.approx(5 * 2.0 + 7.0)  # the evaluation at the end
     assert "now" not in events[-1]
 
@@ -68,7 +68,7 @@ def test_longer_rows_of_a_later_phase_take_longer(clock: Clock) -> None:
     phases = (Phase(seq_length=16, global_batch_size=4, steps=3), Phase(seq_length=64, global_batch_size=4, steps=2))
     told = StepReporter(run(phases=phases), events.append)
     for done in (0, 1, 2):
-        told.at(done)
+        told.update(done)
         clock.now_s += 1.0
     assert events[-1]["left_s"] == pytest.approx(1 + 2 * 4)
 
@@ -77,7 +77,7 @@ def test_a_run_that_goes_on_begins_where_it_was(clock: Clock) -> None:
     events: list[Any] = []
     told = StepReporter(run(), events.append)
     for done in (6, 7, 8):
-        told.at(done)
+        told.update(done)
         clock.now_s += 3.0
     assert (events[0]["done"], events[-1]["left_s"]) == (6, pytest.approx(2 * 3.0))
 
@@ -86,7 +86,7 @@ def test_at_the_end_nothing_is_left(clock: Clock) -> None:
     events: list[Any] = []
     told = StepReporter(run(), events.append)
     for done in (7, 8, 9, 10, 10):
-        told.at(done)
+        told.update(done)
         clock.now_s += 1.0
     assert events[-1] == {"stage": "pretrain", "done": 10, "total": 10, "left_s": 0.0}
 
@@ -94,10 +94,10 @@ def test_at_the_end_nothing_is_left(clock: Clock) -> None:
 def test_fine_tunings_are_counted_in_steps_with_their_rate(clock: Clock) -> None:
     events: list[Any] = []
     told = FineTunings(4, 200, events.append)
-    told.at(0, 3)
-    assert events[-1] == {"stage": "finetune", "done": 3, "total": 800, "ended": "0/4 cells"}
+    told.update(0, 3)
+    assert events[-1] == {"stage": "finetune", "done": 3, "total": 800, "ended": "0/4 trials"}
     clock.now_s += 20.0
-    told.at(1, 103)
+    told.update(1, 103)
     assert (events[-1]["done"], events[-1]["steps_per_s"]) == (303, 15.0)
-    told.at(4, 0)
+    told.update(4, 0)
     assert events[-1]["done"] == events[-1]["total"]

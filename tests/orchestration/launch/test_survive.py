@@ -18,12 +18,10 @@ import psutil
 import pytest
 import ray
 
-from orchestration.launch import attempt, heartbeat, stacks
 from orchestration.launch import group as launch
+from orchestration.launch import heartbeat, running_workers, stacks, worker_polls
 from orchestration.launch.processes import ProcessIdentity
 from orchestration.launch.worker import StartedWorker
-from orchestration.progress import ignore_progress
-from orchestration.signals import StopRequest
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput, Preempted
 from tests.orchestration.launch.mini_group import losses, once_at, run_of, start, trainers
@@ -53,7 +51,8 @@ def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
     monkeypatch.setattr(heartbeat, "OTHERS", 15)  # two minutes to import, or where it is stopped in a checkpoint
     stop = once_at(20, lambda: trainers()[0].suspend())
     assert (
-        start(run_of(corpus, tmp_path), place, on_progress=stop, patience=launch.RestartPolicy(hang_s=8.0)) == whole[1]
+        start(run_of(corpus, tmp_path), place, on_progress=stop, restart_policy=launch.RestartPolicy(hang_s=8.0))
+        == whole[1]
     )
     same(tmp_path, whole)
     told = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
@@ -64,7 +63,7 @@ def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
 class Mute:
     """A worker that answers nothing any more."""
 
-    def begin(self, folder: Path) -> StartedWorker:
+    def start(self, folder: Path) -> StartedWorker:
         self.stacks = stacks.Stacks(folder, 0)
         return StartedWorker(ProcessIdentity.me(), ("", 0), ray.get_runtime_context().get_node_id())
 
@@ -72,18 +71,15 @@ class Mute:
         time.sleep(600)
 
 
-def test_a_mute_worker_of_another_machine_writes_its_stacks(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mute_worker_of_another_machine_writes_its_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No signal reaches it from here: a task of Ray's beside it sends one."""
     worker = ray.remote(Mute).remote()
-    begun = ray.get(worker.begin.remote(tmp_path))
+    begun = ray.get(worker.start.remote(tmp_path))
     worker.hang.remote()
-    group: Any = SimpleNamespace(num=2)
-    tried = attempt.Attempt(group, run_of(corpus, tmp_path), None, StopRequest(), 600.0, ignore_progress)  # type: ignore[arg-type]
-    tried.begun = [begun, replace(begun, node="0a" * (len(begun.node) // 2))]
-    monkeypatch.setattr(attempt, "platform", SimpleNamespace(node=lambda: "elsewhere"))
-    states = tried._demand([0, 1])
+    elsewhere = replace(begun, node="0a" * (len(begun.node) // 2))
+    monkeypatch.setattr(running_workers, "platform", SimpleNamespace(node=lambda: "elsewhere"))
+    workers = running_workers.RunningWorkers(started=(begun, elsewhere))
+    states = workers.request_stacks(tmp_path, [0, 1])
     assert states[0] in (psutil.STATUS_SLEEPING, psutil.STATUS_RUNNING)
     assert states[1] == "on a machine that does not answer either"
     time.sleep(1.0)
@@ -103,7 +99,7 @@ def test_sigterm_is_answered_though_a_worker_is_stopped(
 
     with pytest.raises(Preempted, match=r"without a checkpoint of it, as worker \d did not answer"):
         start(run_of(corpus, tmp_path), place, on_progress=once_at(20, act))
-    assert time.monotonic() - asked_s[0] < attempt.ANSWER_S + 20
+    assert time.monotonic() - asked_s[0] < worker_polls.ANSWER_S + 20
     assert not trainers()
 
 
@@ -218,7 +214,7 @@ def test_a_signal_before_the_first_step_ends_in_one_line_and_leaves_nothing(
     asked_s = time.monotonic()
     _, said = child.communicate(timeout=300)
     assert (child.returncode, len(said.splitlines())) == (code, 1), said
-    assert "the same command goes on" in said
+    assert "repeat the command to resume" in said
     assert time.monotonic() - asked_s < 60
     psutil.wait_procs(below, timeout=10)
     assert not [each for each in below if each.is_running()]

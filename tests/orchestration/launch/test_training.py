@@ -62,7 +62,7 @@ def earlier(run: Run) -> Iterator[subprocess.Popen[str]]:
 
 def start(run: Run, on_progress: Any) -> None:
     place = tracking.tracking_store(Path(run.folder).parent / "out")
-    launch.pretrain(run, workers=1, place=place, metadata=tracking.Metadata("mini"), on_progress=on_progress)
+    launch.pretrain(run, num_workers=1, place=place, metadata=tracking.Metadata("mini"), on_progress=on_progress)
 
 
 # Workers of an earlier command
@@ -109,7 +109,7 @@ def test_earlier_workers_of_this_machine_are_ended_at_once(
     with pytest.raises(Enough):
         start(run, look)
     assert earlier.wait(10) == -signal.SIGKILL
-    assert f"ended workers of an earlier command, which has ended without them: [{earlier.pid}]" in caplog.text
+    assert f"ended processes [{earlier.pid}], workers of an earlier command" in caplog.text
 
 
 @pytest.mark.usefixtures("earlier")
@@ -123,7 +123,7 @@ def test_a_signal_ends_the_wait_for_earlier_workers(run: Run, monkeypatch: pytes
 def test_earlier_workers_that_stay_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "LEFT_S", 0.1)
     monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # they are those of another machine
-    with pytest.raises(ResourceError, match="workers of an earlier command are at work in it, though that has ended"):
+    with pytest.raises(ResourceError, match="workers of an earlier command, which has ended, still use"):
         start(run, ignore_progress)
 
 
@@ -148,13 +148,13 @@ def test_each_resume_never_begins_a_new_record_and_keeps_all_old_ones(tmp_path: 
 # A Ray that is gone
 
 
-def training(run: Run, asked: StopRequest) -> launch.Training:
+def training(run: Run, stop_request: StopRequest) -> launch.Training:
     return launch.Training(
         run,
-        WorkerRequirements(workers=1),
+        WorkerRequirements(num_workers=1),
         {},
         cast(Any, None),
-        asked,
+        stop_request,
         launch.RestartPolicy(max_restarts=2),
         None,
         ignore_progress,
@@ -186,7 +186,7 @@ def test_who_waits_for_a_place_sees_that_ray_is_gone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(placement, "find_fault", lambda: "Ray's raylet")
     with (
         pytest.raises(WorkerDied, match="Ray's raylet died"),
-        placement.place_workers(WorkerRequirements(workers=1), EngineSettings(), {}),
+        placement.place_workers(WorkerRequirements(num_workers=1), EngineSettings(), {}),
     ):
         pytest.fail("placed")
 
@@ -211,12 +211,12 @@ def test_workers_that_lose_each_other_again_and_again_are_one_line(
     monkeypatch.setattr(tracking, "log_tags", lambda *what, **tags: None)
     each = training(run, StopRequest())
     with caplog.at_level(logging.WARNING):
-        each._count(WorkersDisconnected("a worker lost the others (...)", 7))
-        each._count(WorkersDisconnected("a worker lost the others (...)", 7))
+        each._count_death(WorkersDisconnected("a worker lost the others (...)", 7))
+        each._count_death(WorkersDisconnected("a worker lost the others (...)", 7))
     with pytest.raises(
-        ResourceError, match=r"after step 7, 3 times without progress; see the network between"
+        ResourceError, match=r"after step 7, 3 times without progress; check the network between"
     ) as found:
-        each._count(WorkersDisconnected("a worker lost the others (...)", 7))
+        each._count_death(WorkersDisconnected("a worker lost the others (...)", 7))
     assert "\n" not in str(found.value)
 
 
@@ -227,13 +227,13 @@ def test_a_worker_that_dies_again_on_a_node_that_is_gone_is_no_restart_in_vain(
     monkeypatch.setattr(launch, "NOTICED_S", 0.3)
     asked_for: list[Any] = []
     answers = iter(["", "", "node 10.0.0.7"])
-    nodes = SimpleNamespace(gone=lambda ids: asked_for.append(ids) or next(answers, ""))
+    nodes = SimpleNamespace(describe_missing=lambda ids: asked_for.append(ids) or next(answers, ""))
     each, group = training(run, StopRequest()), cast(Any, SimpleNamespace(nodes=("a", "b")))
     each.nodes, each.furthest = cast(Any, nodes), 20
     died = WorkerDied("worker 0 died (no cause known)", 21)
-    assert each._explained(died, group) is died  # there was progress: on with it at once
+    assert each._explain_death(died, group) is died  # there was progress: on with it at once
     assert asked_for == []
     again = WorkerDied("a worker died (no cause known)", 15)
-    found = each._explained(again, group)
+    found = each._explain_death(again, group)
     assert (type(found), str(found), found.step) == (NodeDied, "node 10.0.0.7 is gone", 15)
-    assert each._explained(again, group) is again  # all of its nodes are there
+    assert each._explain_death(again, group) is again  # all of its nodes are there

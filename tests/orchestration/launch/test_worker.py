@@ -9,7 +9,7 @@ import pytest
 from orchestration.config import load, load_cluster
 from orchestration.jobs import pretrain as pretraining
 from orchestration.launch import worker
-from orchestration.launch.eval_trials import _counted
+from orchestration.launch.eval_trials import _read_count
 from orchestration.launch.heartbeat import STEP
 from orchestration.launch.worker import EXPORT, EXPORTED, WEIGHTS, Worker, export_weights
 from orchestration.tracking import MetricLog, history
@@ -92,17 +92,17 @@ def test_the_first_step_of_a_process_is_named_whatever_comes_before_it() -> None
     each = Worker(0, 1)
     told = []
     for done, doing in [(7, "samples"), (7, ""), (8, ""), (8, "checkpoint"), (8, ""), (9, "rollback"), (6, "")]:
-        each.at(done, doing)
-        told.append(each.doing)
+        each.set_activity(done, doing)
+        told.append(each.activity)
     assert told == ["samples", "first step", STEP, "checkpoint", STEP, "rollback", "first step"]
-    assert each.poll().sign.beats == 7
+    assert each.poll().heartbeat.beats == 7
 
 
 def test_a_poll_has_the_last_event_of_each_stage_in_order() -> None:
     each = Worker(0, 1)
     each.events.extend({"stage": stage, "done": done} for done, stage in enumerate(["a", "a", "b", "b", "c"]))
     answer = each.poll()
-    assert (answer.step, answer.said) == (0, [])
+    assert (answer.step, answer.warnings) == (0, [])
     assert answer.events == [{"stage": "a", "done": 1}, {"stage": "b", "done": 3}, {"stage": "c", "done": 4}]
     assert not each.poll().events
 
@@ -113,17 +113,17 @@ def test_the_steps_of_a_fine_tuning_are_counted_in_a_file_a_few_times_a_second(
     now_s = 100.0
     monkeypatch.setattr(worker, "monotonic", lambda: now_s)
     file = tmp_path / "0"
-    assert _counted(file) == 0
+    assert _read_count(file) == 0
     count, seen = worker.step_counter(file), []
     for done in range(4):
         count(done)
-        seen.append(_counted(file))
+        seen.append(_read_count(file))
         now_s += 0.2
     assert seen == [0, 0, 2, 2]
     with file.open() as reader:
         count(4)
         assert reader.read() == "2"  # who reads while it is written sees the old file, not an empty one
-    assert _counted(file) == 4
+    assert _read_count(file) == 4
 
 
 def test_a_fine_tuning_goes_on_where_nobody_can_be_told(tmp_path: Path) -> None:
