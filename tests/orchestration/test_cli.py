@@ -100,8 +100,9 @@ BAD = {
     "plan gpt2 --published": NO_MORE,
     "plan --published --cluster 8xh100": NO_MORE,
     "plan --published --deadline 1d": NO_MORE,
-    "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "gpu_type is 'nonsense', allowed is v100_16gb, v100, "
-    "a100_40gb, a100, h100, h200, b200, l40s, l4, a10g, or nothing: the devices of this machine",
+    "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "invalid cluster.gpu_type: got 'nonsense', expected one of "
+    "v100_16gb, v100, a100_40gb, a100, h100, h200, b200, l40s, l4, a10g; set one of these, or leave it empty to use the "
+    "devices of this machine",
     "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: gpu_type is 'h100', allowed is empty with "
     "device cpu",
     "check gpt2 cluster.ray_address=auto": "gpt2: cluster.num_workers is 0, "

@@ -132,7 +132,7 @@ def test_what_is_assumed_of_gpus_that_a_cluster_file_does_not_name_is_said(tmp_p
     nameless = tmp_path / "mine.yaml"
     nameless.write_text("{name: mine, gpus_per_worker: 1, num_workers: 2, engine: {device: cuda, precision: bf16}}")
     unnamed = submission.refuse_what_does_not_fit(open_job(JobFlags(recipe="gpt2", cluster=str(nameless))))
-    assert unnamed[0] == "h100 assumed: mine names no gpu_type; set cluster.gpu_type"
+    assert unnamed[0] == "h100 assumed: mine does not set gpu_type; set cluster.gpu_type"
     assert not any(
         "assumed" in note
         for note in submission.refuse_what_does_not_fit(open_job(JobFlags(recipe="gpt2", cluster="8xh100")))

@@ -333,7 +333,7 @@ def test_without_a_name_the_tables_are_listed(capsys: pytest.CaptureFixture[str]
 def test_a_table_that_cannot_be_made_is_refused_before_its_corpus(
     dry_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestration.planning.run_estimate.gpus_here", list)
+    monkeypatch.setattr("orchestration.planning.run_estimate.list_gpus", list)
     assert (
         cli.main(["ablation", "albert-sp", "--cluster", "8xh100", "--output-dir", str(tmp_path / "out"), *dry_run]) == 4
     )
