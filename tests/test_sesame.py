@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import sesame
-from orchestration.jobs import JobFlags, eval_target, evaluate, open_job, pretrain, score_plan
+from orchestration.jobs import JobFlags, eval_target, evaluate, open_job, pretrain, run_of, score_plan
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.version import DISTRIBUTION, sesame_version
 from tests import notebook
@@ -255,7 +255,7 @@ def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Sessio
     from orchestration.terminal.inspect import decode_examples
 
     rows = bert.examples(step=3, count=2)
-    assert list(rows) == decode_examples(pretrain.run_of(bert._flags), 3, 2)
+    assert list(rows) == decode_examples(run_of(bert._flags), 3, 2)
     assert repr(rows).startswith("step 3, row 0: ")
     assert "[MASK](" in repr(rows)
     for step in (4_000, -1):

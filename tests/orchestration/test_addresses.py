@@ -9,7 +9,7 @@ import typer
 
 import sesame
 from orchestration import cli
-from orchestration.jobs import evaluate, pretrain
+from orchestration.jobs import evaluate, export
 from preprocessing.errors import BadInput
 from training.specs.engine_settings import EngineSettings
 
@@ -102,7 +102,7 @@ def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
     with pytest.raises(ValueError, match=r"output_file is .*, allowed is the name of a file of this machine"):
         EngineSettings(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
     with pytest.raises(BadInput, match=r"^DIR s3://bucket/x: an address"):
-        pretrain.export(elsewhere, Path("s3://bucket/x"))
+        export(elsewhere, Path("s3://bucket/x"))
     with pytest.raises(BadInput, match=r"^--leaderboard-dir s3://bucket/x: an address"):
         evaluate.submit([], [], Path("s3://bucket/x"))
     assert os.listdir(elsewhere) == []

@@ -41,6 +41,6 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 failed[number] = error
         return failed
 
-    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "run_trials", grid)
     monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
     return names

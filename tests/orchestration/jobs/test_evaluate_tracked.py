@@ -46,7 +46,7 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> None:
             on_done(number, EvalResult(by_split, said, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
         return {}
 
-    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "run_trials", grid)
     monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
 
 
@@ -156,7 +156,7 @@ def test_a_net_of_transformers_gets_a_run_of_its_own(
     tracked = tracking.existing_run(folder)
     assert tracked is not None
     whole = client_of(tracked.uri).get_run(tracked.run_id)
-    assert (whole.info.status, whole.data.tags["net"]) == ("FINISHED", "a folder of transformers")
+    assert (whole.info.status, whole.data.tags["net"]) == ("FINISHED", "a directory of transformers")
     assert whole.data.metrics["eval/hans/pretrained_accuracy"] == 0.375
     assert "MLflow" not in caplog.text
 
@@ -169,7 +169,7 @@ def test_a_store_that_is_away_costs_a_warning_and_no_score(
     with caplog.at_level(logging.WARNING):
         evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress)
     assert "MLflow does not take the scores of hans" in caplog.text
-    assert "MLflow does not take the scores in a table" in caplog.text
+    assert "MLflow does not take the table of scores" in caplog.text
     assert "| hans |" in (folder / "scores/table.md").read_text()
 
 
@@ -224,7 +224,7 @@ def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracki
 def confused(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     """What the confusion is drawn of: labels, counts, other columns."""
     drawn: list[Any] = []
-    monkeypatch.setattr(figures, "confusion", lambda title, *what: drawn.append(what))
+    monkeypatch.setattr(figures, "plot_confusion", lambda title, *what: drawn.append(what))
     one = plan(Path("run"), "hans", kind=kind)
     results = [(one.cells[0], EvalResult({"test": {"accuracy": 1.0}}, {"test": answers}))]
     score = TaskScore(
@@ -293,7 +293,9 @@ def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
     """With another grid: then two scores of the finished run are told apart by their hash, and the checkpoints' too."""
     folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
     (folder / evaluate.RESULT).write_text(json.dumps({"step": 20}))
-    monkeypatch.setattr(figures, "curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._axes("y")[0])
+    monkeypatch.setattr(
+        figures, "plot_curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._axes("y")[0]
+    )
     asked = load_cluster("local"), ignore_progress
     evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)
     whole = plan(folder, "hans")

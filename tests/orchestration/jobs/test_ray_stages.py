@@ -56,10 +56,10 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ray_stages, "ray_session", ray)
     monkeypatch.setattr(pretrain, "train", train)
-    monkeypatch.setattr(pretrain, "train_held", train)
+    monkeypatch.setattr(pretrain, "train_locked", train)
     monkeypatch.setattr(evaluate, "evaluate", scored)
-    monkeypatch.setattr(ray_stages.eval_target, "of_run", lambda folder: None)
-    monkeypatch.setattr(ray_stages, "fitting", lambda net, wanted: wanted.tasks)
+    monkeypatch.setattr(ray_stages.eval_target, "target_of_run", lambda folder: None)
+    monkeypatch.setattr(ray_stages, "plan_supported_tasks", lambda net, wanted: wanted.tasks)
     return events
 
 
@@ -102,7 +102,7 @@ def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_witho
     happened: list[str], text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Training went on, and its result was lost in an error."""
-    monkeypatch.setattr(held_out, "too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
+    monkeypatch.setattr(held_out, "find_too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
     job = job_of(text, "eval_tasks=[source_classification,next_sentence]")
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()

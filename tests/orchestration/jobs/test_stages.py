@@ -105,7 +105,7 @@ def test_a_stage_is_due_then_begun_then_done(tmp_path: Path):
     (stage.folder / "manifest.json").write_text("{}")
     stage.finish()
     assert stage.state == "done"
-    assert list(stage.said()) == [f"corpus: done, skipped ({stage.folder})"]
+    assert list(stage.describe()) == [f"corpus: done, skipped ({stage.folder})"]
 
 
 def test_a_corpus_whose_manifest_was_deleted_is_made_again(tmp_path: Path):
@@ -120,9 +120,9 @@ def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path:
     finish(before)
     after = planned(tmp_path, "optimizer.learning_rate=2e-3", "model.num_hidden_layers=3").run
     assert after.others() == [(before.folder, ["recipe.model.num_hidden_layers", "recipe.optimizer.learning_rate"])]
-    assert list(after.said())[1] == (
+    assert list(after.describe())[1] == (
         f"run: {before.folder.name} has other values of recipe.model.num_hidden_layers, "
-        "recipe.optimizer.learning_rate; it stays as it is"
+        "recipe.optimizer.learning_rate; it stays unchanged"
     )
     assert before.state == "done"
 
@@ -135,10 +135,10 @@ def test_of_several_earlier_scores_there_is_one_line(tmp_path: Path):
     )
     for stage in earlier:
         finish(stage)
-    assert [line for stage in due for line in stage.said()] == [f"scores: to do ({stage.folder})" for stage in due]
-    assert other_values(due) == "scores: 4 earlier ones have other values of labels; they stay as they are"
+    assert [line for stage in due for line in stage.describe()] == [f"scores: to do ({stage.folder})" for stage in due]
+    assert other_values(due) == "scores: 4 earlier ones have other values of labels; they stay unchanged"
     assert other_values(due[:1] + earlier[:1]) == (
-        f"scores: {earlier[1].folder.name} has other values of labels; it stays as it is"
+        f"scores: {earlier[1].folder.name} has other values of labels; it stays unchanged"
     )
     assert other_values(earlier) == ""
 
@@ -163,8 +163,8 @@ def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
     stage.begin()
     assert stage.changed_code() == []
     edited = replace(stage, code={**stage.code, "preprocessing/masking/token.py": "edited"})
-    assert list(edited.said())[1] == (
-        "run: made by other code (preprocessing/masking/token.py changed since); to make it anew, delete its folder"
+    assert list(edited.describe())[1] == (
+        "run: made by older code (preprocessing/masking/token.py changed since); to make it again, delete its directory"
     )
     edited.finish()  # a run that goes on keeps the code that it began with
     assert edited.changed_code() == ["preprocessing/masking/token.py"]
@@ -182,6 +182,6 @@ def test_a_folder_whose_record_of_its_code_is_damaged_says_so(tmp_path: Path):
 def test_each_stage_remembers_the_code_of_its_own_parts(tmp_path: Path):
     text, vocab, corpus, run = planned(tmp_path)
     assert {file.split("/")[1] for file in text.code} == {"readers"}
-    assert {file.split("/")[1] for file in vocab.code} == {"vocab"}
+    assert {file.split("/")[1] for file in vocab.code} == {"tokenization"}
     assert set(corpus.code) == set(text.code) | set(vocab.code)
     assert not set(run.code) & set(corpus.code)

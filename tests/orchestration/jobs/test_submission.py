@@ -123,8 +123,8 @@ def test_an_attempt_is_numbered_and_what_is_done_is_not_sent(
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING"])
 def test_two_jobs_never_write_into_one_folder(status: str) -> None:
-    with pytest.raises(ResourceError, match="a-1-2 is at this already") as error:
-        submission.next_attempt("a-1", jobs(a_1="FAILED", a_1_2=status), again=True)
+    with pytest.raises(ResourceError, match="a-1-2 is already doing this work") as error:
+        submission.next_attempt("a-1", jobs(a_1="FAILED", a_1_2=status), force=True)
     assert "sesame stop a-1-2" in str(error.value)
 
 

@@ -82,7 +82,7 @@ def test_two_evaluations_of_each_way_write_the_same_bytes(
             on_done(number, evaluate_cell(cell))
         return {}
 
-    monkeypatch.setattr(launch, "grid", grid)
+    monkeypatch.setattr(launch, "run_trials", grid)
     monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
     wrote = []
     for folder in (tmp_path / "first", tmp_path / "again"):

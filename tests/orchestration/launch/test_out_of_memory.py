@@ -14,7 +14,7 @@ import torch
 
 from orchestration import planning
 from orchestration.config import load, load_cluster
-from orchestration.jobs.pretrain import advise_on_memory
+from orchestration.jobs import advise_on_memory
 from orchestration.launch import group as launch
 from orchestration.launch import ray_session
 from orchestration.launch.out_of_memory import MemoryUse, OutOfMemory, explain_out_of_memory, is_of_memory

@@ -196,7 +196,7 @@ def test_a_hint_resets_what_the_cluster_file_has() -> None:
 def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_estimate, "cores", lambda: 2)
     monkeypatch.setattr(devices, "cores", lambda: 2)
-    with pytest.raises(ResourceError, match=r"no number of devices on this machine is enough; with h100 GPUs use \d+ dev"):
+    with pytest.raises(ResourceError, match=r"no number of devices on this machine is enough; with h100 GPUs use \d+"):
         planning.refuse_what_does_not_fit(load("mt_nlg_530b"), load_cluster("local"))
     monkeypatch.setattr("preprocessing.limits.memory", lambda: MemoryLimit(8e9, 8e9))
     one, two = (run_estimate.devices_of(load_cluster("local"), workers, timed=False)[0].memory for workers in (1, 4))
@@ -330,9 +330,13 @@ def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.Monkey
         notes = planning.refuse_what_does_not_fit(recipe, cluster)
         said.append([note for note in notes if "loader" in note])
     assert said == [
-        ["slow: 4 dataloader processes beside 2 workers, but only 2 free cores; lower cluster.engine.dataloader_num_workers"],
+        [
+            "slow: 4 dataloader processes beside 2 workers, but only 2 free cores; lower cluster.engine.dataloader_num_workers"
+        ],
         [],
-        ["slow: 4 dataloader processes beside 2 workers, but only 0.5 free cores; lower cluster.engine.dataloader_num_workers"],
+        [
+            "slow: 4 dataloader processes beside 2 workers, but only 0.5 free cores; lower cluster.engine.dataloader_num_workers"
+        ],
     ]
 
 

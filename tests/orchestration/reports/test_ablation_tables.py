@@ -545,7 +545,7 @@ def test_a_cell_that_is_done_says_so(tmp_path: Path) -> None:
         stage.folder.mkdir(parents=True)
         stage.finish()
     third.job.plan.run.folder.mkdir(parents=True)
-    said = [cell.said().split(" (")[0] for cell in plan.cells]
+    said = [cell.describe().split(" (")[0] for cell in plan.cells]
     assert said == [
         "none, seed 0: done, skipped",
         "SOP, seed 0: trained, to measure",

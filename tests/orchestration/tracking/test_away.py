@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
-from orchestration.jobs.pretrain import catch_up
+from orchestration.jobs import catch_up
 from orchestration.launch import group
 from orchestration.progress import ignore_progress
 from orchestration.tracking import MetricLog, store_timeout

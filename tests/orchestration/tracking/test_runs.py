@@ -27,7 +27,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from orchestration import figures
-from orchestration.jobs.pretrain import catch_up
+from orchestration.jobs import catch_up
 from orchestration.launch import worker
 from orchestration.progress import ignore_progress
 from orchestration.tracking import MetricLog, TaskRecord, TrialRecord, log_task, metrics, server, store_timeout

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from orchestration import figures
-from orchestration.jobs.pretrain import catch_up
+from orchestration.jobs import catch_up
 from orchestration.launch import group
 from orchestration.progress import ignore_progress
 from orchestration.terminal import doctor
