@@ -104,7 +104,7 @@ class EvalRequest:
         return min(self.max_train_samples, default=LABELS)
 
     @property
-    def given(self) -> list[str]:
+    def fine_tuning_options(self) -> list[str]:
         """The fine-tuning options that are set, by their command-line names."""
         return [_option(name) for name in TUNING_FLAGS if getattr(self, name)]
 

@@ -61,8 +61,7 @@ def target_of_directory(given: Path, out: Path) -> EvalTarget:
 
 
 def _recipe_of(name: str) -> str:
-    """The recipe that a directory is named after, by its own name or its name on a hub; `name` itself if there is no
-    such recipe.
+    """The recipe that a directory is named after, by its own name or its name on a hub; otherwise `name`.
 
     >>> [_recipe_of(name) for name in ("bert-base-uncased", "electra-small-discriminator", "albert-base-v2")]
     ['bert_base', 'electra_small', 'albert-base-v2']

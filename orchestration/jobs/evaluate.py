@@ -216,7 +216,7 @@ def _run_missing_trials(
 
     def on_done(number: int, found: EvalResult) -> str:
         plan, cell = todo[number]
-        plan.keep(cell, found)
+        plan.store(cell, found)
         return f"{cell.name}: {plan.result(found)}"
 
     with (

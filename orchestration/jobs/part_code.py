@@ -1,7 +1,7 @@
 """The source files of a job's parts. A stage stores their digests and reports if a file has changed.
 
-The code of a part is not among the causes that a directory is named after, so that a new version of Sesame does not
-repeat all stages. Results of older code stay, and a message names the changed files.
+Directories are not named after the code of their parts, so that a new version of Sesame does not repeat all stages.
+Results of older code stay, and a message names the changed files.
 """
 
 import dataclasses

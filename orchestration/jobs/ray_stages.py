@@ -21,8 +21,8 @@ def pretrain_and_evaluate(
 ) -> tuple[dict[str, Any], list[TaskScore]]:
     """The results of pretraining (`train`) and of evaluation (`evaluate.evaluate`).
 
-    A task is left out with a warning if too little text is held out for it, or if its files are missing; the first of
-    these is checked before training. The scores are [] if no task remains. `left_out` collects the errors of tasks that
+    A task is left out with a warning if too little text is held out for it, or if its files are missing. The amount of
+    text is checked before training. The scores are [] if no task remains. `left_out` collects the errors of tasks that
     started and have no score.
     """
     report({"stage": held_out.STAGE})

@@ -72,13 +72,13 @@ class TaskPlan:
         """Whether its trials are fine-tunings on a train split of files."""
         return self.kind is not None and self.cells[0].tuning is not None
 
-    def obeys(self, flag: str) -> bool:
+    def is_affected_by(self, flag: str) -> bool:
         """Whether an option of fine-tuning has an effect."""
         if self.cells[0].tuning is None:
             return False
         return self.kind is not None or flag in HELD_OUT_FLAGS
 
-    def keep(self, cell: EvalTrial, result: EvalResult) -> None:
+    def store(self, cell: EvalTrial, result: EvalResult) -> None:
         """Write the result of a trial to its file."""
         file = self.file_of(cell)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -143,9 +143,12 @@ def check_flags(plans: Sequence[TaskPlan], wanted: EvalRequest) -> None:
             "--leaderboard-dir: none of these tasks has an unlabeled leaderboard split; leave the option out, or name "
             "the directory of that split with --task-data-dir DIR"
         )
-    unaffected = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
+    unaffected = {
+        flag: dict.fromkeys(plan.task for plan in plans if not plan.is_affected_by(flag))
+        for flag in wanted.fine_tuning_options
+    }
     why = f"no fine-tuning, or fine-tuning on held-out text, which uses only {', '.join(HELD_OUT_FLAGS)}"
-    if idle := [flag for flag in unaffected if plans and not any(plan.obeys(flag) for plan in plans)]:
+    if idle := [flag for flag in unaffected if plans and not any(plan.is_affected_by(flag) for plan in plans)]:
         these = "these options" if len(idle) > 1 else "this option"
         raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(unaffected[idle[0]])} ({why}); leave {these} out")
     flags_by_tasks = dict[str, list[str]]()

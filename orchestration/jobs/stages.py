@@ -74,7 +74,7 @@ class JobStage:
             return [CODE]
         return part_code.find_changed_parts(before, self.code)
 
-    def others(self) -> list[tuple[Path, list[str]]]:
+    def find_others(self) -> list[tuple[Path, list[str]]]:
         """Finished directories with the same label, and their causes that differ from this stage."""
         found = []
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
@@ -105,7 +105,7 @@ class JobStage:
 def other_values(due: Sequence[JobStage]) -> str:
     """A line about finished directories with the labels of `due` and their differences; "" if there are none."""
     mine = {stage.folder for stage in due}
-    found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.others()}
+    found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.find_others()}
     found = {folder: changed for folder, changed in found.items() if folder not in mine}
     if not found:
         return ""

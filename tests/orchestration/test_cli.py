@@ -100,9 +100,9 @@ BAD = {
     "plan gpt2 --published": NO_MORE,
     "plan --published --cluster 8xh100": NO_MORE,
     "plan --published --deadline 1d": NO_MORE,
-    "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "invalid cluster.gpu_type: got 'nonsense', expected one of "
-    "v100_16gb, v100, a100_40gb, a100, h100, h200, b200, l40s, l4, a10g; set one of these, or leave it empty to use "
-    "the devices of this machine",
+    "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "invalid cluster.gpu_type: got 'nonsense', expected "
+    "one of v100_16gb, v100, a100_40gb, a100, h100, h200, b200, l40s, l4, a10g; set one of these, or leave it empty to "
+    "use the devices of this machine",
     "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: gpu_type is 'h100', allowed is empty with "
     "device cpu",
     "check gpt2 cluster.ray_address=auto": "gpt2: cluster.num_workers is 0, "
@@ -137,7 +137,8 @@ BAD = {
     "doctor --port 0": "Invalid value for '--port': allowed is a number from 1 up",
     "status --address http://127.0.0.1:99999": "--address is http://127.0.0.1:99999, allowed is http://HOST:PORT of a "
     "Ray dashboard (8265; 6379 and ray:// are others)",
-    "inspect ./docs": "./docs: has no pretrain.json, so it is not a run; use the directory or name of a run, or a recipe",
+    "inspect ./docs": "./docs: has no pretrain.json, so it is not a run; use the directory or name of a run, "
+    "or a recipe",
     "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: exists and is not a directory; "
     "use another one",
     "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped; name your copy with "

@@ -81,7 +81,7 @@ def test_the_code_of_a_stage_that_cannot_be_read_has_changed(tmp_path: Path) -> 
 def test_marks_of_others_that_are_damaged_are_passed_over(net: EvalTarget, tmp_path: Path, mark: str) -> None:
     stage = stages.JobStage("run", net.folder.parent, "bert_base_tiny", {})
     (net.folder / stages.MARK).write_text(mark)
-    assert stage.others() == []
+    assert stage.find_others() == []
     folder = net.folder / "scores" / "x-12345678"
     folder.mkdir(parents=True)
     shutil.copy(net.folder / stages.MARK, folder)

@@ -168,8 +168,8 @@ def test_a_store_that_is_away_costs_a_warning_and_no_score(
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
     with caplog.at_level(logging.WARNING):
         evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress)
-    assert "MLflow does not take the scores of hans" in caplog.text
-    assert "MLflow does not take the table of scores" in caplog.text
+    assert "MLflow does not accept the scores of hans" in caplog.text
+    assert "MLflow does not accept the table of scores" in caplog.text
     assert "| hans |" in (folder / "scores/table.md").read_text()
 
 

@@ -119,7 +119,9 @@ def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path:
     before = planned(tmp_path).run
     finish(before)
     after = planned(tmp_path, "optimizer.learning_rate=2e-3", "model.num_hidden_layers=3").run
-    assert after.others() == [(before.folder, ["recipe.model.num_hidden_layers", "recipe.optimizer.learning_rate"])]
+    assert after.find_others() == [
+        (before.folder, ["recipe.model.num_hidden_layers", "recipe.optimizer.learning_rate"])
+    ]
     assert list(after.describe())[1] == (
         f"run: {before.folder.name} has other values of recipe.model.num_hidden_layers, "
         "recipe.optimizer.learning_rate; it stays unchanged"
@@ -153,7 +155,7 @@ def test_the_mark_tells_what_the_folder_was_made_from(tmp_path: Path):
 def test_causes_are_compared_as_json_gives_them_back(tmp_path: Path):
     stage = JobStage("text", tmp_path, "x", {"a": [1, 2]})
     finish(stage)
-    assert JobStage("text", tmp_path, "x", {"a": [1, 2]}).others() == []
+    assert JobStage("text", tmp_path, "x", {"a": [1, 2]}).find_others() == []
 
 
 def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):

@@ -420,5 +420,5 @@ def test_the_command_plans(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hardware_is_a_name_that_is_known() -> None:
-    with pytest.raises(BadInput, match="invalid cluster.gpu_type: got 'h1000', expected one of v100"):
+    with pytest.raises(BadInput, match=r"invalid cluster\.gpu_type: got 'h1000', expected one of v100"):
         planning.estimate_run(load("gpt2"), load_cluster("one_gpu", ["cluster.gpu_type=h1000"]))
