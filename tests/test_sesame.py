@@ -76,10 +76,10 @@ class DataFrame:
                 (iter(["demo"]), "data is a list_iterator"),
                 (
                     HUGE,
-                    r"--data is 'x{40}\.\.\.' \(100,000 characters\), allowed is a path or a name; write",
+                    r"invalid --data: got 'x{40}\.\.\.' \(100,000 characters\), expected a path or a name; write",
                 ),
                 ([HUGE], "--data is 'x{40}"),
-                ("One line.\nAnother one.", "--data is .*allowed is a path or a name"),
+                ("One line.\nAnother one.", "invalid --data: got .*expected a path or a name"),
                 ("a\0b", "--data is "),
             ]
         ),
@@ -212,7 +212,7 @@ def test_what_is_wrong_is_the_error_of_the_command() -> None:
     with pytest.raises(sesame.SesameError, match="did you mean bert_base") as error:
         sesame.open("bert_bse")
     assert isinstance(error.value, sesame.BadInput)
-    with pytest.raises(sesame.BadInput, match=r"say where yours is with --data"):
+    with pytest.raises(sesame.BadInput, match=r"name your copy with --data"):
         sesame.open("bert_base").examples()
 
 

@@ -97,7 +97,7 @@ class JobStage:
         yield f"{self.name}: {words} ({self.folder})"
         if code := self.changed_code():
             files = ", ".join(code)
-            yield f"{self.name}: made by older code ({files} changed since); to make it again, delete its directory"
+            yield f"{self.name}: made by different code ({files} changed since); to make it again, delete its directory"
         if self.name != "scores" and (line := other_values([self])):
             yield line
 

@@ -158,5 +158,7 @@ def test_what_can_be_no_path_is_refused(
     """It was "OSError: File name too long", or "embedded null byte"."""
     message = refused([*words, name], elsewhere, capsys)
     is_null_byte = option == "--output-dir" and "\0" in name  # which the library that reads the options refuses before
-    assert ("Invalid value for '--output-dir'" if is_null_byte else f"{option} is {name[:3]!r}"[:-1]) in message
+    assert (
+        "Invalid value for '--output-dir'" if is_null_byte else f"invalid {option}: got {name[:3]!r}"[:-1]
+    ) in message
     assert len(message) < 300

@@ -138,7 +138,7 @@ def test_where_the_plan_has_room_for_what_failed_it_is_half() -> None:
 
 def test_where_nothing_fits_other_keys_are_named() -> None:
     said = planning.suggest_settings(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
-    assert "not even one row of 1024 tokens" in said
+    assert "not even one sequence of 1024 tokens" in said
     assert "activation_checkpointing=full" in said
 
 
@@ -149,7 +149,7 @@ def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
     said = str(raised.value)
     assert said.startswith("run: worker 3 had no memory left; ")
     assert "would fit: set cluster.engine.micro_batch_tokens=" in said
-    assert said.endswith("the same command goes on from the newest checkpoint")
+    assert said.endswith("then repeat the command to resume from the newest checkpoint")
     assert raised.value.exit_code == 4
 
 

@@ -49,7 +49,9 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=rf"{name}: is not as it was written; delete stage.json beside export, and the "):
+    with pytest.raises(
+        BadInput, match=rf"{name}: has changed since the export; delete stage.json beside export, then "
+    ):
         export(folder, folder / "to")
     assert not (folder / "to").exists()
     path.unlink()

@@ -233,7 +233,7 @@ def test_figures_and_model_that_fail_are_noted_and_told_later(
         patch.setattr(group.tracking, "log_figures", fail)
         group.log_results(tmp_path, tracked, True)
     assert pending_updates(tmp_path) == {"results": True}
-    assert "(repeat the command to log them): gone in between" in caplog.text
+    assert "the same command again logs them: gone in between" in caplog.text
     catch_up(tmp_path, place, ignore_progress)
     assert track.client_of(place.uri).list_artifacts(tracked.run_id, "figures")
     assert pending_updates(tmp_path) == {}
@@ -270,7 +270,7 @@ def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command
         raise TimeoutError("no answer within 1 s")
 
     with monkeypatch.context() as patch:
-        patch.setattr(track, "while_there", while_there)
+        patch.setattr(track, "wait_while_available", while_there)
         with track.heartbeat(tracked, tmp_path):
             once.set()
     assert look(tracked).info.status == "RUNNING"
