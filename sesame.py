@@ -223,7 +223,7 @@ class Session:
         from orchestration.terminal import announce
 
         if self.job.plan.corpus.state != "done":
-            announce(self.job.plan[:3], [*self.job.recognised, *self.job.foreseen])
+            announce(self.job.plan[:3], [*self.job.source_notes, *self.job.expected_problems])
         with self._report() as report:
             return corpus.corpus(self.job, (), report)
 
@@ -266,7 +266,8 @@ class Session:
         `steps`: fewer than the recipe has. That is another run, with phases and warm-up in proportion; from here on
         this session is about it.
         """
-        from orchestration.jobs import pretrain, tasks_without_text
+        from orchestration.jobs import tasks_without_text
+        from orchestration.jobs import train as pretrain
 
         if steps is not None:
             steps = _number("steps", steps, int, "a whole number")
@@ -277,7 +278,7 @@ class Session:
         self.corpus()
         tasks_without_text(self.job.plan.corpus, self.recipe.eval_tasks)
         with self._report() as report:
-            return pretrain.train(self.job, resume, report)
+            return pretrain(self.job, resume, report)
 
     def evaluate(
         self,
@@ -297,7 +298,7 @@ class Session:
         `max_steps`, `max_seq_length` and `frozen_features` replace those of the paper's grid; `grid` names another one.
         BadInput if a task does not exist, a value has the wrong type, or no task uses one of these values.
         """
-        from orchestration.jobs import eval_request, eval_target, evaluate, pretrain, score_plan
+        from orchestration.jobs import eval_request, eval_target, eval_tasks_of, evaluate, score_plan
 
         files = None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "a path of a folder"))
         named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
@@ -307,9 +308,7 @@ class Session:
         how = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
         net, cluster = eval_target.subject_of(self._flags), self.job.cluster
         wanted = eval_request.EvalRequest(
-            tasks=eval_request.tasks_from_words(
-                named or ([] if tables else pretrain.eval_tasks_of(self._flags)), tables
-            ),
+            tasks=eval_request.tasks_from_words(named or ([] if tables else eval_tasks_of(self._flags)), tables),
             task_data_dir=files,
             with_baseline=baseline == "random_init",
             machine=cluster.engine,
@@ -322,12 +321,13 @@ class Session:
 
     def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
         """A folder for `from_pretrained` of transformers; the names of its files."""
-        from orchestration.jobs import pretrain
+        from orchestration.jobs import export as export_model
+        from orchestration.jobs import run_folder
 
         target = Path(_path("folder", folder, "a path of a folder"))
         license = _word("license", license, "text")
-        run = pretrain.run_folder(self._flags)
-        return pretrain.export(run, target, heads=heads, license=license)[0]
+        run = run_folder(self._flags)
+        return export_model(run, target, heads=heads, license=license)[0]
 
     def _run(self) -> "Run":
         """The run as workers get it, on a corpus that is made."""

@@ -306,7 +306,7 @@ def compared(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
 
 def in_parts(plan: DeviceMemory) -> dict[str, float]:
     """What a plan says, by the names of what is measured."""
-    says = {"weights": plan.weights, "gradients": plan.gradients, "masters": plan.master, "moments": plan.optimiser}
+    says = {"weights": plan.weights, "gradients": plan.gradients, "masters": plan.master, "moments": plan.optimizer}
     return says | {"states": plan.states, "peak": plan.peak}
 
 

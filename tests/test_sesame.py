@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import sesame
-from orchestration.jobs import JobFlags, eval_target, evaluate, open_job, pretrain, score_plan
+from orchestration.jobs import JobFlags, eval_target, evaluate, open_job, pretrain, run_of, score_plan
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.version import DISTRIBUTION, sesame_version
 from tests import notebook
@@ -76,10 +76,10 @@ class DataFrame:
                 (iter(["demo"]), "data is a list_iterator"),
                 (
                     HUGE,
-                    r"--data is 'x{40}\.\.\.' \(100,000 characters\), allowed is a path or a name; write",
+                    r"invalid --data: got 'x{40}\.\.\.' \(100,000 characters\), expected a path or a name; write",
                 ),
                 ([HUGE], "--data is 'x{40}"),
-                ("One line.\nAnother one.", "--data is .*allowed is a path or a name"),
+                ("One line.\nAnother one.", "invalid --data: got .*expected a path or a name"),
                 ("a\0b", "--data is "),
             ]
         ),
@@ -212,7 +212,7 @@ def test_what_is_wrong_is_the_error_of_the_command() -> None:
     with pytest.raises(sesame.SesameError, match="did you mean bert_base") as error:
         sesame.open("bert_bse")
     assert isinstance(error.value, sesame.BadInput)
-    with pytest.raises(sesame.BadInput, match=r"say where yours is with --data"):
+    with pytest.raises(sesame.BadInput, match=r"name your copy with --data"):
         sesame.open("bert_base").examples()
 
 
@@ -255,7 +255,7 @@ def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Sessio
     from orchestration.terminal.inspect import decode_examples
 
     rows = bert.examples(step=3, count=2)
-    assert list(rows) == decode_examples(pretrain.run_of(bert._flags), 3, 2)
+    assert list(rows) == decode_examples(run_of(bert._flags), 3, 2)
     assert repr(rows).startswith("step 3, row 0: ")
     assert "[MASK](" in repr(rows)
     for step in (4_000, -1):

@@ -55,8 +55,8 @@ def recognized(job: "Job") -> list[str]:
     from orchestration.config import find_ignored_keys
 
     with show_wait("looking at the text"):
-        few = job.foreseen
-    return [*job.recognised, *few, *find_ignored_keys(job.cluster)]
+        few = job.expected_problems
+    return [*job.source_notes, *few, *find_ignored_keys(job.cluster)]
 
 
 def refuse_impossible(job: "Job", resume: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""`sesame ablation`: rows of recipes, trained from several seeds, measured and compared as a paper compares them.
+"""`sesame ablation`: recipes are trained from several seeds, measured, and compared as in a paper.
 
-A cell (row, seed) is an ordinary run: its stages are those of `sesame run`, so it is skipped where it is done and goes
-on where it was stopped. Cells run side by side on one Ray, as many as there is room for (on a small machine two runs of
-one worker are faster than one run of two), each as a child of the table's own MLflow run.
+A trial (row, seed) is an ordinary run with the stages of `sesame run`: a finished trial is skipped, and an interrupted
+one resumes. Trials run in parallel in one Ray session, as many as the machine has resources for. On a small machine,
+two runs with one worker each are faster than one run with two workers. Each trial is a child of the table's MLflow run.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ from orchestration import figures, launch, tracking
 from orchestration.config import Recipe, compute_digest, load, split_overrides
 from orchestration.jobs import corpus as corpus_stage
 from orchestration.jobs import held_out, stages
-from orchestration.jobs import pretrain as pretrain_stage
 from orchestration.jobs.ablation_trial import FINETUNINGS, LABELS, STEPS, MeasuredScore, MeasureRequest, measure_run
 from orchestration.jobs.job import Job, JobFlags, open_job
+from orchestration.jobs.pretrain import train
 from orchestration.launch import StopRequest, ray_session, stop_signals
 from orchestration.progress import Report
 from orchestration.reports import ablations, build_tree, training_flops
@@ -35,7 +35,7 @@ from preprocessing.tokenization import table_rows
 from training.tasks import TASKS
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
-MADE_ANEW = "delete its folder, and the same `sesame ablation` makes it anew"
+MADE_ANEW = "delete its directory and repeat the same `sesame ablation` command"
 POLL_S: Final = 0.5
 
 
@@ -46,24 +46,24 @@ class AblationTrial:
     row: str
     seed: int
     job: Job
-    stage: stages.JobStage  # its measures
+    stage: stages.JobStage  # stage of its measures
 
     @property
     def name(self) -> str:
         return f"{self.row}, seed {self.seed}"
 
-    def said(self) -> str:
-        """What is to become of it."""
+    def describe(self) -> str:
+        """Planned action, as text."""
         run = self.job.plan.run
         if self.stage.state == "done":
             return f"{self.name}: done, skipped ({run.folder})"
-        words = {"done": "trained, to measure", "begun": "begun, goes on", "due": "to do"}[run.state]
+        words = {"done": "trained, to be measured", "begun": "incomplete, resumes", "due": "to do"}[run.state]
         return f"{self.name}: {words} ({run.folder})"
 
 
 @dataclass(frozen=True)
 class AblationPlan:
-    """A table that fits together: its cells, what they are asked, and where it is kept."""
+    """A checked table: its trials, their measures, and its directory."""
 
     table: Ablation
     cells: tuple[AblationTrial, ...]
@@ -72,20 +72,21 @@ class AblationPlan:
 
     @property
     def job(self) -> Job:
-        """Any of its jobs: they share cluster and folder."""
+        """One of its jobs; all have the same cluster and output directory."""
         return self.cells[0].job
 
 
 def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
-    """The cells of `table` under the flags of a command; BadInput where a row does not fit them."""
+    """The trials of `table` with the flags of a command. Raises BadInput if a row does not work with the flags."""
     jobs = {
         (label, seed): job_of(table, row, replace(flags, seed=seed))
-        for seed in range(num_seeds)  # first: what is done of an interrupted table is a table of fewer seeds
+        # Seeds are the outer loop: the finished trials of an interrupted table are then a table with fewer seeds.
+        for seed in range(num_seeds)
         for label, row in table.rows.items()
     }
     questions, causes = {}, {}
     for name, measure in table.columns.items():
-        asked = _rows_of(table, measure, flags)
+        asked = _held_out_job(table, measure, flags)
         questions[name] = MeasureRequest(measure.kind, measure.of, asked.pretraining().to_json() if asked else "")
         by = asked.plan.run.hash if asked else [LABELS, STEPS, *FINETUNINGS] if measure.kind == "task" else ""
         causes[name] = {"kind": measure.kind, "of": measure.of, "by": by, "unit": measure.unit}
@@ -97,8 +98,8 @@ def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
     return AblationPlan(table, tuple(cells), questions, stage)
 
 
-def _rows_of(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:
-    """The job whose held-out rows a measure is taken on; None where it takes none."""
+def _held_out_job(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:
+    """The job whose held-out sequences a measure uses; None if it uses none."""
     if measure.kind in ("task", "rise"):
         assert measure.kind == "rise" or measure.of in TASKS, measure
         return None
@@ -107,7 +108,8 @@ def _rows_of(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:
 
 
 def job_of(table: Ablation, row: AblationRow, flags: JobFlags) -> Job:
-    """The job of a cell: one worker, unless the command says otherwise, and the table's text unless it names some."""
+    """The job of a trial: one worker unless the command sets another number, and the text of the table unless the
+    command names one."""
     job = open_job(replace(flags, recipe=row.recipe, overrides=_overrides(table, row, flags)))
     if flags.data or table.text == "demo":
         return job
@@ -116,7 +118,7 @@ def job_of(table: Ablation, row: AblationRow, flags: JobFlags) -> Job:
 
 
 def _overrides(table: Ablation, row: AblationRow, flags: JobFlags) -> list[str]:
-    """The overrides of a row; those of the command stand above all but the steps of a row of equal compute."""
+    """The overrides of a row. Overrides of the command come last, except the steps of a row with equal compute."""
     vocab = [table.vocab] if table.vocab and not flags.data else []
     own = [*row.overrides, *row.sizes.get(flags.scale, ())]
     given = ["cluster.num_workers=1", *table.budget_of(flags.scale), *vocab, *own, *flags.overrides]
@@ -132,14 +134,18 @@ def _recipe(name: str, overrides: Sequence[str], scale: str) -> Recipe:
 
 
 def equal_steps(recipe: Recipe, reference: Recipe, share: float) -> int:
-    """Steps of `recipe` for a share of the FLOPs that training the reference takes; BadInput where it has phases."""
+    """Steps of `recipe` for a fraction of the FLOPs that the training of `reference` takes. Raises BadInput if it has
+    several phases."""
     if len(recipe.phases) > 1:
-        raise BadInput("a table of equal compute has one phase a row; give phases one length, batch and steps")
+        raise BadInput(
+            f"invalid phases: got {len(recipe.phases)} phases, expected 1 in a table of equal compute; set one phase "
+            "with seq_length, global_batch_size and steps"
+        )
     return max(1, round(share * count_flops(reference) / (count_flops(recipe) / recipe.num_steps)))
 
 
 def count_flops(recipe: Recipe) -> float:
-    """FLOPs of training; unlike `training_flops`, with what a second loss projects to the vocabulary too."""
+    """FLOPs of training. Unlike `training_flops`, it also counts the vocabulary projection of a second loss."""
     others = [loss for loss in recipe.losses if loss.names_tokens][1:]
     table = table_rows(recipe.data.tokenizer) * recipe.model.table_width
     chosen = recipe.masking.predicted
@@ -152,10 +158,10 @@ def count_flops(recipe: Recipe) -> float:
 
 
 def run_ablation(plan: AblationPlan, report: Report) -> dict[str, Any]:
-    """Train and measure what is not done, write the page and the figure, and track it all; what they are made from."""
+    """Train and measure the missing trials, write and track the page and the figure; returns the data of the page."""
     folder = plan.stage.folder
     if plan.stage.state == "done":
-        _log_owed(plan)
+        _log_missing(plan)
     else:
         for job in {cell.job.plan.corpus.folder: cell.job for cell in plan.cells}.values():
             corpus_stage.corpus(job, (), report)
@@ -174,25 +180,25 @@ def run_ablation(plan: AblationPlan, report: Report) -> dict[str, Any]:
             stop_signals() as asked,
             tracking.run(tracking.tracking_store(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
-            found = _all_cells(plan, parent, asked, report)
+            found = _run_trials(plan, parent, asked, report)
             summary = _summary(plan, found)
             write_atomic(folder / SCORES, json.dumps(summary, indent=1).encode())
             write_atomic(folder / PAGE, ablations.markdown(plan.table, summary).encode())
             _picture(plan.table, summary).savefig(folder / FIGURE)
             _log(plan, summary)
         plan.stage.finish()
-    return _kept(plan.stage)
+    return _load_results(plan.stage)
 
 
-def _kept(stage: stages.JobStage) -> dict[str, Any]:
-    """What a table that is done has found."""
+def _load_results(stage: stages.JobStage) -> dict[str, Any]:
+    """The stored results of a finished table."""
     return read_object(stage.folder / SCORES, MADE_ANEW, scores=dict, facts=dict, outcome=str)
 
 
-def _log_owed(plan: AblationPlan) -> None:
-    """Give MLflow what it did not take of a table that is done."""
+def _log_missing(plan: AblationPlan) -> None:
+    """Send to MLflow the parts of a finished table that it does not have yet."""
     if PAGE in tracking.unlogged_metrics(plan.stage.folder):
-        _log(plan, _kept(plan.stage))
+        _log(plan, _load_results(plan.stage))
     for cell in plan.cells:
         if (parent := tracking.existing_run(plan.stage.folder)) and cell.name in tracking.unlogged_metrics(
             cell.job.plan.run.folder
@@ -201,7 +207,7 @@ def _log_owed(plan: AblationPlan) -> None:
 
 
 def _log(plan: AblationPlan, summary: Mapping[str, Any]) -> None:
-    """Give the table to MLflow; what that does not take is given to it by the next command that asks for the table."""
+    """Send the table to MLflow. If the store fails, the next command for this table sends it again."""
     page, picture = plan.stage.folder / PAGE, _picture(plan.table, summary)
 
     def log_table(tracked: tracking.TrackedRun) -> None:
@@ -212,21 +218,21 @@ def _log(plan: AblationPlan, summary: Mapping[str, Any]) -> None:
 
 
 def _picture(table: Ablation, summary: Mapping[str, Any]) -> Any:
-    """The figure: curves over the axis of the table, or bars where it has none."""
+    """The figure: curves along the axis of the table, or bars if it has no axis."""
     if table.axis:
         return figures.panels(table.title, table.axis, ablations.lines(table, summary["scores"], summary["facts"]))
     return figures.plot_groups(table.title, ablations.by_column(table, summary["scores"]), ablations.units(table))
 
 
 def _require_held_out(plan: AblationPlan, corpus: Path) -> None:
-    """DataError where the tasks of the table have too few rows: without them it would be trained in vain."""
+    """Raises DataError if the tasks of the table have too few examples, before any training starts."""
     tasks = [question.of for question in plan.questions.values() if question.kind == "task"]
     if reasons := held_out.find_too_few(corpus, tasks, labels=1).values():
         raise DataError("\n".join(reasons))
 
 
 def _metadata(plan: AblationPlan) -> tracking.Metadata:
-    """Which recipes are the rows, by their hashes, and what the columns are."""
+    """The MLflow metadata: recipe hashes of the rows, and definitions of the columns."""
     table = plan.table
     rows = {row: [cell.job.recipe.hash for cell in plan.cells if cell.row == row] for row in table.rows}
     columns = {name: dataclasses.asdict(measure) | {"unit": measure.unit} for name, measure in table.columns.items()}
@@ -240,7 +246,7 @@ def _metadata(plan: AblationPlan) -> tracking.Metadata:
 
 
 def _summary(plan: AblationPlan, found: Mapping[tuple[str, int], Mapping[str, MeasuredScore]]) -> dict[str, Any]:
-    """The scores by row, column and seed, and what they rest on, as JSON has them."""
+    """The scores by row, column and seed, and their basis, as JSON values."""
     rows, columns = plan.table.rows, plan.table.columns
     seeds = sorted({seed for _, seed in found})
     first = found[next(iter(rows)), seeds[0]]
@@ -270,17 +276,17 @@ FACTS: Final[Mapping[str, Callable[[Recipe], float]]] = {
 }
 
 
-# Cells on Ray
+# Trials on Ray
 
 
-def _all_cells(
+def _run_trials(
     plan: AblationPlan, parent: tracking.TrackedRun, asked: StopRequest, report: Report
 ) -> dict[Any, dict[str, MeasuredScore]]:
-    """The scores of every cell. The error of one stops the others, after a checkpoint; so does a signal."""
-    progress = _Together(plan.cells, report)
-    with ThreadPoolExecutor(_room(plan)) as pool:
+    """The scores of every trial. An error in one trial, or a signal, stops the others after a checkpoint."""
+    progress = _TrialProgress(plan.cells, report)
+    with ThreadPoolExecutor(_count_parallel_trials(plan)) as pool:
         cells: dict[Future[dict[str, MeasuredScore]], AblationTrial] = {
-            pool.submit(_cell, plan, cell, parent, asked, progress): cell for cell in plan.cells
+            pool.submit(_run_trial, plan, cell, parent, asked, progress): cell for cell in plan.cells
         }
         waiting, error = set(cells), None
         while waiting:
@@ -289,12 +295,14 @@ def _all_cells(
             if error or asked.signal:
                 asked.signal = asked.signal or signal.SIGTERM
                 waiting = {future for future in waiting if not future.cancel()}
-            progress.show()
+            progress.update()
     left = sum(future.cancelled() or _error(future) is not None for future in cells)
     if error and not isinstance(error, launch.STOPPED):
         raise error
     if left:
-        raise asked.make_exception(f"{plan.stage.folder}: stopped with {left} of {len(cells)} cells to do")
+        raise asked.make_exception(
+            f"{plan.stage.folder}: stopped with {left} of {len(cells)} trials to do; repeat the command to resume"
+        )
     return {(cell.row, cell.seed): future.result() for future, cell in cells.items()}
 
 
@@ -302,13 +310,13 @@ def _error(future: "Future[Any]") -> BaseException | None:
     return None if future.cancelled() else future.exception()
 
 
-def _cell(
-    plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun, asked: StopRequest, progress: "_Together"
+def _run_trial(
+    plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun, asked: StopRequest, progress: "_TrialProgress"
 ) -> dict[str, MeasuredScore]:
-    """Train a cell and measure it, or find it done."""
+    """Train and measure a trial, or load its results if it is finished."""
     job, stage = cell.job, cell.stage
     tags, folder = _tags(plan, cell, parent), job.plan.run.folder
-    pretrain_stage.train(job, "allow", progress.of(cell), tags, asked)
+    train(job, "allow", progress.of(cell), tags, asked)
     if stage.state != "done":
         progress.of(cell)({"stage": "scores"})
         scores = launch.run_alone(measure_run, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
@@ -316,19 +324,19 @@ def _cell(
         stage.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(stage.folder / SCORES, json.dumps(plain, indent=1).encode())
         stage.finish()
-    _log_cell(cell, tags)  # a run of an earlier day has another parent, or none
+    _log_cell(cell, tags)  # an older run of this trial has another parent, or none
     progress.of(cell)({"stage": "done", "done": job.recipe.num_steps})
-    return _scores_of(cell)
+    return _load_scores(cell)
 
 
 def _tags(plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun) -> dict[str, str]:
-    """What the MLflow run of a cell says of its place in the table."""
+    """MLflow tags of a trial: its place in the table."""
     tags = {"mlflow.parentRunId": parent.run_id, "mlflow.runName": cell.name, "table": plan.table.name}
     return tags | {"row": cell.row, "seed": str(cell.seed)}
 
 
-def _scores_of(cell: AblationTrial) -> dict[str, MeasuredScore]:
-    """Of a cell that is done."""
+def _load_scores(cell: AblationTrial) -> dict[str, MeasuredScore]:
+    """The scores of a finished trial."""
     file = cell.stage.folder / SCORES
     kept = read_object(file, MADE_ANEW)
     with of_kind(file, MADE_ANEW):
@@ -336,7 +344,7 @@ def _scores_of(cell: AblationTrial) -> dict[str, MeasuredScore]:
 
 
 def _log_cell(cell: AblationTrial, tags: Mapping[str, str]) -> None:
-    found = {f"table/{name}": one.value for name, one in _scores_of(cell).items()}
+    found = {f"table/{name}": one.value for name, one in _load_scores(cell).items()}
 
     def log_scores(tracked: tracking.TrackedRun) -> None:
         tracking.tag(tracked, **tags)
@@ -345,8 +353,8 @@ def _log_cell(cell: AblationTrial, tags: Mapping[str, str]) -> None:
     tracking.mirror(cell.job.plan.run.folder, cell.name, f"the scores of {cell.name}", log_scores)
 
 
-def _room(plan: AblationPlan) -> int:
-    """How many cells Ray has room for at a time."""
+def _count_parallel_trials(plan: AblationPlan) -> int:
+    """Number of trials that Ray has resources for at the same time."""
     cluster = plan.job.cluster
     return launch.count_free_groups(
         cluster.count_workers(plan.job.recipe), cluster.cpus_per_worker, cluster.gpus_per_worker
@@ -357,18 +365,19 @@ def _gpus(plan: AblationPlan) -> int:
     return plan.job.cluster.count_workers(plan.job.recipe) * plan.job.cluster.gpus_per_worker
 
 
-class _Together:
-    """The steps of all cells as one bar. Cells report from threads of their own, the main thread shows the sum."""
+class _TrialProgress:
+    """Shows the steps of all trials as one progress bar. Trials report from their own threads; the main thread shows
+    the sum."""
 
     def __init__(self, cells: Sequence[AblationTrial], report: Report) -> None:
         self._report = report
         self._done = {cell.name: 0 for cell in cells}
-        self._now = dict.fromkeys(self._done, "")  # their stages: "" before the first, "done" after the last
+        self._now = dict.fromkeys(self._done, "")  # stage of each trial; "" before the first, "done" after the last
         self._total = sum(cell.job.recipe.num_steps for cell in cells)
         self._lock = threading.Lock()
 
     def of(self, cell: AblationTrial) -> Report:
-        """What a cell reports to."""
+        """The report function of a trial."""
 
         def report(event: Mapping[str, Any]) -> None:
             with self._lock:
@@ -377,11 +386,11 @@ class _Together:
 
         return report
 
-    def show(self) -> None:
-        """Report the sum; no time left, since nobody knows how long the measures take that follow the steps."""
+    def update(self) -> None:
+        """Report the sum. The remaining time is not estimated, because the duration of the measures is unknown."""
         with self._lock:
             done, now = sum(self._done.values()), list(self._now.values())
         event = {"stage": "table", "done": done, "total": self._total, "left_s": 0.0}
-        event["ended"] = f"{now.count('done')}/{len(now)} cells"
+        event["ended"] = f"{now.count('done')}/{len(now)} trials"
         others = [stage for stage in now if stage not in ("", "done", "pretrain")]
         self._report(event | ({"now": others[0]} if others else {}))

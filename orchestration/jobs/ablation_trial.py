@@ -1,4 +1,4 @@
-"""One cell of a table, in a process of Ray's: a finished run is measured, its weights stay as they are."""
+"""One trial of an ablation table: measures a finished run in a Ray process, without a change of its weights."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,14 @@ from preprocessing.errors import BadInput
 from training.run import Run
 from training.tasks import LENGTH
 
-FINETUNINGS: Final = (0, 1, 2)  # seeds: rows, order and classifier of each
-LABELS, STEPS = 1_000, 600  # of each; with 200 of both, nets of minutes stay at chance
+FINETUNINGS: Final = (0, 1, 2)  # seeds of the examples, their order and the classifier
+LABELS, STEPS = 1_000, 600  # per fine-tuning; with 200 of both, models trained for minutes stay at chance
 
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """A measure, as it travels: what of, and the run whose rows it takes, as JSON ("" for a task)."""
+    """A measure that can be sent to a process: its subject, and as JSON the run whose sequences it uses ("" for a
+    task)."""
 
     kind: str
     of: str
@@ -29,15 +30,16 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class MeasuredScore:
-    """What was measured, an accuracy or nats, and on what it rests, in words."""
+    """A measured accuracy or loss in nats, with a description of its basis."""
 
     value: float
     rests_on: str
-    questions: int = 0  # that an accuracy is a mean over; 0: it is none, or a score of an earlier version
+    # number of questions that an accuracy is the mean of; 0: no accuracy, or a score of an earlier version
+    questions: int = 0
 
 
 def measure_run(folder: Path, run_json: str, questions: dict[str, MeasureRequest]) -> dict[str, MeasuredScore]:
-    """The scores of the finished run in `folder`, by column. DataError where its held-out text is too small."""
+    """The scores of the finished run in `folder`, by column. Raises DataError if its held-out text is too small."""
     import torch
 
     torch.set_num_threads(1)
@@ -58,7 +60,7 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
             return MeasuredScore(found.loss, f"{found.scored:,} masked tokens of held-out text")
         case "rise":
             losses = [value for _, value in history(folder)["train/loss"]]
-            return MeasuredScore(measure_rise(losses), f"{len(losses):,} means over the steps of training")
+            return MeasuredScore(measure_rise(losses), f"{len(losses):,} mean losses of training steps")
         case "pairs":
             found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
             how = f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
@@ -68,15 +70,17 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
             pool = load_held_out_task(question.of, corpus, min(LENGTH, longest), folder).pool
             budget = Budget(labels=min(LABELS, len(pool)), steps=STEPS)
             outcomes = [finetune_one(folder, corpus, question.of, "pretrained", seed, budget) for seed in FINETUNINGS]
-            how = f"{budget.labels:,} labelled rows, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
+            how = f"{budget.labels:,} labeled examples, {budget.steps} steps, mean of {len(FINETUNINGS)} fine-tunings"
             how += f"; chance is {outcomes[0].chance:.3f}"
             return MeasuredScore(mean(outcome.accuracy for outcome in outcomes), how, len(outcomes[0].right))
         case _:
-            raise BadInput(f"a table measures masked, loss, pairs, task or rise, not {question.kind!r}")
+            raise BadInput(
+                f"invalid measure: got {question.kind!r}, expected masked, loss, pairs, task or rise; use one of these"
+            )
 
 
 def measure_rise(losses: Sequence[float]) -> float:
-    """How far the losses were above their lowest value so far, at the most; infinite where one is not finite.
+    """The largest rise of the loss above its lowest earlier value; infinite if a loss is not finite.
 
     >>> measure_rise([5.0, 3.0, 4.5, 2.0, 2.5])
     1.5
@@ -87,5 +91,5 @@ def measure_rise(losses: Sequence[float]) -> float:
 
 
 def _rows(run: Run, question: MeasureRequest) -> Run:
-    """The rows of another run, made of this one's corpus: the same text, and certainly the same vocabulary."""
+    """The run of `question` on the corpus of `run`: the text and the vocabulary are then the same."""
     return replace(Run.from_json(question.rows), corpus=run.corpus)

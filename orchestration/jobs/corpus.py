@@ -1,4 +1,4 @@
-"""The first half of a job: text -> vocabulary -> shards, by Beam. Stages that are done are skipped."""
+"""First half of a job: text -> vocabulary -> shards, by Beam. Finished stages are skipped."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -22,22 +22,22 @@ log = logging.getLogger(__name__)
 
 
 def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool = False) -> Manifest:
-    """Build what the job's corpus still lacks, as a run of MLflow, and return its manifest.
+    """Build the missing parts of the job's corpus in an MLflow run, and return its manifest.
 
-    Beam has the runner and the options of the cluster, and `beam_args` after them, of which the last counts; BadInput
-    for those that it does not know, before anything is done. `with_card` writes the data card beside the shards and
-    keeps it in the run.
+    Beam gets the runner and the options of the cluster, then `beam_args`; the last value of an option counts. Raises
+    BadInput for unknown options before anything starts. `with_card` writes the data card beside the shards and stores
+    it in the run.
     """
     folder = job.plan.corpus.folder
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
     arguments = arguments_of(job, beam_args)
     with environment.applied(job.cluster.env) as env, hold_lock(folder, JOB):
-        _say_what_stays_here(job.cluster.beam, env)
-        return _tracked(job, arguments, report, with_card)
+        _warn_of_local_variables(job.cluster.beam, env)
+        return _build_tracked(job, arguments, report, with_card)
 
 
-def _tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool) -> Manifest:
+def _build_tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool) -> Manifest:
     folder = job.plan.corpus.folder
     report({"stage": "opening MLflow"})
     metadata = corpus_metadata(job.corpus, job.recipe.data.tokenizer, job.command)
@@ -53,24 +53,26 @@ def _tracked(job: Job, arguments: Sequence[str], report: Report, with_card: bool
 
 
 def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
-    """Build what the job's corpus still lacks, and return its manifest; MLflow hears nothing of it."""
+    """Build the missing parts of the job's corpus without MLflow, and return its manifest."""
     with environment.applied(job.cluster.env):
         return _build(job, arguments_of(job, beam_args), report)
 
 
 def arguments_of(job: Job, beam_args: Sequence[str]) -> list[str]:
-    """Beam's options of a job: those of its cluster, then `beam_args`. BadInput for those that Beam does not know,
-    ResourceError where packages of its runner are not installed."""
+    """Beam's options of a job: those of its cluster, then `beam_args`.
+
+    Raises BadInput for options unknown to Beam, ResourceError if packages of the runner are not installed.
+    """
     arguments = [*job.cluster.beam.arguments, *beam_args]
     check_here(arguments)
     return arguments
 
 
-def _say_what_stays_here(beam: BeamSettings, env: Mapping[str, str]) -> None:
-    """A warning where the variables of the cluster file do not reach the workers of its runner."""
+def _warn_of_local_variables(beam: BeamSettings, env: Mapping[str, str]) -> None:
+    """Warn if the variables of the cluster file do not reach the workers of its runner."""
     if env and beam.runner != BeamSettings().runner:
         log.warning(
-            "beam: the workers of %s are started elsewhere, and have %s of `env` only where they are given it there",
+            "beam: %s starts its workers elsewhere, without %s of cluster.env; set these variables there",
             beam.runner, ", ".join(env),
         )  # fmt: skip
 
@@ -83,8 +85,8 @@ def _build(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
         jobs.read_text(job.corpus, text.folder, beam_args, report)
         if inputs_of(job.corpus) != text.causes["inputs"]:
             raise BadInput(
-                f"corpus {job.corpus.name}: its text changed after this command was given; wait until what writes "
-                "there has ended, then repeat the command"
+                f"corpus {job.corpus.name}: its text changed while this command ran; wait until no other program "
+                "writes there, then repeat the command"
             )
         text.finish()
     if vocab.state != "done":
@@ -97,7 +99,8 @@ def _build(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
 
 
 def rows(job: Job, beam_args: Sequence[str], report: Report) -> dict[int, Path]:
-    """Write the finished training rows of the job's corpus, a folder for each length of its phases."""
+    """Write static training sequences of the job's corpus; returns the directory of each sequence length of its
+    phases."""
     recipe, folders, arguments = job.recipe, dict[int, Path](), arguments_of(job, beam_args)
     for length, stage in stages.rows(recipe, job.plan.corpus, job.out).items():
         if stage.state != "done":

@@ -1,4 +1,4 @@
-"""What an evaluation is asked for: a net, tasks, and how they are to be done."""
+"""The options of an evaluation: tasks, hyperparameters, resources; and the model that is evaluated."""
 
 import dataclasses
 import logging
@@ -19,7 +19,7 @@ from training.tasks import LABELS, TASKS, TaskFile
 log = logging.getLogger(__name__)
 
 LEAST_LABELS: Final = 2
-LEAST_LENGTH: Final = 8  # tokens of a row
+LEAST_LENGTH: Final = 8  # tokens of a sequence
 TUNING_FLAGS: Final = (
     "grid",
     "learning_rates",
@@ -35,131 +35,132 @@ TUNING_FLAGS: Final = (
 
 @dataclass(frozen=True)
 class EvalRequest:
-    """What an evaluation is asked for; a value that is not given is that of the task or of its grid."""
+    """The options of an evaluation. Options that are not set have the value of the task or of its grid."""
 
     tasks: Sequence[TaskFile | str]
-    task_data_dir: Path | None = None  # where the files of the tasks lie
-    grid: str = ""  # name of a grid of the task files
+    task_data_dir: Path | None = None  # directory of the task files
+    grid: str = ""  # name of a grid in the task files
     learning_rates: tuple[float, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     epochs: tuple[float, ...] = ()
     max_steps: int = 0
-    max_seq_length: int = 0  # most tokens of a row of a fine-tuning
-    frozen_features: Features | None = None  # what heads read of a frozen net
-    num_seeds: int = 0  # fine-tunings of each cell; 0: as many as its grid says, or SEEDS
-    max_train_samples: tuple[
-        int, ...
-    ] = ()  # labelled rows, one or several; (): all that a task has (of held-out documents 200)
-    for_leaderboard: bool = False  # also answer the splits of a leaderboard, which have no labels
-    with_baseline: bool = False  # random initialisation beside; of held-out documents always
+    max_seq_length: int = 0  # maximum tokens of a sequence in fine-tuning
+    frozen_features: Features | None = None  # features of a frozen model that heads read
+    num_seeds: int = 0  # fine-tunings per trial; 0: the number of the grid, or SEEDS
+    # numbers of labeled training examples; (): all examples of a task, or 200 with held-out documents
+    max_train_samples: tuple[int, ...] = ()
+    for_leaderboard: bool = False  # also predict the unlabeled splits of a leaderboard
+    with_baseline: bool = False  # also fine-tune a randomly initialized baseline; always done with held-out documents
     machine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
     def machine_of_cell(self) -> EngineSettings:
-        """How one worker of a cell runs: an evaluation shares neither nets nor rows."""
+        """Engine settings of one worker of a trial. An evaluation splits neither models nor sequences between
+        workers."""
         return replace(self.machine, tensor_parallel_size=1, pipeline_parallel_size=1, sequence_parallel_size=1)
 
     def __post_init__(self) -> None:
         if any(labels < LEAST_LABELS for labels in self.max_train_samples):
             raise BadInput(
-                f"max_train_samples are {', '.join(map(str, self.max_train_samples))}, allowed are numbers from "
-                f"{LEAST_LABELS} up"
+                f"invalid --max-train-samples: got {', '.join(map(str, self.max_train_samples))}, expected integers "
+                f"of at least {LEAST_LABELS}; raise them"
             )
         for name, values, limit, allowed in (
             (
                 "learning_rates",
                 self.learning_rates,
                 Updates.above_all_peaks,
-                "learning rates above 0 and below 100, as 3e-5",
+                "learning rates above 0 and below 100, e.g. 3e-5",
             ),
-            ("batch_sizes", self.batch_sizes, inf, "whole numbers from 1 up"),
+            ("batch_sizes", self.batch_sizes, inf, "integers of at least 1"),
             ("epochs", self.epochs, inf, "numbers above 0"),
         ):
             if wrong := [value for value in values if not 0 < value < limit]:
-                raise BadInput(f"{_option(name)} has {wrong[0]:g}, allowed are {allowed}")
+                raise BadInput(f"invalid {_option(name)}: got {wrong[0]:g}, expected {allowed}; change this value")
         if self.epochs and self.max_steps:
-            raise BadInput("--epochs and --max-steps are given, allowed is one of the two")
-        for name, given in (("max_steps", self.max_steps), ("num_seeds", self.num_seeds)):
-            if given < 0:
-                raise BadInput(f"{name} is {given}, allowed is a whole number from 0 up")
+            raise BadInput("--epochs and --max-steps are both given, but only one is allowed; leave one out")
+        for name, value in (("max_steps", self.max_steps), ("num_seeds", self.num_seeds)):
+            if value < 0:
+                raise BadInput(f"invalid {_option(name)}: got {value}, expected an integer of at least 0; raise it")
         if self.max_seq_length and self.max_seq_length < LEAST_LENGTH:
             raise BadInput(
-                f"max_seq_length is {self.max_seq_length}, allowed are numbers of tokens from {LEAST_LENGTH} up"
+                f"invalid --max-seq-length: got {self.max_seq_length}, expected at least {LEAST_LENGTH} tokens; "
+                "raise it"
             )
         if self.task_data_dir is not None and not self.task_data_dir.is_dir():
             raise BadInput(f"--task-data-dir {self.task_data_dir}: no such directory; check the path")
         if self.task_data_dir is None:
             own = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
-            object.__setattr__(self, "tasks", own)  # who reads the files need not ask which come first
+            object.__setattr__(self, "tasks", own)  # code that reads these files need not search for them again
 
     @property
     def held_out(self) -> list[str]:
-        """The tasks that are made of documents that a corpus holds out."""
+        """The tasks that use held-out documents of a corpus."""
         return [task for task in self.tasks if isinstance(task, str)]
 
     @property
     def held_out_labels(self) -> int:
-        """Labelled rows of each fine-tuning on held-out documents; of several numbers the smallest."""
+        """Labeled examples of each fine-tuning on held-out documents; the smallest number if there are several."""
         return min(self.max_train_samples, default=LABELS)
 
     @property
-    def given(self) -> list[str]:
-        """The flags about fine-tunings that are given."""
+    def fine_tuning_options(self) -> list[str]:
+        """The fine-tuning options that are set, by their command-line names."""
         return [_option(name) for name in TUNING_FLAGS if getattr(self, name)]
 
     def without(self, tasks: Sequence[str]) -> "EvalRequest":
-        """The same, without these of held-out documents."""
+        """The request without these held-out tasks."""
         return dataclasses.replace(self, tasks=[task for task in self.tasks if task not in tasks])
 
     def by_labels(self) -> "list[EvalRequest]":
-        """The same with one number of labelled rows each, the largest last."""
+        """One request per number of labeled examples, in ascending order."""
         return [
             dataclasses.replace(self, max_train_samples=(labels,)) for labels in sorted(set(self.max_train_samples))
         ] or [self]
 
 
 def _option(name: str) -> str:
-    """The option of a field: `--learning-rates` of learning_rates."""
+    """The command-line option of a field, e.g. `--learning-rates` of learning_rates."""
     return f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
 class EvalTarget:
-    """The net that is evaluated."""
+    """The model that is evaluated."""
 
     folder: Path
-    hash: str  # of what its weights depend on
-    name: str  # of its recipe, or of its folder
+    hash: str  # hash of everything that its weights depend on
+    name: str  # name of its recipe, or of its directory
     parameters: int
-    corpus: Path | None = None  # whose documents are held out
-    weights: str = WEIGHTS  # folder inside of its folder
-    expected: Mapping[str, Any] = field(default_factory=dict)  # figures of its paper
+    corpus: Path | None = None  # corpus of its held-out documents
+    weights: str = WEIGHTS  # directory of the weights, inside `folder`
+    expected: Mapping[str, Any] = field(default_factory=dict)  # reported results of its paper
     step: int | None = None  # of a checkpoint; None: the finished run
-    is_published: bool = False  # whether it has the size of a published net
-    paper: str = ""  # whose grids are its own: bert, electra_small; "": the paper that its name begins with
-    why: str = ""  # what says so
-    longest_row: int = (
-        0  # tokens of its pretraining, behind which it has positions without training; 0: none, or unknown
-    )
+    is_published: bool = False  # whether it has the size of a published model
+    paper: str = ""  # paper that defines its grids, e.g. bert, electra_small; "": the paper that its name begins with
+    why: str = ""  # the reason for `paper`
+    # longest sequence of its pretraining in tokens, if it has untrained positions beyond; 0: it has none, or unknown
+    longest_row: int = 0
 
 
 def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
     """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `next_sentence`) and of tables
-    (`my.csv:text,label`), each of them once.
+    (`my.csv:text,label`), without duplicates.
 
-    BadInput where one has no such name, a table does not have the form, two of them have one name, or words name none.
+    Raises BadInput if a name is unknown, a table has the wrong form, two tasks have the same name, or `words` contains
+    no name.
     """
-    found = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and what it was given as
+    found = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and the word that named it
     for word in filter(None, map(str.strip, words.split(",") if isinstance(words, str) else words)):
         for task in [word] if word in TASKS else tasks_of(word):
             add_task(found, task, word)
     if words and not found:
-        raise BadInput(f"--tasks {words!r} names no task; `sesame tasks` lists them")
-    said = list[str]()
-    for given in tables:
-        task, line = task_of_csv(given)
-        if add_task(found, task, given):
-            said.append(line)
-    for line in said:
+        raise BadInput(f"invalid --tasks: got {words!r}, expected names of tasks; `sesame tasks` lists them")
+    notes = list[str]()
+    for name in tables:
+        task, line = task_of_csv(name)
+        if add_task(found, task, name):
+            notes.append(line)
+    for line in notes:
         log.warning("%s", line)
     return [task for task, _ in found.values()]

@@ -1,4 +1,4 @@
-"""What is evaluated: a finished run of ours, or a folder of `transformers`, as the flags of a command name it."""
+"""The evaluated model that the flags of a command name: a finished run, or a directory of `transformers`."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import SCALES, load, names
-from orchestration.jobs import pretrain, stages
+from orchestration.config import SCALES, list_names, load
+from orchestration.jobs import runs, stages
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.jobs.grids import paper_of_folder, paper_of_run
 from orchestration.jobs.job import JobFlags
@@ -17,30 +17,31 @@ from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_object
 from training.run import load_run
 
-_HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # what a hub puts behind the name of a recipe
-_READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files of a folder that say what it does
+_HUB: Final = ("", "_uncased", "_cased", "_discriminator", "_v1")  # suffixes of recipe names on a hub
+_READ: Final = ("*.json", "*.safetensors", "*.model", "*.txt")  # files that define the behavior of a model
 
 
 def subject_of(flags: JobFlags) -> EvalTarget:
-    """The net that a command names; BadInput where it is not there, or its training is not finished."""
+    """The model that a command names. Raises BadInput if it is missing or its training is not finished."""
     folder = folder_of(flags)
     return target_of_run(folder) if (folder / RUN).is_file() else target_of_directory(folder, flags.output_dir)
 
 
 def folder_of(flags: JobFlags) -> Path:
-    """The folder of the net that a command names; BadInput where it is not there."""
+    """The directory of the model that a command names. Raises BadInput if it is missing."""
     given = Path(flags.recipe)
     if (given / RUN).is_file() or not (given / "config.json").is_file():
-        return pretrain.run_folder(flags)
-    pretrain.refuse_another_run(flags, given)
+        return runs.run_folder(flags)
+    runs.refuse_another_run(flags, given)
     return given
 
 
 def target_of_directory(given: Path, out: Path) -> EvalTarget:
-    """The net of a folder of transformers; its scores are kept below `out`. BadInput where it has no safetensors."""
+    """The model of a `transformers` directory; its scores are stored below `out`. Raises BadInput without
+    safetensors."""
     digest = hashlib.sha256()
     if not any((given / f"model.safetensors{end}").is_file() for end in ("", ".index.json")):
-        raise BadInput(f"{given}: has no model.safetensors; write one with save_pretrained of transformers")
+        raise BadInput(f"{given}: model.safetensors is missing; write it with save_pretrained of transformers")
     for file in sorted({file for pattern in _READ for file in given.glob(pattern)}):
         with file.open("rb") as opened:
             digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
@@ -60,7 +61,7 @@ def target_of_directory(given: Path, out: Path) -> EvalTarget:
 
 
 def _recipe_of(name: str) -> str:
-    """The recipe that a folder is named after, by its own name or by that of a hub; itself where there is none.
+    """The recipe that a directory is named after, by its own name or its name on a hub; otherwise `name`.
 
     >>> [_recipe_of(name) for name in ("bert-base-uncased", "electra-small-discriminator", "albert-base-v2")]
     ['bert_base', 'electra_small', 'albert-base-v2']
@@ -70,24 +71,27 @@ def _recipe_of(name: str) -> str:
 
 
 def target_eval_tasks(flags: JobFlags) -> list[str]:
-    """The tasks of the recipe of a net; BadInput for a folder of transformers, which names none."""
+    """The evaluation tasks of the model's recipe. Raises BadInput for a directory of transformers, which has no
+    recipe."""
     given = Path(flags.recipe)
     if (given / RUN).is_file() or not (given / "config.json").is_file():
-        return pretrain.eval_tasks_of(flags)
-    raise BadInput(f"{given}: a net of transformers names no tasks; name some with --tasks; `sesame tasks` lists them")
+        return runs.eval_tasks_of(flags)
+    raise BadInput(
+        f"{given}: a directory of transformers has no list of tasks; set --tasks (`sesame tasks` lists them)"
+    )
 
 
 def target_of_run(folder: Path) -> EvalTarget:
-    """The net of a finished run; BadInput where it is not finished."""
+    """The model of a finished run. Raises BadInput if it is not finished."""
     weights = folder / WEIGHTS
     if not (folder / stages.MARK).is_file() or not (weights / "spec.json").is_file():
-        raise BadInput(f"{folder}: this run is not finished; go on with `sesame train`")
+        raise BadInput(f"{folder}: this run is not finished; resume it with `sesame train`")
     name, run = folder.name.rpartition("-")[0] or folder.name, load_run(folder)
-    with of_kind(folder / RUN, "the same `sesame train` as before writes it anew"):
+    with of_kind(folder / RUN, "repeat the same `sesame train` command to write it again"):
         corpus, is_published, longest_row = Path(run["corpus"]), _has_size_of(run, name), _longest_row(run)
     return EvalTarget(
         folder=folder,
-        hash=read_object(folder / stages.MARK, "delete it, and go on with `sesame train`", hash=str)["hash"],
+        hash=read_object(folder / stages.MARK, "delete it, then resume with `sesame train`", hash=str)["hash"],
         name=name,
         parameters=num_parameters(weights, "weights"),
         corpus=corpus,
@@ -99,16 +103,18 @@ def target_of_run(folder: Path) -> EvalTarget:
 
 
 def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
-    """Whether a run has layers of the number and width of the recipe that it is named after, without a scale."""
-    if name not in names("recipes"):
+    """Whether the run has the type, number of layers and hidden size of the recipe that it is named after, without a
+    scale."""
+    if name not in list_names("recipes"):
         return False
     trunk, mine = load(name).model, run.get("model", {})
     return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "num_hidden_layers", "hidden_size"))
 
 
 def _longest_row(run: Mapping[str, Any]) -> int:
-    """Tokens of the longest row of a run whose net has positions behind it that no row reached; 0 where it has none, or
-    where that is not known, as after weights that the run began with.
+    """Tokens of the longest training sequence, if the model has more learned positions than that; else 0.
+
+    Also 0 if the number is unknown, e.g. if the run started from an `init_checkpoint`.
 
     >>> phases = [{"seq_length": 32, "steps": 9}, {"seq_length": 128, "steps": 1}]
     >>> table = lambda most: {"kind": "learned", "max_position_embeddings": most}
@@ -126,22 +132,22 @@ def _longest_row(run: Mapping[str, Any]) -> int:
 
 
 def targets_at_steps(subject: EvalTarget, every: int) -> list[EvalTarget]:
-    """The net after each `every` steps of which weights or a checkpoint are kept, and at the end; BadInput where there
-    are none."""
-    result = subject.folder / pretrain.RESULT
-    last = read_object(result, pretrain.TRAIN_AGAIN, step=int)["step"] if result.is_file() else None
-    places = pretrain.list_saved_steps(subject.folder)
-    found = {step: place for step, place in sorted(places.items()) if step != last}
+    """The model after each multiple of `every` steps with saved weights or a checkpoint, and at the end. Raises
+    BadInput if there is none."""
+    result = subject.folder / runs.RESULT
+    last = read_object(result, runs.TRAIN_AGAIN, step=int)["step"] if result.is_file() else None
+    saved_steps = runs.list_saved_steps(subject.folder)
+    found = {step: place for step, place in sorted(saved_steps.items()) if step != last}
     chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]
     if not chosen:
-        steps = f"weights of the steps {', '.join(map(str, found))}" if found else "no weights but those of its end"
-        remedy = "train with cluster.save_weights_every=STEPS, or give another number"
+        steps = f"weights of steps {', '.join(map(str, found))}" if found else "only its final weights"
+        remedy = "train with cluster.save_weights_every=STEPS, or change --checkpoints-every"
         raise BadInput(f"--checkpoints-every {every}: {subject.folder} has {steps}; {remedy}")
     return [*chosen, replace(subject, step=last)]
 
 
 def _expected(name: str) -> dict[str, Any]:
-    """The figures of the paper that a run is named after, at whichever scale it is.
+    """The reported results of the paper that a run is named after, for every scale.
 
     >>> _expected("bert_base_tiny")["squad"], _expected("mine")
     ({'em': 80.8, 'f1': 88.5}, {})

@@ -1,4 +1,4 @@
-"""Downstream scores of a net: grids of cells on Ray, each cell kept in a file, the table of what came out."""
+"""Downstream scores of a model: trials of hyperparameter grids on Ray, one file per trial, and the table of results."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ from training.evaluation import EvalResult, is_log
 from training.metrics import Average, PairedDifference, glue_average, interval, paired_difference, submission
 from training.tasks import ExtractiveQA, SelectedTrials, TaskItem, TaskScore, TrialScore, select_trials, sign_of_metric
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
@@ -52,15 +52,15 @@ T = TypeVar("T")
 
 PREDICTIONS: Final = "predictions.json"
 PAGE: Final = "table.md"
-RESULT: Final = "result.json"  # of a pretraining, in the folder of its run
-QUESTIONS: Final = "questions.json"  # what these are answers to, in the same order
-MOST_CLASSES: Final = 20  # of a confusion matrix that can be read
-_CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # from -1 on
-_MOST_NATS: Final = 700.0  # of which e to the power is a number
-OTHER: Final = "other"  # an answer that is no label
+RESULT: Final = "result.json"  # result of a pretraining, in the directory of its run
+QUESTIONS: Final = "questions.json"  # the questions of the predictions, in the same order
+MOST_CLASSES: Final = 20  # largest number of classes in a readable confusion matrix
+_CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics with values from -1
+_MOST_NATS: Final = 700.0  # largest exponent with a finite exponential
+OTHER: Final = "other"  # a prediction that is not a label
 
 Results = Sequence[tuple[launch.EvalTrial, EvalResult]]
-"""The cells that have scores, with them."""
+"""Trials that have scores, with their results."""
 
 
 def evaluate(
@@ -71,26 +71,27 @@ def evaluate(
     out: Path | None = None,
     left_out: list[SesameError] | None = None,
 ) -> list[TaskScore]:
-    """The score of each plan; those of an earlier time, where they are done. Cells that are kept are not done again.
+    """The score of each plan; loaded from disk if it is finished. Stored trials are not repeated.
 
-    A cell that fails is named, and the others count; so is a task of which all cells fail. Where that is so of every
-    task, the first error is raised.
-    `out`: where MLflow's store is, for a net of transformers, which has no run there yet. `left_out` gets the errors of
-    the tasks that have no score.
+    A trial that fails is named, and the other trials count. A task whose trials all fail is named, and the other tasks
+    count. If all tasks fail, the first error is raised.
+
+    `out`: directory of the MLflow store, for a model of transformers, which has no MLflow run yet. `left_out` collects
+    the errors of the tasks without a score.
     """
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.existing_run(folder) is None:
-        _track_anew(folder, out)
-    failed = _do_cells(folder, due, cluster, report)
+        _create_run(folder, out)
+    failed = _run_missing_trials(folder, due, cluster, report)
     found, errors = dict[str, TaskScore](), list[SesameError]()
     owed = tracking.unlogged_metrics(folder)
     for plan in plans:
         try:
-            score = _scored(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
+            score = _score(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
             if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in owed):
                 report({"stage": "logging to MLflow"})
                 _log(folder, plan, score)
-            found[plan.stage.folder.name] = _said(plan, score)
+            found[plan.stage.folder.name] = _with_plan_values(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", score_name(plan.task, plan.step, plan.labels), error)
             errors.append(error)
@@ -98,23 +99,27 @@ def evaluate(
         raise errors[0]
     if left_out is not None:
         left_out += errors
-    _tell(folder, found)
+    _publish(folder, found)
     return list(found.values())
 
 
-def _said(plan: TaskPlan, score: TaskScore) -> TaskScore:
-    """A score with the step and the labels by which it was asked for, the figures of its paper and the number of its
-    rows. Its file has them from then on, whichever of two commands comes first: all labels, or the last step, may be
-    asked for by their number or without a word."""
-    told = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
-    fresh = replace(score, step=told[0], labels=told[1], paper=plan.paper, starts=_counted(plan, score.starts))
+def _with_plan_values(plan: TaskPlan, score: TaskScore) -> TaskScore:
+    """The score with the step, labels and reported results of the plan, and with the number of its examples.
+
+    The stored file is updated. Two commands may request the same score in two ways: all labels by their number or by
+    default, the last step by its number or by default. The file is the same in both orders.
+    """
+    requested = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
+    fresh = replace(
+        score, step=requested[0], labels=requested[1], paper=plan.paper, starts=_with_counts(plan, score.starts)
+    )
     if fresh != score:
-        _write(plan.stage.folder, fresh)
+        _write_score(plan.stage.folder, fresh)
     return replace(fresh, step=plan.step, labels=plan.labels)
 
 
-def _counted(plan: TaskPlan, starts: Mapping[str, SelectedTrials]) -> dict[str, SelectedTrials]:
-    """The scores of each start with the number of rows that they are of, and that were learned from."""
+def _with_counts(plan: TaskPlan, starts: Mapping[str, SelectedTrials]) -> dict[str, SelectedTrials]:
+    """The scores of each initialization, with the number of scored examples and of training examples."""
     labelled = {split: sum(item.gold is not None for item in items) for split, items in plan.items.items()}
     rows = {split: count for split, count in labelled.items() if split != "train"}
     rows |= {plan.split: sum(rows[part] for part in plan.parts)} if plan.parts else {}
@@ -132,14 +137,16 @@ def _counted(plan: TaskPlan, starts: Mapping[str, SelectedTrials]) -> dict[str, 
 def _scored_rows(
     scores: Mapping[str, tuple[float, ...]], counts: Mapping[str, tuple[float, ...]]
 ) -> dict[str, tuple[float, ...]]:
-    """The counts of rows, without those that could not be scored."""
+    """The counts of examples, without the examples that could not be scored."""
     left_out = max(scores.get("left_out", (0.0,)))
     return {name: (count - left_out,) if name == ROWS else (count,) for name, (count,) in counts.items()}
 
 
-def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
-    """The page, the table and the pictures of all finished scores, and of those of this command that lack cells: in
-    files, and in MLflow where they are other than before."""
+def _publish(folder: Path, now: Mapping[str, TaskScore]) -> None:
+    """Write the page, the table and the figures to files and to MLflow, if they changed.
+
+    They cover all finished scores, and the scores of this command that lack trials.
+    """
     done = load_finished_scores(folder)
     fresh = {name: (score, (score.step, score.labels)) for name, score in now.items()}
     scores = sort_scores(fresh | done, series(folder))
@@ -147,7 +154,7 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
         return
     name, averages = (
         folder.name.rpartition("-")[0] or folder.name,
-        _glue([one for one, apart in done.values() if apart == WHOLE]),
+        _average_glue([one for one, apart in done.values() if apart == WHOLE]),
     )
     files = {PAGE: score_page(name, scores, averages), "table.csv": score_csv(scores)}
     places = {folder / "scores" / file: text.encode() for file, text in files.items()}
@@ -162,52 +169,54 @@ def _tell(folder: Path, now: Mapping[str, TaskScore]) -> None:
         tracking.log_page(tracked, files, pictures)
         tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
 
-    tracking.mirror(folder, PAGE, "the scores in a table", log_all)
+    tracking.mirror(folder, PAGE, "the table of scores", log_all)
 
 
 def _last_step(folder: Path) -> int:
-    """The step at which a run ended; 0 where that is not known (a net of transformers)."""
+    """The last step of a run; 0 if it is unknown (a model of transformers)."""
     file = folder / RESULT
-    return read_object(file, "delete stage.json beside it, and train again", step=int)["step"] if file.is_file() else 0
+    return read_object(file, "delete stage.json beside it and train again", step=int)["step"] if file.is_file() else 0
 
 
-def _track_anew(folder: Path, out: Path) -> None:
-    """A run of MLflow for a net that was not pretrained here."""
+def _create_run(folder: Path, out: Path) -> None:
+    """Create an MLflow run for a model that was not pretrained here."""
     make_directory(folder)
-    metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a folder of transformers"})
+    metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a directory of transformers"})
     with tracking.run(tracking.tracking_store(out), folder, None, metadata):
         pass
 
 
-def _scored(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> TaskScore:
-    """The score of a plan whose cells are done, which its folder has from then on."""
-    results = _results(plan)
-    score = _summed_up(plan, results, failed)
-    for start, said in score.constant.items():
+def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> TaskScore:
+    """The score of a plan whose trials are finished; also stored in its directory."""
+    results = _load_results(plan)
+    score = _summarize(plan, results, failed)
+    for start, note in score.constant.items():
         guess = ", ".join(f"{name} {scale_value(value, score.metric):.1f}" for name, value in guesses(score).items())
         value = f"{score.metric} {scale_value(median(score.values(start)), score.metric):.1f}"
-        log.warning("task %s, %s weights: %s (%s%s)", named(score), start, said, value, f"; {guess}" if guess else "")
-    _keep(plan, results, score)
+        log.warning("task %s, %s weights: %s (%s%s)", named(score), start, note, value, f"; {guess}" if guess else "")
+    _store_score(plan, results, score)
     return score
 
 
 def _log(folder: Path, plan: TaskPlan, score: TaskScore) -> None:
-    """Give a score to MLflow; what that does not take is given to it by the next command that asks for the score."""
-    record = replace(_record(plan, _results(plan), score), last=_last_step(folder))
+    """Send a score to MLflow. If the store fails, the next command for this score sends it again."""
+    record = replace(_record(plan, _load_results(plan), score), last=_last_step(folder))
     task = plan.stage.folder.name
     tracking.mirror(folder, task, f"the scores of {plan.task}", lambda tracked: tracking.log_task(tracked, record))
 
 
-def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report) -> Mapping[Path, SesameError]:
-    """Do the cells that are not kept yet, on one Ray; those that failed, by their file, and why."""
+def _run_missing_trials(
+    folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report
+) -> Mapping[Path, SesameError]:
+    """Run the missing trials in one Ray session; returns the errors of failed trials by their file."""
     todo = [(plan, cell) for plan in plans for cell in plan.cells if not plan.file_of(cell).is_file()]
     if not todo:
         return {}
-    has = {"cpus": max(launch.cores(), cluster.cpus_per_worker), "gpus": cluster.gpus}  # 0: all that Ray finds
+    has = {"cpus": max(launch.cores(), cluster.cpus_per_worker), "gpus": cluster.gpus}  # 0: all GPUs that Ray finds
 
     def on_done(number: int, found: EvalResult) -> str:
         plan, cell = todo[number]
-        plan.keep(cell, found)
+        plan.store(cell, found)
         return f"{cell.name}: {plan.result(found)}"
 
     with (
@@ -222,9 +231,9 @@ def _do_cells(folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report:
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 
 
-def _results(plan: TaskPlan) -> Results:
+def _load_results(plan: TaskPlan) -> Results:
     files = [(cell, plan.file_of(cell)) for cell in plan.cells]
-    remedy = "delete it, and the same command makes it anew"
+    remedy = "delete it and repeat the command"
     found: list[tuple[launch.EvalTrial, EvalResult]] = []
     for cell, file in files:
         if file.is_file():
@@ -234,8 +243,8 @@ def _results(plan: TaskPlan) -> Results:
     return found
 
 
-def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameError]) -> TaskScore:
-    """The score of a task, from the results of its cells."""
+def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameError]) -> TaskScore:
+    """The score of a task, computed from the results of its trials."""
     errors = [(cell, failed.get(plan.file_of(cell))) for cell in plan.cells]
     named = [(cell, error) for cell, error in errors if error is not None]
     if not any(cell.start == "pretrained" for cell, _ in results):
@@ -245,19 +254,19 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     )
     of_starts = {start: _chosen(results, starts, start) for start in starts}
     first = next(iter(starts.values())).scores[plan.split]
-    said = [first[name][0] for name in GUESSES if name in first]
+    guess_scores = [first[name][0] for name in GUESSES if name in first]
     return TaskScore(
         task=plan.task,
         metric=plan.metric,
         split=plan.split,
         chosen_on=plan.chosen_on,
-        starts=_counted(plan, starts),
+        starts=_with_counts(plan, starts),
         step=plan.step,
         labels=plan.labels,
-        chance=plan.chance if plan.chance is not None else next(iter(said), None),
+        chance=plan.chance if plan.chance is not None else next(iter(guess_scores), None),
         paper=plan.paper,
         examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
-        notes=(*plan.remarks, *_of_files(plan), *_notes(of_starts["pretrained"])),
+        notes=(*plan.remarks, *_notes_on_files(plan), *_notes(of_starts["pretrained"])),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
         intervals={start: ends for start, cells in of_starts.items() if (ends := _interval(plan, cells))},
         gain=_gain(plan, of_starts.get("pretrained", ()), of_starts.get("random", ())),
@@ -266,7 +275,8 @@ def _summed_up(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
 
 
 def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
-    """Where the score of a start lies at 95 %: as its kind has it for one net, else over seeds and questions."""
+    """The 95 % interval of the score of an initialization: of the task type for one model, else over seeds and
+    questions."""
     by_metric = [found.scores[plan.split] for _, found in cells]
     name = "macro" if plan.metric == "macro_accuracy" else plan.metric
     if len(cells) == 1 and f"{name}_low" in by_metric[0]:
@@ -281,28 +291,31 @@ def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
         ends = interval(value_SQ, math.log(score), is_share=False)
         return ends and (math.exp(max(ends[0], -_MOST_NATS)), math.exp(min(ends[1], _MOST_NATS)))
     ends = interval(value_SQ, score, is_share=unit_of(plan.metric) == SHARES)
-    return ends and _possible(ends, *_range(plan.metric))
+    return ends and _clip_interval(ends, *_range(plan.metric))
 
 
 def _range(metric: str) -> tuple[float, float]:
-    """The lowest and the highest score that there can be."""
+    """The lowest and the highest possible score."""
     if unit_of(metric) != SHARES:
         return -math.inf, math.inf
     return (-1.0 if _CORRELATIONS.intersection(metric.split("_")) else 0.0), 1.0
 
 
-def _possible(ends: tuple[float, float], low: float, high: float) -> tuple[float, float]:
-    """The part of an interval in which a score can be: that of a metric which is no mean is symmetric.
+def _clip_interval(ends: tuple[float, float], low: float, high: float) -> tuple[float, float]:
+    """The interval, clipped to possible scores. The interval of a metric that is not a mean is symmetric and may exceed
+    them.
 
-    >>> _possible((0.9, 1.2), 0.0, 1.0)
+    >>> _clip_interval((0.9, 1.2), 0.0, 1.0)
     (0.9, 1.0)
     """
     return min(max(ends[0], low), high), min(max(ends[1], low), high)
 
 
 def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDifference | None:
-    """The test of the gain over random weights, with the seeds that both have; None where it has not been measured, or
-    where a fine-tuning has one seed."""
+    """The paired test of the gain over random initialization, with the seeds of both.
+
+    None if it was not measured, or if a fine-tuning has only one seed.
+    """
     one, other = _units(plan, pretrained), _units(plan, random)
     seeds = [seed for seed in one if seed in other and len(one[seed]) == len(other[seed])]
     is_tuned = any(cell.tuning for cell, _ in (*pretrained, *random))
@@ -320,13 +333,13 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDiffere
     found, (low, high) = paired_difference(first, second, difference), _range(plan.metric)
     if found is None:
         return None
-    ends = _possible((found.low, found.high), low - high, high - low)
+    ends = _clip_interval((found.low, found.high), low - high, high - low)
     return replace(found, low=ends[0], high=ends[1])
 
 
 def _in_units(metric: str, values: Sequence[float], score: float) -> Sequence[float]:
-    """The values of questions in the unit of their metric: what each adds to a score, to first order where they are of
-    its logarithm.
+    """The values of questions in the unit of their metric: the contribution of each to the score. For metrics with a
+    logarithm, this is a first-order approximation.
 
     >>> _in_units("perplexity", [2.0, 3.0], 10.0), _in_units("accuracy", [0.0, 1.0], 0.5)
     ([5.0, 15.0], [0.0, 1.0])
@@ -335,38 +348,39 @@ def _in_units(metric: str, values: Sequence[float], score: float) -> Sequence[fl
 
 
 def _units(plan: TaskPlan, cells: Results) -> dict[int, Sequence[float]]:
-    """By seed, the values of questions of the split that is scored, where they are known; as many of each seed."""
+    """By seed, the values of the questions of the scored split; {} if they are unknown or differ in number."""
     found = {_seed(cell): units for cell, one in cells if (units := one.by_unit.get(plan.split, ()))}
     return found if len({len(units) for units in found.values()}) == 1 else {}
 
 
 def _constant(plan: TaskPlan, cells: Results) -> str:
-    """What is said of a start of which a seed gives one constant answer; "" where none does."""
-    said = [found.constant.get(plan.split, "") for _, found in cells]
-    answers = ", ".join(dict.fromkeys(filter(None, said)))
-    of_seeds = f" with {sum(map(bool, said))} of {len(said)} seeds" if len(said) > 1 else ""
+    """A note if a seed of this initialization always predicts the same answer; "" otherwise."""
+    constants = [found.constant.get(plan.split, "") for _, found in cells]
+    answers = ", ".join(dict.fromkeys(filter(None, constants)))
+    of_seeds = f" with {sum(map(bool, constants))} of {len(constants)} seeds" if len(constants) > 1 else ""
     return f"one constant answer{of_seeds}: {answers}" if answers else ""
 
 
-def _of_files(plan: TaskPlan) -> list[str]:
-    """What was wrong with the files of a task, as its page says it: without its name."""
+def _notes_on_files(plan: TaskPlan) -> list[str]:
+    """Problems in the files of a task, without the name of the task, for its page."""
     return [re.sub(rf"^task {re.escape(plan.task)}[:,] ", "", note) for note in plan.notes]
 
 
 def _notes(cells: Results) -> list[str]:
-    """What is said of cells that differ in the seed alone, which is named where not all say the same."""
+    """Notes of trials that differ only in their seed. A note that not all of them have names its seed."""
     shared = set.intersection(*(set(found.notes) for _, found in cells))
-    said = [(note, _seed(cell)) for cell, found in cells for note in found.notes]
-    return list(dict.fromkeys(note if note in shared else f"seed {seed}: {note}" for note, seed in said))
+    notes = [(note, _seed(cell)) for cell, found in cells for note in found.notes]
+    return list(dict.fromkeys(note if note in shared else f"seed {seed}: {note}" for note, seed in notes))
 
 
-def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
-    """Write a score into its folder, with the answers of the cells that were chosen; it is done if no cell failed."""
+def _store_score(plan: TaskPlan, results: Results, score: TaskScore) -> None:
+    """Write a score to its directory, with the predictions of the selected trials. Without failed trials the stage is
+    finished."""
     plan.stage.folder.mkdir(parents=True, exist_ok=True)
-    _write(plan.stage.folder, score)
-    if answers := _answers(results, score):
+    _write_score(plan.stage.folder, score)
+    if answers := _predictions_of(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
-    if asked := _asked(plan):
+    if asked := _questions_of(plan):
         write_atomic(
             plan.stage.folder / QUESTIONS, json.dumps(asked, ensure_ascii=False, indent=1, default=str).encode()
         )
@@ -374,12 +388,12 @@ def _keep(plan: TaskPlan, results: Results, score: TaskScore) -> None:
         plan.stage.finish()
 
 
-def _write(folder: Path, score: TaskScore) -> None:
+def _write_score(folder: Path, score: TaskScore) -> None:
     write_atomic(folder / SCORE_FILE, json.dumps([asdict(score)], indent=1).encode())
 
 
-def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
-    """What the chosen cells answered, by start and seed."""
+def _predictions_of(results: Results, score: TaskScore) -> dict[str, Any]:
+    """The predictions of the selected trials, by initialization and seed."""
     return {
         f"{cell.start}, seed {_seed(cell)}": found.predictions
         for start in score.starts
@@ -388,8 +402,9 @@ def _answers(results: Results, score: TaskScore) -> dict[str, Any]:
     }
 
 
-def _asked(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
-    """By split, what each answer is to: the place of a question in its file, its right answer, an id if it has one."""
+def _questions_of(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
+    """By split, the question of each prediction: its place in the file, its correct answer, and its ID if it has
+    one."""
     return {
         split: [{"place": item.place, **_gold(plan, item)} for item in items]
         for split, items in plan.items.items()
@@ -398,8 +413,8 @@ def _asked(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
 
 
 def _gold(plan: TaskPlan, item: TaskItem) -> dict[str, Any]:
-    """The right answer as an answer is written: a label by its name; None where the file has none."""
-    kind = getattr(plan.kind, "task", plan.kind)  # of a task as text to text
+    """The correct answer in the form of a prediction: a label by its name; None if the file has no answer."""
+    kind = getattr(plan.kind, "task", plan.kind)  # the task inside a text-to-text task
     labels = getattr(kind, "labels", ())
     if isinstance(kind, ExtractiveQA) and item.gold is not None:
         id, answers, starts = item.gold
@@ -410,7 +425,7 @@ def _gold(plan: TaskPlan, item: TaskItem) -> dict[str, Any]:
 
 
 def _chosen(results: Results, starts: Mapping[str, SelectedTrials], start: str) -> Results:
-    """The cells of the hyper-parameters that were chosen, from one start."""
+    """The trials with the selected hyperparameters, for one initialization."""
 
     def plain(how: Mapping[str, Any]) -> Any:
         return json.loads(json.dumps({key: value for key, value in how.items() if key != "seed"}))
@@ -424,14 +439,15 @@ def _seed(cell: launch.EvalTrial) -> int:
 
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:
-    """Write the files for a leaderboard, with the answers of the seed that is best on dev, if any is; their names."""
+    """Write the files for a leaderboard and return their names. Predictions are those of the seed that is best on dev,
+    if there is a dev split."""
     require_local_path("--leaderboard-dir", folder)
     files = dict[str, str]()
     score_of = {(score.task, score.step, score.labels): score for score in scores}
     for plan in plans:
         if (score := score_of.get((plan.task, plan.step, plan.labels))) is None:
-            continue  # all its cells failed, which was told
-        best = _best(plan, _chosen(_results(plan), score.starts, "pretrained"))
+            continue  # all of its trials failed; an earlier warning named them
+        best = _best(plan, _chosen(_load_results(plan), score.starts, "pretrained"))
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
     make_directory(folder)
     for name, text in files.items():
@@ -440,7 +456,8 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
 
 
 def _best(plan: TaskPlan, cells: Results) -> EvalResult:
-    """The result of the seed that is best on dev; without such a split that of the first one, as test never decides."""
+    """The result of the seed that is best on dev; without a dev split, of the first seed. The test split never
+    decides."""
     cell, first = cells[0]
     on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
     if on:
@@ -448,14 +465,14 @@ def _best(plan: TaskPlan, cells: Results) -> EvalResult:
             (found for _, found in cells), key=lambda found: sign_of_metric(plan.metric) * found.scores[on][plan.metric]
         )
     if len(cells) > 1:
-        said = "task %s: no labelled dev split is at hand to choose a seed on; the answers are those of seed %d"
-        log.warning(said, plan.task, _seed(cell))
+        message = "task %s: no labeled dev split to select a seed with; the predictions are those of seed %d"
+        log.warning(message, plan.task, _seed(cell))
     return first
 
 
-def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
-    """The averages of GLUE, by their name, of the scores that are there; medians over the seeds. A task with several
-    scores counts as one without."""
+def _average_glue(scores: Sequence[TaskScore]) -> dict[str, float]:
+    """The averages of GLUE by name, from the available scores (medians over seeds). A task with several scores counts
+    as missing."""
     times = Counter(score.task for score in scores)
     found: dict[str, dict[str, float]] = {}
     for score in scores:
@@ -470,11 +487,11 @@ def _glue(scores: Sequence[TaskScore]) -> dict[str, float]:
     return {name: value for name, value in averages.items() if value is not None}
 
 
-# For MLflow
+# Records for MLflow
 
 
 def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.TaskRecord:
-    """What the run of a task has: scores of each start, figures, answers, and its cells."""
+    """The MLflow record of a task: scores of each initialization, figures, predictions, and its trials."""
     values = {start: score.values(start) for start in score.starts}
     every = _joined(
         ((start, split, metric), found)
@@ -492,18 +509,18 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
         name=score.task,
         step=score.step,
         labels=score.labels,
-        params=params | {"paper": {_of_split(name): value for name, value in score.paper.items()}},
+        params=params | {"paper": {_split_name(name): value for name, value in score.paper.items()}},
         series={f"{start}_{score.metric}": found for start, found in values.items()} | every,
         headline=headline,
         figures=_figures(plan, results, score),
         files={"table.md": score_page(score.task, [score])} | ({"example.txt": examples[0]} if examples else {}),
         dataset=plan.data_digest,
-        cells=[_cell(cell, found) for cell, found in results],
+        cells=[_trial_record(cell, found) for cell, found in results],
     )
 
 
 def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
-    """Values by the parts of their names as one; where two would be the same, the second has slashes between.
+    """Values with the parts of their names joined by `_`. If two names become equal, the second is joined by slashes.
 
     >>> _joined([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
     {'dev_a_f1': 1, 'dev_a/f1': 2}
@@ -515,16 +532,16 @@ def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
     return found
 
 
-def _of_split(name: str) -> str:
-    """A paper's figure with its split as one more part of its name.
+def _split_name(name: str) -> str:
+    """The name of a reported result, with its split as the last part.
 
-    >>> _of_split("glue.mrpc (test)"), _of_split("lambada.accuracy")
+    >>> _split_name("glue.mrpc (test)"), _split_name("lambada.accuracy")
     ('glue.mrpc.test', 'lambada.accuracy')
     """
     return name.replace(" (", ".").removesuffix(")")
 
 
-def _cell(cell: launch.EvalTrial, found: EvalResult) -> tracking.TrialRecord:
+def _trial_record(cell: launch.EvalTrial, found: EvalResult) -> tracking.TrialRecord:
     scores = _joined(((split, metric), value) for split, by in found.scores.items() for metric, value in by.items())
     return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
 
@@ -545,9 +562,11 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
 
 
 def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
-    """Of a task with a few labels: which was taken for which by the first cell that was chosen, as they count (HANS
-    merges two); an answer that is none of them is `other`."""
-    kind = getattr(plan.kind, "task", plan.kind)  # of a task as text to text
+    """The confusion matrix of a task with a few labels, for the first selected trial.
+
+    Labels that count as one are merged (HANS merges two). A prediction that is not a label counts as `other`.
+    """
+    kind = getattr(plan.kind, "task", plan.kind)  # the task inside a text-to-text task
     merge = getattr(kind, "merge_labels", {})
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
@@ -563,33 +582,35 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
         for item, answer in zip(items, answers, strict=True)
         if isinstance(item.gold, int) and item.gold < len(named)
     )
-    rows = [[counts[gold, said] for said in (*labels, *others)] for gold in labels]
+    rows = [[counts[gold, answer] for answer in (*labels, *others)] for gold in labels]
     return {"confusion": figures.plot_confusion(f"{score.task}, {plan.split}", labels, rows, others)}
 
 
 def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]:
-    """Of all tasks; of a run that was scored at several steps or with several numbers of labels, scores over those.
-    Scores of another unit than shares have a panel, and figures, of their own. `last`: the step of the finished run."""
+    """Figures of all tasks; for a run with scores at several steps or label counts, also curves over these.
+
+    Scores with another unit than fractions have their own panel and figures. `last`: last step of the finished run.
+    """
     scores = [replace(score, step=last) if score.step is None and last else score for score in scores]
     by_unit: dict[str, list[TaskScore]] = {}
     for score in scores:
         by_unit.setdefault(unit_of(score.metric), []).append(score)
     bars = {
         unit: {score.task: score for score in found}.values() for unit, found in by_unit.items()
-    }  # the last of each
+    }  # the last score of each task
     found = {"scores": figures.plot_scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
     for unit, of in by_unit.items():
         name = "" if unit == SHARES else f"_{unit}"
-        if steps := _lines(of, "step", "labels"):
+        if steps := _curves(of, "step", "labels"):
             found[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
-        if labels := _lines(of, "labels", "step"):
+        if labels := _curves(of, "labels", "step"):
             found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labelled rows", log=True)
     return found
 
 
 def _bar(score: TaskScore) -> figures.Bar:
-    """The scores of a task as the table has them, beside what the paper prints for the metric: the figure that is named
-    so, or else the first."""
+    """The scores of a task in the units of the table, with the reported result of the paper: the one of the same
+    metric, or else the first."""
     values = {start: [scale_value(value, score.metric) for value in score.values(start)] for start in score.starts}
     found = [(*figure_of(name), value) for name, value in score.paper.items()]
     named = {name.replace("_", ""): (split, value) for name, split, value in found}
@@ -602,10 +623,11 @@ def _bar(score: TaskScore) -> figures.Bar:
     return figures.Bar(f"{score.task}\n{score.metric.replace('_', ' ')}{other}", values, paper, ends)
 
 
-def _lines(
+def _curves(
     scores: Sequence[TaskScore], along: Literal["step", "labels"], apart: Literal["step", "labels"]
 ) -> dict[str, list[tuple[int, float]]]:
-    """Medians along one of the two, a line for each task, start, and value of the other; {} where all have the same."""
+    """Medians along steps or labels: one curve per task, initialization and value of the other; {} if there are
+    none."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for score in scores:
         values = getattr(score, apart), getattr(score, along)

@@ -1,7 +1,8 @@
-"""An exported folder to a hub of models. Nothing here is called, and no hub is asked anything, without `export
---push-to-hub`.
+"""Upload of an exported directory to a model hub. Without `export --push-to-hub` nothing here runs and no hub is
+contacted.
 
-Which hub: HF_ENDPOINT, else huggingface.co; who: HF_TOKEN, or `hf auth login`. All of it is huggingface_hub's.
+HF_ENDPOINT selects the hub (default huggingface.co); HF_TOKEN or `hf auth login` selects the user. huggingface_hub
+handles both.
 """
 
 import os
@@ -15,11 +16,11 @@ YES = ("1", "TRUE", "YES", "ON")
 
 
 def connect(repo: str) -> Any:
-    """The hub, where it can be reached and knows who asks; one line of BadInput or ResourceError where not."""
+    """A client of the hub. Raises BadInput or ResourceError with one line if the hub cannot be reached or refuses the
+    token."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in YES:
         raise BadInput(
-            "--push-to-hub: HF_HUB_OFFLINE is set (make sets it), so no hub may be asked; unset it, or set it to 0, to "
-            "push"
+            "--push-to-hub: HF_HUB_OFFLINE is set (make sets it), which forbids uploads; unset it, or set it to 0"
         )
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
@@ -31,21 +32,22 @@ def connect(repo: str) -> Any:
     try:
         validate_repo_id(repo)
     except ValueError as error:
-        raise BadInput(f"--push-to-hub {repo}: is no name of a repository ({_line(error)}); give OWNER/NAME") from None
+        raise BadInput(
+            f"--push-to-hub {repo}: invalid repository name ({_first_line(error)}); use OWNER/NAME"
+        ) from None
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     try:
         api.whoami()
     except (HTTPError, OSError, ValueError) as error:
         raise ResourceError(
-            f"--push-to-hub {repo}: {api.endpoint} cannot be reached, or refuses the token ({_line(error)}); log in "
-            f"with "
-            "`hf auth login` or HF_TOKEN, or name another hub by HF_ENDPOINT"
+            f"--push-to-hub {repo}: {api.endpoint} cannot be reached, or refuses the token ({_first_line(error)}); log "
+            "in with `hf auth login` or HF_TOKEN, or set HF_ENDPOINT to another hub"
         ) from None
     return api
 
 
 def push(api: Any, folder: Path, repo: str) -> str:
-    """Upload a folder as one commit to a repository, made private where it is new; the address of the commit."""
+    """Upload a directory as one commit and return the address of the commit. A new repository is private."""
     from huggingface_hub.errors import HTTPError
 
     try:
@@ -56,11 +58,12 @@ def push(api: Any, folder: Path, repo: str) -> str:
     except (HTTPError, OSError, ValueError) as error:
         command = shlex.join(["hf", "upload", repo, str(folder)])
         raise ResourceError(
-            f"--push-to-hub {repo}: {_line(error)}; the folder {folder} is whole, so that `{command}` goes on"
+            f"--push-to-hub {repo}: {_first_line(error)}; the directory {folder} is complete, upload it with "
+            f"`{command}`"
         ) from None
     return str(made)
 
 
-def _line(error: Exception) -> str:
-    """The first line of what a library says."""
+def _first_line(error: Exception) -> str:
+    """First line of the error message of a library."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")

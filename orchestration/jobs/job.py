@@ -1,4 +1,4 @@
-"""A job: one recipe, on one text, on one cluster, under one folder, as the flags of a command describe it."""
+"""A job: one recipe, one text, one cluster and one output directory, as the flags of a command describe it."""
 
 import re
 import shlex
@@ -32,15 +32,16 @@ from preprocessing.tokenization import TokenizerSpec, keeps_whitespace, table_ro
 from preprocessing.tokenization import vocab_from_file as vocab_of_file
 from training.run import Resume, Run
 
-LONGEST_NAME = 80  # characters of the name of a corpus that has its file's
-_LONGEST_STEP, _LONGEST_PATH = 255, 4095  # bytes of a name of a folder and of a path, as Linux has them
-_SHOWN = 40  # characters of what cannot be a path
-WEIGHTS = ("config.json", "spec.json", "manifest.json")  # of transformers, an export of ours, a checkpoint
+LONGEST_NAME = 80  # maximum characters of a corpus name that is derived from a file name
+_LONGEST_STEP, _LONGEST_PATH = 255, 4095  # maximum bytes of a directory name and of a path on Linux
+_SHOWN = 40  # characters of an invalid path that a message shows
+# files of a transformers model, of an export, and of a checkpoint
+WEIGHTS = ("config.json", "spec.json", "manifest.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFlags:
-    """The flags that the verbs share, as they were given."""
+    """The flags that several commands share, as the user typed them."""
 
     recipe: str
     overrides: Sequence[str] = ()
@@ -49,14 +50,14 @@ class JobFlags:
     data: Sequence[str] = ()
     output_dir: Path = Path("work")
     seed: int | None = None
-    holdout_ratio: float | None = None  # share of the text that --data names
-    command_line: str = ""  # as it was typed
+    holdout_ratio: float | None = None  # held-out fraction of the text from --data
+    command_line: str = ""  # the command line as typed
 
     def __post_init__(self) -> None:
         require_local_path("--output-dir", self.output_dir)
 
     def command(self, verb: str, *more: str) -> str:
-        """The command line that does `verb` with these flags.
+        """The command line of `verb` with these flags.
 
         >>> JobFlags(recipe="gpt2", scale="tiny", data=("my text",), cluster="one_gpu").command("train")
         "sesame train gpt2 --cluster one_gpu --scale tiny --data 'my text'"
@@ -78,27 +79,33 @@ class JobFlags:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done. Its parts fit together; whether its text is there is asked by `plan`."""
+    """The inputs of a run, checked against each other. `plan` checks whether the text exists."""
 
     recipe: Recipe
     cluster: Cluster
     corpus: Corpus
     out: Path
-    notes: tuple[str, ...] = ()  # about the text, to be said with how it is read
-    command: str = ""  # the command line that asked for it
-    own_text: bool = False  # whether --data names its text, not a corpus
+    notes: tuple[str, ...] = ()  # notes about the text, printed with the description of the sources
+    command: str = ""  # the command line of this job
+    own_text: bool = False  # whether the text comes from --data and not from a named corpus
 
     @property
-    def recognised(self) -> list[str]:
-        """How each source is read, and what of its folder is not (`KIND:PATH` says it otherwise); what is held out."""
+    def source_notes(self) -> list[str]:
+        """How each source is read, which files of its directory are not read (`KIND:PATH` changes that), and what is
+        held out."""
         lines = [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
-        return [*lines, *_mixed(self.corpus), *self.notes, held_out.describe_split_ratios(self.corpus, self.own_text)]
+        return [
+            *lines,
+            *_describe_mixture(self.corpus),
+            *self.notes,
+            held_out.describe_split_ratios(self.corpus, self.own_text),
+        ]
 
     @property
-    def foreseen(self) -> list[str]:
-        """What is to be said, before a corpus is made, where it will hold out too little for the tasks of the recipe.
+    def expected_problems(self) -> list[str]:
+        """Warnings before a corpus is built: it will hold out too little text for the evaluation tasks of the recipe.
 
-        Its documents are counted by a sample, before they are cleaned and it is known which of them are the same.
+        The number of documents is estimated from a sample, before cleaning and deduplication.
         """
         if self.plan.corpus.state == "done" or not held_out.held_out_tasks(self.recipe.eval_tasks):
             return []
@@ -106,7 +113,7 @@ class Job:
         return held_out.warn_of_few_documents(self.corpus, num, self.recipe.eval_tasks, self.own_text)
 
     def pretraining(self, resume: Resume = "allow") -> Run:
-        """The run that this job asks the workers for."""
+        """The run that the workers of this job train."""
         recipe = self.recipe
         return Run(
             model=recipe.model,
@@ -134,22 +141,22 @@ class Job:
 
     @cached_property
     def plan(self) -> stages.JobPlan:
-        """The stages of this job; BadInput where its text has yet to be named, or is not where its corpus says."""
+        """The stages of this job. Raises BadInput if its text is not specified or does not exist."""
         if not self.corpus.sources:
             raise BadInput(
-                f"corpus {self.corpus.name} is text that may not be shipped: say where yours is with --data PATH, "
-                "or take --data demo" + _of_each_group(self.corpus.mixture)
+                f"corpus {self.corpus.name} is text that may not be shipped; name your copy with --data PATH, or use "
+                "--data demo" + _of_each_group(self.corpus.mixture)
             )
         if lacking := self.corpus.groups_without_text:
             raise BadInput(
                 f"corpus {self.corpus.name}: mixture: no text for {', '.join(lacking)}; name it with "
-                f"--data {lacking[0]}=PATH, or leave the group out of a corpus file of your own"
+                f"--data {lacking[0]}=PATH, or use your own corpus file without this group"
             )
         return stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
 
 
 def cluster_of(flags: JobFlags) -> Cluster:
-    """The cluster that a command names, with the overrides of its keys; BadInput where its hardware is not known."""
+    """The cluster that a command names, with its overrides. Raises BadInput if its GPU type is unknown."""
     cluster = load_cluster(flags.cluster, split_overrides(flags.overrides)[1])
     if cluster.gpu_type:
         device_of(cluster.gpu_type)
@@ -157,13 +164,16 @@ def cluster_of(flags: JobFlags) -> Cluster:
 
 
 def open_job(flags: JobFlags) -> Job:
-    """Read, compose and check what the flags name; BadInput with one line for each thing that is wrong."""
+    """Load, combine and check everything that the flags name. Raises BadInput with one line per problem."""
     if any(not given.strip() for given in flags.data):
-        raise BadInput("--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus")
+        raise BadInput(
+            "invalid --data: got an empty value, expected a path, GROUP=PATH, or the name of a corpus; set it or leave "
+            "it out"
+        )
     for name, given in _given_names(flags):
         _require_path(name, given)
     if flags.output_dir.exists() and not flags.output_dir.is_dir():
-        raise BadInput(f"--output-dir {flags.output_dir}: is there and is no folder; give another one")
+        raise BadInput(f"--output-dir {flags.output_dir}: exists and is not a directory; use another one")
     of_recipe, _ = split_overrides(flags.overrides)
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
@@ -176,12 +186,13 @@ def open_job(flags: JobFlags) -> Job:
     if corpus.mixture and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
-    notes = (f"mixture: none, so the weights of {default.name} do not count{_of_each_group(default.mixture)}",)
+    notes = (f"mixture: none, so the weights of {default.name} are not used{_of_each_group(default.mixture)}",)
     if recipe.init_checkpoint and not any((Path(recipe.init_checkpoint) / name).is_file() for name in WEIGHTS):
         is_folder = Path(recipe.init_checkpoint).is_dir()
-        why = f"has none of {', '.join(WEIGHTS)}" if is_folder else "no such folder"
+        why = f"has none of {', '.join(WEIGHTS)}" if is_folder else "no such directory"
         raise BadInput(
-            f"init_checkpoint is {recipe.init_checkpoint}: {why}; give one that `sesame export` or transformers made"
+            f"init_checkpoint is {recipe.init_checkpoint}: {why}; use a directory written by `sesame export` or "
+            "transformers"
         )
     start = str(Path(recipe.init_checkpoint).absolute()) if recipe.init_checkpoint else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), init_checkpoint=start)
@@ -193,7 +204,7 @@ def open_job(flags: JobFlags) -> Job:
 
 
 def _given_names(flags: JobFlags) -> list[tuple[str, str]]:
-    """Flags that are names or paths, and their values."""
+    """Flags whose values are names or paths, with these values."""
     alone = [
         ("recipe", flags.recipe),
         ("--cluster", flags.cluster),
@@ -204,14 +215,14 @@ def _given_names(flags: JobFlags) -> list[tuple[str, str]]:
 
 
 def _require_path(name: str, given: str) -> None:
-    """BadInput where this can be neither a path nor a name: text itself, say."""
+    """Raises BadInput if a value can be neither a path nor a name, e.g. because it is the text itself."""
     longest = max(len(step.encode(errors="surrogateescape")) for step in given.split("/"))
     impossible = "\0" in given or longest > _LONGEST_STEP or len(given) > _LONGEST_PATH
     if impossible or ("\n" in given and not Path(given).exists()):
         shown = repr(given[:_SHOWN] + "..." if len(given) > _SHOWN else given)
         raise BadInput(
-            f"{name} is {shown} ({len(given):,} characters), allowed is a path or a name; write text to a file, and "
-            "give its path"
+            f"invalid {name}: got {shown} ({len(given):,} characters), expected a path or a name; write text to a file "
+            "and use its path"
         )
 
 
@@ -220,7 +231,8 @@ def _keeps_whitespace(spec: TokenizerSpec) -> bool:
 
 
 def inputs_of(corpus: Corpus) -> str:
-    """Fingerprint of all text that a corpus depends on, what it is compared with included."""
+    """Fingerprint of all text that a corpus depends on, including reference corpora for deduplication and
+    decontamination."""
     others = [*corpus.dedup.reference_corpora, *corpus.decontaminate.paths]
     corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
     sources = [*corpus.sources, *(source for path in others if path not in corpora for source in recognise(path))]
@@ -231,9 +243,9 @@ def inputs_of(corpus: Corpus) -> str:
 
 
 def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) -> Corpus:
-    """The text that --data names, cleaned as the recipe's own corpus is, or the one corpus file that it names.
+    """The text that --data names, cleaned like the recipe's corpus; or the single corpus file that it names.
 
-    BadInput where a corpus file among others says otherwise than the recipe's own corpus how text is read.
+    Raises BadInput if a corpus file among other texts reads text differently from the recipe's corpus.
     """
     if not data:
         return default
@@ -241,25 +253,28 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
         return grouped
     corpora = [load_corpus(given) for given in data if _is_corpus(given)]
     if len(data) == len(corpora) == 1:
-        if not (corpora[0].sources or corpora[0].mixture or data[0] in names("corpora")):
-            raise BadInput(f"{data[0]}: sources is empty, allowed is one or more")
+        if not (corpora[0].sources or corpora[0].mixture or data[0] in list_names("corpora")):
+            raise BadInput(f"{data[0]}: invalid sources: got none, expected one or more; add a source")
         return corpora[0]
     if mixed := [corpus.name for corpus in corpora if corpus.mixture]:
-        raise BadInput(f"--data {mixed[0]}: is a mixture, and its weights say nothing of other text; name it alone")
+        raise BadInput(
+            f"--data {mixed[0]}: is a mixture, whose weights do not include other text; use it as the only --data"
+        )
     for given, corpus in zip(filter(_is_corpus, data), corpora, strict=True):
         if keys := _own_keys(corpus, default, given in names("corpora") or hold_out_given):
             beside = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
             raise BadInput(
-                f"--data {given}: its {', '.join(keys)} would say nothing of {beside}; name it alone, with all text "
-                "among its `sources`, or leave them out of it"
+                f"--data {given}: its {', '.join(keys)} would not apply to {beside}; use it as the only --data, with "
+                "all text among its `sources`, or remove these keys from it"
             )
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
-    sources += [source for given in data if not _is_corpus(given) for source in _recognised(given)]
+    sources += [source for given in data if not _is_corpus(given) for source in _detect_sources(given)]
     return replace(default, name=_name(data), sources=tuple(sources), mixture=())
 
 
 def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
-    """What a corpus says otherwise than the text that is read as `default` says, its shares aside where so asked."""
+    """Keys of a corpus that differ from the keys for text read like `default`; without its split ratios if
+    `shares_aside` is set."""
     usual = held_out.with_split_ratios(default, None, own=True)
     aside = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if shares_aside else set())
     keys = (field.name for field in fields(Corpus) if field.name not in aside)
@@ -267,33 +282,33 @@ def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
 
 
 def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
-    """The mixture of `default` with the text that `--data GROUP=PATH` names; None where no --data has this form."""
+    """The mixture of `default` with the text that `--data GROUP=PATH` names; None if no --data has this form."""
     split = [_group_and_path(given) for given in data]
     if not any(name for name, _ in split):
         return None
     if not default.mixture:
         given = next(given for given, (name, _) in zip(data, split, strict=True) if name)
         raise BadInput(
-            f"--data {given}: no such file, and no group: corpus {default.name} is no mixture; check the path, or say "
-            "which mixture it belongs to, as in data.corpus=common_crawl_books"
+            f"--data {given}: no such file and no such group, because corpus {default.name} is not a mixture; check "
+            "the path, or select a mixture, e.g. data.corpus=common_crawl_books"
         )
     known = [group.name for group in default.mixture]
     for given, (name, _) in zip(data, split, strict=True):
         if name not in known:
             raise BadInput(
-                f"--data {given}: names no group of corpus {default.name}; write GROUP=PATH, GROUP being one of "
-                f"{', '.join(known)}, or name all text without groups"
+                f"invalid --data: got {given}, expected GROUP=PATH with a group of corpus {default.name} "
+                f"({', '.join(known)}); use such a group, or name all text without groups"
             )
     if files := [path for name, path in split if name and _is_corpus(path)]:
         raise BadInput(
-            f"--data {files[0]}: is a corpus, and a group of a mixture takes text only; name the text of its `sources`"
+            f"--data {files[0]}: is a corpus, but a group of a mixture needs text; name the text of its `sources`"
         )
     groups = tuple(
         replace(
             group,
             sources=(
                 *group.sources,
-                *(source for name, path in split if name == group.name for source in _recognised(path)),
+                *(source for name, path in split if name == group.name for source in _detect_sources(path)),
             ),
         )
         for group in default.mixture
@@ -301,8 +316,8 @@ def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
     return replace(default, sources=(), mixture=groups)
 
 
-def _recognised(given: str) -> list[Source]:
-    """The sources that a path looks like, with absolute paths."""
+def _detect_sources(given: str) -> list[Source]:
+    """The detected sources of a path, with absolute paths."""
     return [source.anchored(Path()) for source in recognise(given)]
 
 
@@ -318,17 +333,17 @@ def _group_and_path(given: str) -> tuple[str, str]:
 
 
 def _of_each_group(mixture: Sequence[MixtureGroup]) -> str:
-    """How text is given to the groups of a mixture, to end a message with."""
+    """How to give text to each group of a mixture, as the end of a message."""
     named = " ".join(f"--data {group.name}=PATH" for group in mixture)
     return f"; for the mixture of its paper {named}" if mixture else ""
 
 
-def _mixed(corpus: Corpus) -> list[str]:
-    """What training reads of each group, in one line; none where the corpus is no mixture."""
+def _describe_mixture(corpus: Corpus) -> list[str]:
+    """The fractions of the groups in the training tokens, in one line; [] if the corpus is not a mixture."""
     total = sum(Fraction(str(group.weight)) for group in corpus.mixture)
     shares = ", ".join(f"{100 * share:.2f} % {name}" for name, share in corpus.shares.items())
-    sums_up = "" if total in (1, 100) else f" (weights are taken over their sum, {float(total):g})"
-    return [f"mixture: of the tokens of training {shares}{sums_up}"] if shares else []
+    sums_up = "" if total in (1, 100) else f" (weights are divided by their sum, {float(total):g})"
+    return [f"mixture: fractions of the training tokens: {shares}{sums_up}"] if shares else []
 
 
 def _is_corpus(given: str) -> bool:
@@ -336,7 +351,7 @@ def _is_corpus(given: str) -> bool:
 
 
 def _name(data: Sequence[str]) -> str:
-    r"""A folder's name for text that has none of its own.
+    r"""A directory name for text without a name of its own.
 
     >>> _name(["jsonl:/data/news-2019/*.jsonl.gz", "/data/books"])
     'news_2019_and_1_more'
@@ -344,6 +359,7 @@ def _name(data: Sequence[str]) -> str:
     ('i_zmir', 80)
     """
     steps = [step for step in re.split(r"[/:]", data[0]) if re.search(r"\w", step) and "*" not in step]
-    lower = (steps or ["text"])[-1].split(".")[0].lower()  # of a letter that may be two, the second no letter
+    # lowercase can turn one letter into two characters, the second of which is not a letter
+    lower = (steps or ["text"])[-1].split(".")[0].lower()
     word = re.sub(r"\W+", "_", lower).strip("_")[:LONGEST_NAME] or "text"
     return word + (f"_and_{len(data) - 1}_more" if len(data) > 1 else "")

@@ -1,4 +1,4 @@
-"""The figures of a paper that stand beside a score, and the split that each is of, where its recipe says it."""
+"""The reported results of a paper for a task, with their splits if the recipe names them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from training.tasks import TaskFile
 
 
 def paper_figures(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of the task that the recipe quotes, as printed, by their name with their split where that is known.
+    """The results of the task that the recipe quotes, by name with the split if it is known, as printed in the paper.
 
     >>> from orchestration.config import load, load_task
     >>> paper_figures(load_task("rte"), load("bert_base").reported_results)
@@ -25,7 +25,7 @@ def paper_figures(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, floa
 
 
 def split_of(figure: str, expected: Mapping[str, Any]) -> str:
-    """The split that a figure is of: dev, test, or "" where the recipe says none.
+    """The split of a reported result: dev, test, or "" if the recipe names none.
 
     >>> split_of("squad2.f1", {"split": "dev"}), split_of("race.accuracy", {"split": {"race": "test"}})
     ('dev', 'test')

@@ -1,7 +1,7 @@
-"""Which files hold the code of a job's parts: a stage remembers their digests, and says so when one has changed.
+"""The source files of a job's parts. A stage stores their digests and reports if a file has changed.
 
-The code of a part is not among the causes that a folder is named after, so that a new version of Sesame does not make
-everything anew. What is made by other code than that of today stays, and is named.
+Directories are not named after the code of their parts, so that a new version of Sesame does not repeat all stages.
+Results of older code stay, and a message names the changed files.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from typing import Any
 
 
 def compute_digests(*values: Any) -> dict[str, str]:
-    """Digest of each file that has code of a part inside of `values`, by its place in the checkout.
+    """Digest of each source file of the parts in `values`, by its path in the repository.
 
-    A file's namesakes one folder below belong to it: losses/heads/replaced.py to losses/replaced.py.
+    Files with the same name one directory below belong to a part: losses/heads/replaced.py to losses/replaced.py.
 
     >>> from preprocessing.masking import WholeWordMasking
     >>> list(compute_digests({"choose": WholeWordMasking()}))
@@ -33,7 +33,7 @@ def compute_digests(*values: Any) -> dict[str, str]:
 
 
 def find_changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The files whose code is not what it was.
+    """The files whose code has changed.
 
     >>> before = {"masking/token.py": "1f", "masking/span.py": "22"}
     >>> find_changed_parts(before, {"masking/token.py": "1f", "masking/span.py": "9a"})
@@ -43,7 +43,7 @@ def find_changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> lis
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Every value of a kind inside of `value`."""
+    """All values with a `kind` inside `value`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         if hasattr(value, "kind"):
             yield value

@@ -1,4 +1,4 @@
-"""The stages that need Ray, pretraining and evaluation, on one Ray: a busy machine takes minutes to start it."""
+"""Pretraining and evaluation in one Ray session, because a busy machine takes minutes to start Ray."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,26 +19,26 @@ from training.tasks import TaskScore
 def pretrain_and_evaluate(
     job: Job, resume: Resume, report: Report, wanted: EvalRequest, left_out: list[SesameError] | None = None
 ) -> tuple[dict[str, Any], list[TaskScore]]:
-    """What `pretrain.train` and `evaluate.evaluate` return.
+    """The results of pretraining (`train`) and of evaluation (`evaluate.evaluate`).
 
-    A task for which too little is held out, or whose files are not at hand, is named and left out; where that is so of
-    all, or none is wanted, there are no scores. What is held out too little for is said before the training. `left_out`
-    gets the errors of tasks that were begun and have no score.
+    A task is left out with a warning if too little text is held out for it, or if its files are missing. The amount of
+    text is checked before training. The scores are [] if no task remains. `left_out` collects the errors of tasks that
+    started and have no score.
     """
     report({"stage": held_out.STAGE})
     unfit = held_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
     fit = wanted.without(unfit)
     if job.plan.run.state == "done" and resume != "never":
-        return _evaluated(job, pretrain.train(job, resume, report), report, fit, left_out)
+        return _evaluate(job, pretrain.train(job, resume, report), report, fit, left_out)
     planning.refuse_what_cannot_be(job.recipe, job.cluster)
     with environment.applied(job.cluster.env), hold_lock(job.plan.run.folder), _ray(job, report):
-        return _evaluated(job, pretrain.train_locked(job, resume, report), report, fit, left_out)
+        return _evaluate(job, pretrain.train_locked(job, resume, report), report, fit, left_out)
 
 
-def _evaluated(
+def _evaluate(
     job: Job, result: dict[str, Any], report: Report, fit: EvalRequest, left_out: list[SesameError] | None
 ) -> tuple[dict[str, Any], list[TaskScore]]:
-    """The result of a run, and the scores of those tasks that it fits."""
+    """The result of a run, and the scores of the tasks that it supports."""
     plans = plan_supported_tasks(eval_target.target_of_run(job.plan.run.folder), fit) if fit.tasks else []
     if not plans:
         return result, []
@@ -46,7 +46,7 @@ def _evaluated(
 
 
 def _ray(job: Job, report: Report) -> AbstractContextManager[None]:
-    """A Ray with room for the workers of the one stage and a fine-tuning on each core of the other."""
+    """A Ray session with resources for the workers of the training, and for one fine-tuning per core."""
     cluster = job.cluster
     workers = cluster.count_workers(job.recipe)
     return ray_session(

@@ -1,11 +1,11 @@
-"""What an evaluation is to do: for each task its cells, what they depend on, and where their results are kept."""
+"""The plan of an evaluation: the trials of each task, what they depend on, and where their results are stored."""
 
 import dataclasses
 import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -31,19 +31,16 @@ from training.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, SplitRecords, 
 
 log = logging.getLogger(__name__)
 
-MOST_PATHS: Final = 4  # in a message
-HELD_OUT_FLAGS: Final = (
-    "--max-steps",
-    "--num-seeds",
-    "--max-train-samples",
-)  # those that a fine-tuning on held-out text obeys
-FEW: Final = 30  # rows: a share of fewer moves by more than three points with each of them
-MEAN: Final = "mean"  # what a score over several splits stands under, beside them
+MOST_PATHS: Final = 4  # maximum paths in a message
+HELD_OUT_FLAGS: Final = ("--max-steps", "--num-seeds", "--max-train-samples")  # options of fine-tuning on held-out text
+FEW: Final = 30  # examples; with fewer, each one changes a fraction by more than three points
+MEAN: Final = "mean"  # name of the score over several splits, stored beside their own scores
+_UNRELIABLE: Final = "too few for a reliable score"
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """The cells of one task, and what their scores mean."""
+    """The trials of one task, and the definition of its score."""
 
     task: str
     stage: stages.JobStage
@@ -54,108 +51,116 @@ class TaskPlan:
     labels: int = 0
     chance: float | None = None
     paper: Mapping[str, float] = field(default_factory=dict)
-    said: str = ""  # what it is tuned with, in a line
-    notes: tuple[str, ...] = ()  # what was wrong with its files
-    remarks: tuple[str, ...] = ()  # what else a reader of its scores must know
+    grid_description: str = ""  # its hyperparameters, in one line
+    notes: tuple[str, ...] = ()  # problems in its files
+    remarks: tuple[str, ...] = ()  # other facts to print beside its scores
     data_digest: str = ""
     items: Mapping[str, Sequence[TaskItem]] = field(default_factory=dict)
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
-    kind: Any = None  # a member of Kinds; None: held-out documents
-    step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
-    parts: tuple[str, ...] = ()  # splits whose mean `split` is
+    kind: Any = None  # the task specification; None for a task of held-out documents
+    step: int | None = None  # pretraining step of the weights, if they are those of a checkpoint
+    parts: tuple[str, ...] = ()  # the splits whose mean is `split`
 
     def file_of(self, cell: EvalTrial) -> Path:
-        """Where the result of a cell is kept: grids that have it in common share it."""
+        """The file with the result of a trial; grids that have the same trial share it."""
         causes = {name: value for name, value in self.stage.causes.items() if name not in ("cells", "chosen_on")}
         about = {"of": causes, "start": cell.start, "how": cell.how}
         return self.stage.parent / "cells" / f"{self.task}-{compute_digest(about)[:12]}.json"
 
     @property
     def is_tuned(self) -> bool:
-        """Whether its cells are fine-tunings on a split of files."""
+        """Whether its trials are fine-tunings on a train split of files."""
         return self.kind is not None and self.cells[0].tuning is not None
 
-    def obeys(self, flag: str) -> bool:
-        """Whether a flag about fine-tunings changes anything."""
+    def is_affected_by(self, flag: str) -> bool:
+        """Whether an option of fine-tuning has an effect."""
         if self.cells[0].tuning is None:
             return False
         return self.kind is not None or flag in HELD_OUT_FLAGS
 
-    def keep(self, cell: EvalTrial, found: EvalResult) -> None:
-        """Write the result of a cell."""
+    def store(self, cell: EvalTrial, result: EvalResult) -> None:
+        """Write the result of a trial to its file."""
         file = self.file_of(cell)
         file.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"cell": cell.name, "found": dataclasses.asdict(self._with_mean(found))}, ensure_ascii=False)
-        write_atomic(file, text.encode())
+        plain = dataclasses.asdict(self._with_mean(result))
+        write_atomic(file, json.dumps({"cell": cell.name, "found": plain}, ensure_ascii=False).encode())
 
-    def _with_mean(self, found: EvalResult) -> EvalResult:
-        """The result with the mean over the parts, where there are some. Numbers of items are summed; ends of intervals
-        have no mean, and what a part lacks has none."""
+    def _with_mean(self, result: EvalResult) -> EvalResult:
+        """The result with the mean over `parts`, if there are parts.
+
+        Counts are summed. Interval ends have no mean, and neither have metrics that a part lacks.
+        """
         if not self.parts:
-            return found
-        of_parts = [found.scores[part] for part in self.parts]
+            return result
+        of_parts = [result.scores[part] for part in self.parts]
         shared = [name for name in of_parts[0] if all(name in of for of in of_parts) and name not in COUNTS]
         mean = {name: fmean(of[name] for of in of_parts) for name in shared if not name.endswith(("_low", "_high"))}
         mean |= {name: count for name in COUNTS if (count := sum(of.get(name, 0.0) for of in of_parts))}
-        notes = [*found.notes, f"{MEAN}: over {', '.join(self.parts)}"]
-        units = {**found.by_unit, MEAN: pool_values([found.by_unit.get(part, ()) for part in self.parts])}
-        alike = {found.constant.get(part, "") for part in self.parts}
-        constant = {**found.constant, MEAN: alike.pop() if len(alike) == 1 else ""}
+        notes = [*result.notes, f"{MEAN}: over {', '.join(self.parts)}"]
+        units = {**result.by_unit, MEAN: pool_values([result.by_unit.get(part, ()) for part in self.parts])}
+        alike = {result.constant.get(part, "") for part in self.parts}
+        constant = {**result.constant, MEAN: alike.pop() if len(alike) == 1 else ""}
         more: dict[str, Any] = {"by_unit": units, "constant": constant}
-        return dataclasses.replace(found, scores={**found.scores, MEAN: mean}, notes=notes, **more)
+        return dataclasses.replace(result, scores={**result.scores, MEAN: mean}, notes=notes, **more)
 
-    def result(self, found: EvalResult) -> str:
-        """The result of a cell in words."""
-        return ", ".join(f"{split} {self.metric} {by[self.metric]:.4g}" for split, by in found.scores.items())
+    def result(self, result: EvalResult) -> str:
+        """The scores of a trial as text."""
+        return ", ".join(f"{split} {self.metric} {by[self.metric]:.4g}" for split, by in result.scores.items())
 
 
 def plan_tasks(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
-    """The plans of all tasks, their files read whole.
+    """The plans of all tasks. Reads all of their files.
 
-    BadInput, a line for each task that cannot be done; of held-out documents, one for which they are too few is left
-    out with a warning, DataError where that is so of all.
+    Raises BadInput with one line for each task that is impossible. A task with too few held-out documents is left out
+    with a warning; if that is the case for all tasks, DataError is raised.
     """
-    plans, problems = _tried(subject, wanted)
+    plans, problems = _plan_all(subject, wanted)
     if problems:
         raise BadInput("\n".join(problems))
     return plans
 
 
 def plan_supported_tasks(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
-    """The plans of the tasks that can be done; a warning for each other one."""
-    files = [task for task in wanted.tasks if not isinstance(task, str) and not _may_be_at_hand(task, wanted)]
+    """The plans of the tasks that are possible, with a warning for each other task."""
+    files = [task for task in wanted.tasks if not isinstance(task, str) and not _has_files(task, wanted)]
     if files:
         groups = dict.fromkeys(task.group or task.name for task in files)
-        log.warning("left out: %s: name the folder that has their files with --task-data-dir DIR", ", ".join(groups))
+        log.warning("left out: %s: name the directory of their files with --task-data-dir DIR", ", ".join(groups))
         wanted = dataclasses.replace(wanted, tasks=[task for task in wanted.tasks if task not in files])
-    plans, problems = _tried(subject, wanted)
+    plans, problems = _plan_all(subject, wanted)
     for problem in problems:
         log.warning("left out: %s", problem)
     return plans
 
 
 def check_flags(plans: Sequence[TaskPlan], wanted: EvalRequest) -> None:
-    """A warning for each flag that some of the tasks do not obey; BadInput for those that none does, and where there is
-    nothing to submit."""
+    """Warn of each option that has no effect on some of the tasks.
+
+    Raises BadInput for options without effect on any task, and if no task has a split for a leaderboard.
+    """
     if wanted.for_leaderboard and not any(plan.submission for plan in plans):
         raise BadInput(
-            "--leaderboard-dir: none of these tasks has an unlabelled split at hand for a leaderboard; leave that out, "
-            "or name "
-            "the folder that has one with --task-data-dir DIR"
+            "--leaderboard-dir: none of these tasks has an unlabeled leaderboard split; leave the option out, or name "
+            "the directory of that split with --task-data-dir DIR"
         )
-    deaf = {flag: dict.fromkeys(plan.task for plan in plans if not plan.obeys(flag)) for flag in wanted.given}
-    why = f"no fine-tuning, or one on held-out text, which obeys {', '.join(HELD_OUT_FLAGS)} alone"
-    if idle := [flag for flag in deaf if plans and not any(plan.obeys(flag) for plan in plans)]:
-        raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(deaf[idle[0]])} ({why}); leave that out")
-    alike = dict[str, list[str]]()
-    for flag, tasks in deaf.items():
+    unaffected = {
+        flag: dict.fromkeys(plan.task for plan in plans if not plan.is_affected_by(flag))
+        for flag in wanted.fine_tuning_options
+    }
+    why = f"no fine-tuning, or fine-tuning on held-out text, which uses only {', '.join(HELD_OUT_FLAGS)}"
+    if idle := [flag for flag in unaffected if plans and not any(plan.is_affected_by(flag) for plan in plans)]:
+        these = "these options" if len(idle) > 1 else "this option"
+        raise BadInput(f"{', '.join(idle)}: no effect on {', '.join(unaffected[idle[0]])} ({why}); leave {these} out")
+    flags_by_tasks = dict[str, list[str]]()
+    for flag, tasks in unaffected.items():
         if tasks:
-            alike.setdefault(", ".join(tasks), []).append(flag)
-    for tasks_, flags in alike.items():
-        log.warning("%s: no effect on %s (%s)", ", ".join(flags), tasks_, why)
+            flags_by_tasks.setdefault(", ".join(tasks), []).append(flag)
+    for names, flags in flags_by_tasks.items():
+        log.warning("%s: no effect on %s (%s)", ", ".join(flags), names, why)
 
 
-def _tried(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan], list[str]]:
+def _plan_all(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan], list[str]]:
+    """The plans of the possible tasks, and the problems of the others."""
     plans, problems, few = dict[Path, TaskPlan](), dict[str, None](), dict[str, None]()
     for one in wanted.by_labels():
         lacking = dict[str, str]()
@@ -164,8 +169,11 @@ def _tried(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan], li
         few |= dict.fromkeys(lacking.values())
         for task in one.without(list(lacking)).tasks:
             try:
-                plan = _of_held_out(subject, task, one) if isinstance(task, str) else _of_files(subject, task, one)
-                plans[plan.stage.folder] = plan  # once, where the number of labels changes nothing
+                if isinstance(task, str):
+                    plan = _plan_held_out_task(subject, task, one)
+                else:
+                    plan = _plan_file_task(subject, task, one)
+                plans[plan.stage.folder] = plan  # one plan only, if the number of labels changes nothing
             except BadInput as error:
                 problems |= {str(error): None}
     if few and not plans and not problems:
@@ -177,16 +185,19 @@ def _tried(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan], li
     return list(plans.values()), list(problems)
 
 
-# Tasks that are made of held-out documents
+# Tasks of held-out documents
 
 
-def _of_held_out(subject: EvalTarget, task: str, wanted: EvalRequest) -> TaskPlan:
+def _plan_held_out_task(subject: EvalTarget, task: str, wanted: EvalRequest) -> TaskPlan:
     if subject.corpus is None:
-        raise BadInput(f"task {task}: is made of text that a run holds out; a net of transformers has none")
+        raise BadInput(
+            f"task {task}: needs the held-out text of a training corpus, which is unknown for a model of transformers; "
+            "evaluate a run of Sesame"
+        )
     labels = wanted.held_out_labels
     budget = Budget(labels=labels, steps=wanted.max_steps or Budget().steps)
     is_tuned = TASKS[task].way == "tuned"
-    cells = [
+    trials = [
         EvalTrial(
             name=f"{task}, {start}" + (f", seed {seed}" if is_tuned else ""),
             folder=subject.folder,
@@ -203,120 +214,200 @@ def _of_held_out(subject: EvalTarget, task: str, wanted: EvalRequest) -> TaskPla
         for seed in range(wanted.num_seeds or SEEDS if is_tuned else 1)
         for start in STARTS
     ]
-    causes = {"run": subject.hash, "task": task, "labels": labels if is_tuned else LABELS, "cells": _cells(cells)}
+    causes = {
+        "run": subject.hash,
+        "task": task,
+        "labels": labels if is_tuned else LABELS,
+        "cells": _trial_causes(trials),
+    }
     stage = _stage(subject, task, causes, TASKS[task])
-    return TaskPlan(task, stage, cells, "accuracy", "test", "", labels if is_tuned else 0, step=subject.step)
+    return TaskPlan(task, stage, trials, "accuracy", "test", "", labels if is_tuned else 0, step=subject.step)
 
 
 # Tasks of files
 
 
-def _of_files(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> TaskPlan:
-    """The plan of a task; BadInput where what it needs is not at hand, in one line."""
-    if not _may_be_at_hand(task, wanted):
+@dataclass(frozen=True)
+class _TaskData:
+    """The files of a task, and the splits that its score is of."""
+
+    task: TaskFile
+    directory: Path
+    is_tuned: bool
+    items: Mapping[str, Sequence[TaskItem]]  # by split
+    notes: Sequence[str]  # problems in the files
+    answered: Sequence[str]  # splits with answers, except train
+    submitted: Collection[str]  # splits of a leaderboard
+    scored: tuple[str, ...]  # the splits that the score is of
+    scored_note: str  # why these splits are not the usual ones; "" if they are
+
+    @property
+    def num_train(self) -> int:
+        return len(self.items.get("train", ()))
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The splits that a trial reads."""
+        return tuple(name for name in self.items if name == "train" or name in self.answered or name in self.submitted)
+
+
+@dataclass(frozen=True)
+class _TaskTuning:
+    """The fine-tunings of a task; `tunings` is [None] for a task without fine-tuning."""
+
+    tunings: Sequence[Tuning | None]
+    grid_description: str
+    remark: str
+    labels: int  # training examples; 0: all of them
+    length: int  # maximum tokens of a sequence
+
+
+def _plan_file_task(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> TaskPlan:
+    """The plan of a task of files. Raises BadInput with one line if something is missing."""
+    if not _has_files(task, wanted):
         raise BadInput(
-            f"task {task.name}: its files are not known; name the folder that has them with --task-data-dir DIR"
+            f"task {task.name}: its files are not known; name the directory that has them with --task-data-dir DIR"
         )
-    data_dir = wanted.task_data_dir or Path()
-    task, of_window = with_trained_window(subject, task)
-    items, notes = _at_hand(task, data_dir, set(task.leaderboard_files) if wanted.for_leaderboard else set())
-    answered = [name for name, found in items.items() if name != "train" and any(i.gold is not None for i in found)]
-    is_tuned = _is_tuned(task)
-    check_task_support(subject, task, is_tuned=is_tuned)
-    _check_splits(task, items, answered, data_dir, is_tuned)
-    submitted = set(task.leaderboard_files) & set(items) if wanted.for_leaderboard else set[str]()
-    headline, note = _headline(task, items, answered, data_dir, bool(submitted))
-    instead = note
-    rows = len(items.get("train", ()))
-    labels = (
-        wanted.max_train_samples[0]
-        if is_tuned and wanted.max_train_samples and wanted.max_train_samples[0] < rows
-        else 0
-    )
-    tunings, grid_note, remark = tunings_of(subject, task, wanted) if is_tuned else ([None], "", "")
-    length = wanted.max_seq_length if is_tuned and wanted.max_seq_length else task.max_seq_length
-    if note := find_untrained_positions(subject, task, length, tunings, items):
-        notes.append(note)
-    if any(tuning and tuning.num_evaluations for tuning in tunings):
-        _check_dev(task, answered, wanted.machine)
-    starts: Sequence[Start] = STARTS if wanted.with_baseline else ("pretrained",)
-    splits = tuple(name for name in items if name == "train" or name in answered or name in submitted)
-    digests = {name: digest_of(items[name]) for name in splits}
-    cells = [
-        EvalTrial(
-            name=_named(task, start, tuning),
-            folder=subject.folder,
-            weights=subject.weights,
-            task=task,
-            start=start,
-            tuning=tuning,
-            splits=splits,
-            labels=labels,
-            length=length,
-            data=data_dir.absolute(),
-            digests=digests,
-            begin=intermediate_task(subject, task, tuning, wanted),
-            updates=tuning.num_steps(labels or rows) if tuning else 1,
-            machine=wanted.machine_of_cell,
-        )
-        for tuning in tunings
-        for start in starts
-    ]
-    is_sample = not task.score_splits and headline[0] not in ("test", "dev")
-    configurations = {json.dumps({**cell.how, "seed": 0}, sort_keys=True) for cell in cells}
-    chosen_on = _chosen_on(task, answered, len(configurations))
-    if instead:
-        too = "; it chose the hyper-parameters too" if chosen_on in headline and "says little" in instead else ""
-        notes.append(instead + too)
-    if note := _few(task, headline, items, chosen_on):
-        notes.append(note)
-    data = _digest(items)
-    causes: dict[str, Any] = {"run": subject.hash, "task": _science(task), "data": data}
-    causes |= {"labels": labels, "length": length, "splits": list(splits)}
-    if task.score_splits or instead:
-        causes["scored"] = list(headline)
-    if task.task.numerics:
-        causes["numerics"] = task.task.numerics
-    if begun := next((cell.begin for cell in cells if cell.begin), None):
-        causes["begins_with"] = _digest({"train": begun[0].items("train", data_dir)[0]})
-    causes |= {"chosen_on": chosen_on, "cells": _cells(cells)}
-    stage = _stage(subject, task.name, causes, task.task)
+    task, window_remark = with_trained_window(subject, task)
+    data = _read_task_data(subject, task, wanted)
+    tuning = _select_tunings(subject, data, wanted)
+    positions_note = find_untrained_positions(subject, task, tuning.length, tuning.tunings, data.items)
+    if any(one and one.num_evaluations for one in tuning.tunings):
+        _check_dev(task, data.answered, wanted.machine)
+    trials = _build_trials(subject, data, tuning, wanted)
+    chosen_on = _select_deciding_split(task, data.answered, _count_configurations(trials))
+    digest = _digest(data.items)
+    causes = _causes(subject, data, tuning, trials, chosen_on, digest)
+    is_sample = not task.score_splits and data.scored[0] not in ("test", "dev")
+    labels = tuning.labels or (data.num_train if data.is_tuned and wanted.max_train_samples else 0)
     return TaskPlan(
         task=task.name,
-        stage=stage,
-        cells=cells,
+        stage=_stage(subject, task.name, causes, task.task),
+        cells=trials,
         metric=task.metric,
-        split=headline[0] if len(headline) == 1 else MEAN,
+        split=data.scored[0] if len(data.scored) == 1 else MEAN,
         chosen_on=chosen_on,
-        parts=headline if len(headline) > 1 else (),
-        labels=labels or (rows if is_tuned and wanted.max_train_samples else 0),
-        chance=_majority([items[name] for name in headline]) if task.metric == "accuracy" and is_tuned else None,
-        paper={} if labels or is_sample else paper_figures(task, subject.expected),
-        said=grid_note,
-        notes=tuple(notes),
-        remarks=tuple(filter(None, (task.note, remark, of_window))),
-        data_digest=data,
-        items={name: items[name] for name in splits},
-        submission={name: file for name, file in task.leaderboard_files.items() if name in splits},
+        parts=data.scored if len(data.scored) > 1 else (),
+        labels=labels,
+        chance=_majority_fraction(data) if task.metric == "accuracy" and data.is_tuned else None,
+        paper={} if tuning.labels or is_sample else paper_figures(task, subject.expected),
+        grid_description=tuning.grid_description,
+        notes=tuple(_notes(data, positions_note, chosen_on)),
+        remarks=tuple(filter(None, (task.note, tuning.remark, window_remark))),
+        data_digest=digest,
+        items={name: data.items[name] for name in data.used},
+        submission={name: file for name, file in task.leaderboard_files.items() if name in data.used},
         kind=task.task,
         step=subject.step,
     )
 
 
-def _may_be_at_hand(task: TaskFile, wanted: EvalRequest) -> bool:
-    """Whether a folder of data is named, or files of the task are found without one, beside it or by their paths."""
+def _read_task_data(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> _TaskData:
+    """Read the files of a task and select the scored splits. Raises BadInput if the task is impossible with them."""
+    directory, is_tuned = wanted.task_data_dir or Path(), _is_tuned(task)
+    leaderboard = set(task.leaderboard_files) if wanted.for_leaderboard else set[str]()
+    items, notes = _read_items(task, directory, leaderboard)
+    answered = [name for name, each in items.items() if name != "train" and any(i.gold is not None for i in each)]
+    check_task_support(subject, task, is_tuned=is_tuned)
+    _check_splits(task, items, answered, directory, is_tuned)
+    submitted = leaderboard & set(items)
+    scored, scored_note = _select_scored_splits(task, items, answered, directory, bool(submitted))
+    return _TaskData(task, directory, is_tuned, items, notes, answered, submitted, scored, scored_note)
+
+
+def _select_tunings(subject: EvalTarget, data: _TaskData, wanted: EvalRequest) -> _TaskTuning:
+    """The fine-tunings of a task with their number of training examples and their sequence length."""
+    if not data.is_tuned:
+        return _TaskTuning([None], "", "", 0, data.task.max_seq_length)
+    tunings, description, remark = tunings_of(subject, data.task, wanted)
+    samples = wanted.max_train_samples[0] if wanted.max_train_samples else 0
+    labels = samples if samples < data.num_train else 0
+    return _TaskTuning(tunings, description, remark, labels, wanted.max_seq_length or data.task.max_seq_length)
+
+
+def _build_trials(subject: EvalTarget, data: _TaskData, tuning: _TaskTuning, wanted: EvalRequest) -> list[EvalTrial]:
+    """One trial for each fine-tuning and each initialization."""
+    starts: Sequence[Start] = STARTS if wanted.with_baseline else ("pretrained",)
+    digests = {name: digest_of(data.items[name]) for name in data.used}
+    return [
+        EvalTrial(
+            name=_trial_name(data.task, start, one),
+            folder=subject.folder,
+            weights=subject.weights,
+            task=data.task,
+            start=start,
+            tuning=one,
+            splits=data.used,
+            labels=tuning.labels,
+            length=tuning.length,
+            data=data.directory.absolute(),
+            digests=digests,
+            begin=intermediate_task(subject, data.task, one, wanted),
+            updates=one.num_steps(tuning.labels or data.num_train) if one else 1,
+            machine=wanted.machine_of_cell,
+        )
+        for one in tuning.tunings
+        for start in starts
+    ]
+
+
+def _count_configurations(trials: Sequence[EvalTrial]) -> int:
+    """Number of different hyperparameters, seeds aside."""
+    return len({json.dumps({**trial.how, "seed": 0}, sort_keys=True) for trial in trials})
+
+
+def _notes(data: _TaskData, positions_note: str, chosen_on: str) -> Iterator[str]:
+    """Everything that may be wrong with the scores of a task, a line each."""
+    yield from data.notes
+    if positions_note:
+        yield positions_note
+    if data.scored_note:
+        is_weak = chosen_on in data.scored and _UNRELIABLE in data.scored_note
+        yield data.scored_note + (f"; {chosen_on} also selected the hyperparameters" if is_weak else "")
+    if note := _small_split_note(data, chosen_on):
+        yield note
+
+
+def _causes(
+    subject: EvalTarget,
+    data: _TaskData,
+    tuning: _TaskTuning,
+    trials: Sequence[EvalTrial],
+    chosen_on: str,
+    digest: str,
+) -> dict[str, Any]:
+    """Everything that the scores of a task depend on; the directory of the scores is named after its hash."""
+    task = data.task
+    causes: dict[str, Any] = {"run": subject.hash, "task": _task_causes(task), "data": digest}
+    causes |= {"labels": tuning.labels, "length": tuning.length, "splits": list(data.used)}
+    if task.score_splits or data.scored_note:
+        causes["scored"] = list(data.scored)
+    if task.task.numerics:
+        causes["numerics"] = task.task.numerics
+    if before := next((trial.begin for trial in trials if trial.begin), None):
+        causes["begins_with"] = _digest({"train": before[0].items("train", data.directory)[0]})
+    return causes | {"chosen_on": chosen_on, "cells": _trial_causes(trials)}
+
+
+# Files and splits
+
+
+def _has_files(task: TaskFile, wanted: EvalRequest) -> bool:
+    """Whether a data directory is set, or files of the task exist without one: beside it, or at their own paths."""
     return wanted.task_data_dir is not None or any(split.is_there(Path()) for split in task.files.values())
 
 
 def _is_tuned(task: TaskFile) -> bool:
-    """Whether a net is fine-tuned for it: always for a head, and to write where the task names a split for that."""
+    """Whether a model is fine-tuned for the task: always if it has a head; for generation, if it has a train split."""
     kind: Any = task.task
     return kind.way == "tuned" or (kind.way == "written" and kind.generation.tunes and "train" in task.files)
 
 
-def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[TaskItem]], list[str]]:
-    """The items of each split that is there, and which of its rows are not used. BadInput where one that is submitted
-    has malformed rows: the answers behind them would stand under numbers of others."""
+def _read_items(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[TaskItem]], list[str]]:
+    """The items of each split that exists, and notes on rows that are not used.
+
+    Raises BadInput if a split for a leaderboard has malformed rows: its later predictions would have wrong row numbers.
+    """
     items, notes = {}, []
     for split, files in task.files.items():
         if not files.is_there(data):
@@ -324,163 +415,166 @@ def _at_hand(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[di
         items[split], records = task.items(split, data)
         if split in submitted and records.malformed:
             raise BadInput(
-                f"task {task.name}, {split}: a split that is submitted has no malformed rows; {records.malformed[0]}; "
-                "answers have the numbers of their rows: mend the file, or leave --leaderboard-dir out"
+                f"task {task.name}, {split}: malformed row in a split for a leaderboard: {records.malformed[0]}; "
+                "repair the file, because predictions are numbered by row, or leave --leaderboard-dir out"
             )
-        kept_back = [] if _is_unlabelled(files.chosen(data), task) else _kept_back(items[split])
-        notes += [f"task {task.name}, {split}: {note}" for note in (*records.notes, *kept_back)]
+        unlabeled = [] if _is_unlabeled(files.chosen(data), task) else _describe_unlabeled(items[split])
+        notes += [f"task {task.name}, {split}: {note}" for note in records.notes]
+        notes += [f"task {task.name}, {split}: {note}; this split is not scored" for note in unlabeled]
     return items, notes
 
 
-def _is_unlabelled(split: SplitRecords, task: TaskFile) -> bool:
-    """Whether the task says itself that a split has no answers, as those of leaderboards."""
+def _is_unlabeled(split: SplitRecords, task: TaskFile) -> bool:
+    """Whether the task file itself declares that a split has no answers, like the splits of leaderboards."""
     key = task.task.answer_key
     return key != "" and split.columns.get(key) == ""
 
 
-def _kept_back(items: Sequence[TaskItem]) -> list[str]:
-    """A line where no question has an answer, which a reader would take for a labelled split."""
-    return [f"{said}: it is not scored" for said in _no_answer(items)]
-
-
-def _no_answer(items: Sequence[TaskItem]) -> list[str]:
+def _describe_unlabeled(items: Sequence[TaskItem]) -> list[str]:
+    """One line if no question has an answer; a reader could take the split for a labeled one."""
     if not items or any(item.gold is not None for item in items):
         return []
-    return [f"none of its {len(items):,} questions has an answer ({items[0].place} is the first one)"]
+    return [f"none of its {len(items):,} questions has an answer (the first is at {items[0].place})"]
 
 
 def _check_splits(
     task: TaskFile, items: Mapping[str, Sequence[TaskItem]], answered: Sequence[str], data: Path, is_tuned: bool
 ) -> None:
-    """BadInput where there is nothing to learn from, or nothing to score."""
+    """Raises BadInput if there are no training examples, or no examples to score."""
     lacking = list[str]()
     if is_tuned and not any(item.gold is not None for item in items.get("train", ())):
-        lacking.append("labelled train" if "train" in items else "train")
+        lacking.append("labeled train" if "train" in items else "train")
     if not answered:
-        lacking.append("labelled dev or test")
+        lacking.append("labeled dev or test")
     if lacking:
-        wanted = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
-        few = list(dict.fromkeys(wanted))[:MOST_PATHS]
-        looked = f"; looked for {', '.join(few)}" + (", ..." if len(few) < len(wanted) else "") if wanted else ""
-        looked += "".join(f"; {split}: {said[0]}" for split, each in items.items() if (said := _no_answer(each)))
-        zero_shot = "; a task file with zero_shot: true in `generation` asks a net without fine-tuning"
-        remedy = zero_shot if answered and task.task.way == "written" else ""
+        missing = [path for name, split in task.files.items() if name not in items for path in split.paths[:1]]
+        shown = list(dict.fromkeys(missing))[:MOST_PATHS]
+        looked = f"; looked for {', '.join(shown)}" + (", ..." if len(shown) < len(missing) else "") if missing else ""
+        looked += "".join(f"; {split}: {one[0]}" for split, each in items.items() if (one := _describe_unlabeled(each)))
+        remedy = "; add the files, or name their directory with --task-data-dir DIR"
+        if answered and task.task.way == "written":
+            remedy += ", or set zero_shot: true in `generation` of your own task file, which needs no fine-tuning"
         raise BadInput(
-            f"task {task.name}: {_place(task, data)} has no {' and no '.join(lacking)} split of it{looked}{remedy}"
+            f"task {task.name}: {_location(task, data)} has no {' and no '.join(lacking)} split{looked}{remedy}"
         )
 
 
-def _place(task: TaskFile, data: Path) -> Path:
-    """The folder that has the files of a task, or the one file that it has all of its splits from."""
+def _location(task: TaskFile, data: Path) -> Path:
+    """The directory with the files of a task, or the single file that contains all of its splits."""
     paths = list(dict.fromkeys(path for split in task.files.values() for path in split.paths))
     if len(paths) == 1 and Path(paths[0]).is_absolute():
         return Path(paths[0])
-    own = next((path for path in paths if data == Path() and exists(data, path)), "")
-    return Path(own).absolute().parent if own else data
+    local = next((path for path in paths if data == Path() and exists(data, path)), "")
+    return Path(local).absolute().parent if local else data
 
 
-def _headline(
+def _select_scored_splits(
     task: TaskFile, items: Mapping[str, Sequence[TaskItem]], answered: Sequence[str], data: Path, is_submitted: bool
 ) -> tuple[tuple[str, ...], str]:
-    """The splits that the score is of, and a line where some are not at hand, or have too few rows to say anything.
+    """The splits that the score is of, and a note if some of them are missing or too small.
 
-    BadInput where none of those that the task names is, but for a submission, which needs no such figure.
+    Raises BadInput if all splits that the task names are missing, except for a submission, which needs no score.
     """
     usual = (next((name for name in ("test", "dev") if name in answered), answered[0]),)
     there = tuple(name for name in task.score_splits if name in answered)
     lacking = [name for name in task.score_splits if name not in answered]
     if not lacking:
-        return (there, "") if there else _large_enough(task, items, usual)
-    of = f"task {task.name}: its score is of {', '.join(task.score_splits)}"
+        return (there, "") if there else _prefer_larger_dev(task, items, usual)
     if there:
-        mean = f"it is the mean over {', '.join(there)}" if len(there) > 1 else f"it is of {there[0]} alone"
-        return there, f"{of}; {mean}: {data} has no labelled {', '.join(lacking)}"
-    looked = f"{data} has no labelled file of that; looked for {task.files[lacking[0]].paths[0]}"
+        score = f"the mean over {', '.join(there)}" if len(there) > 1 else f"of {there[0]} only"
+        return there, f"task {task.name}: its score is {score}, because {data} has no labeled {', '.join(lacking)}"
+    missing = (
+        f"task {task.name}: its score is of {', '.join(task.score_splits)}, but {data} has no labeled file of that; "
+        f"looked for {task.files[lacking[0]].paths[0]}"
+    )
     if is_submitted:
-        return usual, f"{of}, and {looked}; the figure is of {usual[0]}, and no score of this task"
-    raise BadInput(f"{of}, and {looked}")
+        return usual, f"{missing}; the result is of {usual[0]} and is not the score of this task"
+    raise BadInput(f"{missing}; add the file, or set another --task-data-dir")
 
 
-def _large_enough(
+def _prefer_larger_dev(
     task: TaskFile, items: Mapping[str, Sequence[TaskItem]], usual: tuple[str, ...]
 ) -> tuple[tuple[str, ...], str]:
-    """Of a test split of a few rows and a dev split of more, dev, and a line that says so; else the usual split."""
+    """The dev split with a note if the test split has few examples and dev has more; otherwise the usual split."""
     test, dev = (sum(item.gold is not None for item in items.get(split, ())) for split in ("test", "dev"))
     if usual != ("test",) or unit_of(task.metric) != SHARES or not (test < FEW <= dev or test < 2 <= dev):
         return usual, ""
-    has = f"test has {test:,} labelled row{'s' * (test != 1)}, which says little"
-    return ("dev",), f"task {task.name}: its score is of dev, {dev:,} rows, as {has}"
+    has = f"test has {test:,} labeled example{'s' * (test != 1)}, {_UNRELIABLE}"
+    return ("dev",), f"task {task.name}: its score is of dev ({dev:,} examples), because {has}"
 
 
-def _few(task: TaskFile, headline: Sequence[str], items: Mapping[str, Sequence[TaskItem]], chosen_on: str) -> str:
-    """A line where a share is of so few rows that it says little, "" where it is of more."""
-    rows = sum(item.gold is not None for split in headline for item in items[split])
-    if rows >= FEW or unit_of(task.metric) != SHARES:
+def _small_split_note(data: _TaskData, chosen_on: str) -> str:
+    """A note if a fraction is of too few examples; "" otherwise."""
+    count = sum(item.gold is not None for split in data.scored for item in data.items[split])
+    if count >= FEW or unit_of(data.task.metric) != SHARES:
         return ""
-    too = ", which chose the hyper-parameters too" if chosen_on in headline else ""
+    also = ", which also selected the hyperparameters" if chosen_on in data.scored else ""
     return (
-        f"task {task.name}: its score is of {rows} row{'s' * (rows != 1)} ({', '.join(headline)}){too}: it says little"
+        f"task {data.task.name}: its score is of {count} example{'s' * (count != 1)} ({', '.join(data.scored)}){also}: "
+        f"{_UNRELIABLE}"
     )
 
 
 def _check_dev(task: TaskFile, answered: Sequence[str], machine: EngineSettings) -> None:
-    """BadInput where the best weights on dev are to count, and nothing is there to find them."""
-    wants = f"task {task.name}: its grid takes the weights that are best on dev"
+    """Raises BadInput if the grid selects the best weights on dev, and that is impossible."""
+    grid = f"task {task.name}: its grid selects the weights that are best on dev"
     if not any(name.startswith("dev") for name in answered):
-        raise BadInput(f"{wants}, and no labelled dev split is at hand; give another grid with --grid")
+        raise BadInput(f"{grid}, but there is no labeled dev split; use another grid with --grid")
     if machine.zero_stage == 3 and machine.precision != "fp32":
         raise BadInput(
-            f"{wants}, and with engine.zero_stage 3 no worker has the whole net; give cluster.engine.zero_stage=2"
+            f"{grid}, but with cluster.engine.zero_stage 3 no worker has the whole model; set "
+            "cluster.engine.zero_stage=2"
         )
 
 
-def _chosen_on(task: TaskFile, answered: Sequence[str], configurations: int) -> str:
-    """The split that decides between hyper-parameters; "" where there are none to choose from."""
+def _select_deciding_split(task: TaskFile, answered: Sequence[str], configurations: int) -> str:
+    """The split that decides between hyperparameters; "" if there is only one configuration."""
     if configurations == 1:
         return ""
     if dev := next((name for name in answered if name.startswith("dev")), ""):
         return dev
     raise BadInput(
-        f"task {task.name}: {configurations} hyper-parameters are to be compared, and no labelled dev split is at hand "
-        "(test never decides); give one number each to --learning-rates, --batch-sizes and --epochs"
+        f"task {task.name}: {configurations} hyperparameter settings to compare, but there is no labeled dev split "
+        "(test never decides); set one value each with --learning-rates, --batch-sizes and --epochs"
     )
 
 
-def _named(task: TaskFile, start: Start, tuning: Tuning | None) -> str:
+def _trial_name(task: TaskFile, start: Start, tuning: Tuning | None) -> str:
     if tuning is None:
         return f"{task.name}, {start}"
     long = f"{tuning.max_steps} steps" if tuning.max_steps else f"{tuning.epochs:g} epochs"
     return f"{task.name}, {start}, {tuning.learning_rate:g} x {tuning.batch_size} x {long}, seed {tuning.seed}"
 
 
-def _science(task: TaskFile) -> dict[str, Any]:
-    """What of a task decides its scores."""
+def _task_causes(task: TaskFile) -> dict[str, Any]:
+    """The parts of a task that its scores depend on."""
     plain = json.loads(json.dumps(dataclasses.asdict(task.task)))
     return {"name": task.name, "task": plain}
 
 
 def _digest(items: Mapping[str, Sequence[TaskItem]]) -> str:
-    """Of the questions and answers themselves: the same data in another format has the same."""
-    found = hashlib.sha256()
+    """Digest of the questions and answers; it is the same for the same data in another file format."""
+    digest = hashlib.sha256()
     for split, each in sorted(items.items()):
-        found.update(split.encode())
+        digest.update(split.encode())
         for item in each:
-            found.update(json.dumps([_plain(item.texts), _plain(item.gold)], default=str).encode())
-    return found.hexdigest()
+            digest.update(json.dumps([_plain(item.texts), _plain(item.gold)], default=str).encode())
+    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _majority(splits: Sequence[Sequence[TaskItem]]) -> float:
-    """The share of the most frequent answer, of several splits the mean; each has answers."""
+def _majority_fraction(data: _TaskData) -> float:
+    """The fraction of the most frequent answer, as the mean over the scored splits."""
+    splits = [data.items[name] for name in data.scored]
     golds = [[json.dumps(item.gold, default=str) for item in items if item.gold is not None] for items in splits]
     return fmean(max(Counter(each).values()) / len(each) for each in golds)
 
 
-def _cells(cells: Sequence[EvalTrial]) -> list[dict[str, Any]]:
-    return [{"start": cell.start, "how": json.loads(json.dumps(cell.how))} for cell in cells]
+def _trial_causes(trials: Sequence[EvalTrial]) -> list[dict[str, Any]]:
+    return [{"start": trial.start, "how": json.loads(json.dumps(trial.how))} for trial in trials]
 
 
 def _stage(subject: EvalTarget, task: str, causes: dict[str, Any], part: Any) -> stages.JobStage:

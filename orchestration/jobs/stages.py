@@ -1,8 +1,8 @@
-"""What a job is made of, and what of it is done. Folders are named after the causes of their content.
+"""The stages of a job and their state. Directories are named after the causes of their content.
 
-A stage is a folder `<name>-<hash>`, the hash being that of everything its content depends on, and is done when its
-`stage.json` is there: written last, by rename. So no stage is done twice, none is mixed up with another, and a stage of
-other causes (an edited recipe, a changed text) has a folder of its own, which stays and is named.
+A stage is a directory `<name>-<hash>`; the hash covers everything that its content depends on. The stage is done when
+its `stage.json` exists, which is written last, by a rename. So no stage runs twice or mixes with another. A stage with
+other causes (an edited recipe, a changed text) has another directory; the old one stays, and a message names it.
 """
 
 import json
@@ -19,8 +19,8 @@ from preprocessing.files import parse_json, read_object, write_atomic
 from preprocessing.tokenization import vocab_from_file
 
 MARK = "stage.json"
-CODE = "code.json"  # digests of the files of its parts, as they were when it began
-COMMITS = {  # what else a stage is not done without: mending it begins with deleting that
+CODE = "code.json"  # digests of the source files of its parts when it started
+COMMITS = {  # other files without which a stage is not done; to repair a stage, delete this file first
     "text": "text.json",
     "vocab": "specials.json",
     "corpus": "manifest.json",
@@ -29,7 +29,7 @@ COMMITS = {  # what else a stage is not done without: mending it begins with del
 
 @dataclass(frozen=True)
 class JobStage:
-    """A folder and all that its content depends on, as plain JSON values."""
+    """A directory, and everything that its content depends on as plain JSON values."""
 
     name: Literal["text", "vocab", "corpus", "rows", "run", "scores", "table"]
     parent: Path
@@ -52,22 +52,20 @@ class JobStage:
         return "begun" if self.folder.is_dir() else "due"
 
     def begin(self, anew: bool = False) -> None:
-        """Remember the code that it is made by, unless it has begun before; `anew` forgets what was before."""
+        """Store the digests of the code, unless the stage has started before; `anew` replaces the stored digests."""
         if anew or not (self.folder / CODE).is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomic(self.folder / CODE, json.dumps(dict(self.code), indent=1).encode())
 
     def finish(self) -> None:
-        """Mark it as done: the last thing that is written."""
+        """Mark the stage as done. This is the last file that is written."""
         self.begin()
         mark = {"stage": self.name, "hash": self.hash, "causes": self.causes}
         write_atomic(self.folder / MARK, json.dumps(mark, indent=1).encode())
 
     def changed_code(self) -> list[str]:
-        """Files of its parts whose code is not what it was when the folder began; none where there is no folder.
-
-        The record itself, where that is damaged.
-        """
+        """Source files that have changed since the directory was started; [] without a directory; CODE itself if it is
+        damaged."""
         try:
             before = dict(parse_json((self.folder / CODE).read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
@@ -76,49 +74,51 @@ class JobStage:
             return [CODE]
         return part_code.find_changed_parts(before, self.code)
 
-    def others(self) -> list[tuple[Path, list[str]]]:
-        """Done folders of the same label, and which of their causes are not those of this stage."""
+    def find_others(self) -> list[tuple[Path, list[str]]]:
+        """Finished directories with the same label, and their causes that differ from this stage."""
         found = []
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
             if mark.parent != self.folder:
                 try:
                     causes = read_object(mark, "", causes=dict)["causes"]
-                except BadInput:  # whoever asks for that stage itself is told
+                except BadInput:  # another command for that stage reports the damage
                     continue
                 before, now = dict(flatten(causes)), dict(flatten(self.causes))
                 changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
                 found.append((mark.parent, changed))
         return found
 
-    def said(self) -> Iterator[str]:
-        """What is to become of it; whether its code has changed; which older folders there are, and what differs:
-        of scores, of which there are many, `other_values` says it once for all."""
-        words = {"done": "done, skipped", "begun": "begun, goes on", "due": "to do"}[self.state]
+    def describe(self) -> Iterator[str]:
+        """The planned action, changed source files, and older directories with their differences.
+
+        For scores, which are many, `other_values` reports the last part once for all.
+        """
+        words = {"done": "done, skipped", "begun": "incomplete, resumes", "due": "to do"}[self.state]
         yield f"{self.name}: {words} ({self.folder})"
         if code := self.changed_code():
             files = ", ".join(code)
-            yield f"{self.name}: made by other code ({files} changed since); to make it anew, delete its folder"
+            yield f"{self.name}: made by different code ({files} changed since); to make it again, delete its directory"
         if self.name != "scores" and (line := other_values([self])):
             yield line
 
 
 def other_values(due: Sequence[JobStage]) -> str:
-    """A line about done folders beside those that are due, and what differs; "" where there are none."""
+    """A line about finished directories with the labels of `due` and their differences; "" if there are none."""
     mine = {stage.folder for stage in due}
-    found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.others()}
+    found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.find_others()}
     found = {folder: changed for folder, changed in found.items() if folder not in mine}
     if not found:
         return ""
     values = list(dict.fromkeys(value for changed in found.values() for value in changed))
     named = ", ".join(values[:4]) + " ..." * (len(values) > 4)
-    who, stays = f"{len(found):,} earlier ones have", "they stay as they are"
+    who, stays = f"{len(found):,} earlier ones have", "they stay unchanged"
     if len(found) == 1:
-        who, stays = f"{next(iter(found)).name} has", "it stays as it is"
+        who, stays = f"{next(iter(found)).name} has", "it stays unchanged"
     return f"{due[0].name}: {who} other values of {named}; {stays}"
 
 
 class JobPlan(NamedTuple):
-    """The stages of a job, in order; each depends on those before it."""
+    """The stages of a job in order; each depends on the stages before it."""
 
     text: JobStage
     vocab: JobStage
@@ -127,21 +127,21 @@ class JobPlan(NamedTuple):
 
 
 def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
-    """The stages of `recipe` on `corpus` under the folder `out`; `inputs` is the fingerprint of the text itself."""
+    """The stages of `recipe` on `corpus` below the directory `out`; `inputs` is the fingerprint of the text."""
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.tokenizer))
     spec["clean"] = _plain(corpus.clean.causes)
-    del spec["clean"]["max_unreadable_ratio"]  # decides whether a text is made, not what is in it
-    marks = {
-        name: spec.pop(name) for name in ("sentence_boundaries", "word_segmentation")
-    }  # these are found when text is encoded
-    weights = {group["name"]: group.pop("weight") for group in spec["mixture"]}  # other weights, the same shards
+    del spec["clean"]["max_unreadable_ratio"]  # controls whether a text is made, not its content
+    # Boundaries of sentences and words are computed when text is encoded.
+    marks = {name: spec.pop(name) for name in ("sentence_boundaries", "word_segmentation")}
+    # the text stage does not depend on the weights
+    weights = {group["name"]: group.pop("weight") for group in spec["mixture"]}
     if not weights:
         del spec["mixture"]
     of_text, of_vocab = part_code.compute_digests(corpus), part_code.compute_digests(recipe.data.tokenizer)
     of_run = part_code.compute_digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
     text = JobStage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
     label, causes = f"{recipe.data.tokenizer.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
-    if recipe.data.tokenizer.path:  # another file may come to lie at the same path
+    if recipe.data.tokenizer.path:  # the content of the file may change at the same path
         causes["file"] = vocab_from_file(recipe.data.tokenizer).hash
     pieces = JobStage("vocab", out / "vocab", label, causes, of_vocab)
     causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
@@ -151,12 +151,12 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
 
 
 def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
-    """The static rows of `recipe` on a corpus, for each length of its phases; BadInput where that is a mixture."""
+    """The stages of static training sequences on a corpus, by sequence length. Raises BadInput if the corpus is a
+    mixture."""
     if "weights" in corpus.causes:
         raise BadInput(
-            f"corpus {corpus.label} is a mixture, and finished rows say nothing of its weights; leave --materialize "
-            f"out, or "
-            "take a corpus file without `mixture`"
+            f"corpus {corpus.label} is a mixture, and static training sequences ignore its weights; leave "
+            "--materialize out, or use a corpus file without `mixture`"
         )
     causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
     code = part_code.compute_digests(recipe.sampling)
@@ -167,15 +167,15 @@ def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
 
 
 def measures(run: JobStage, table: str, asked: dict[str, Any]) -> JobStage:
-    """What a table asks of a run, kept inside of its folder."""
+    """The stage of a table's measures of a run, stored inside the directory of the run."""
     return JobStage("scores", run.folder / "scores", table, {"run": run.hash, "asked": asked})
 
 
 def table(name: str, about: str, cells: Sequence[JobStage], out: Path) -> JobStage:
-    """A table of the measures of these cells; `about` is the hash of what it makes of them."""
+    """The stage of a table of these measures; `about` is the hash of the table's definition."""
     return JobStage("table", out / "tables", name, {"about": about, "cells": [cell.hash for cell in cells]})
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back: tuples are lists, so that what is compared with a mark on disk looks the same."""
+    """The value as JSON returns it: tuples become lists, so that it equals a value loaded from disk."""
     return json.loads(json.dumps(value))

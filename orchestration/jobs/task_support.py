@@ -1,4 +1,4 @@
-"""Whether a net can do a task, as far as its trunk says: what is impossible is refused before anything runs."""
+"""Checks whether a model supports a task, as far as its architecture tells, before anything runs."""
 
 from typing import cast
 
@@ -12,30 +12,32 @@ from training.tasks import GenerationTask, ScoredTask, TaskFile
 
 
 def check_task_support(subject: EvalTarget, task: TaskFile, *, is_tuned: bool) -> None:
-    """BadInput where the net of a run cannot do a task; what a folder of transformers can is seen when it is read."""
-    trunk = _trunk(subject)
+    """Raises BadInput if the model of a run cannot do a task. Models of transformers are checked when they are
+    loaded."""
+    trunk = _architecture_of(subject)
     if trunk is None:
         return
-    a_net = with_article(trunk.kind)
+    kind = with_article(trunk.kind)
     predicts = not trunk.reads_source and (trunk.attention_mask == "causal" or trunk.hides_own_token)
     if task.task.way == "scored" and cast(ScoredTask, task.task).left_to_right and not predicts:
         raise BadInput(
-            f"task {task.name}: {a_net} does not predict a text from left to right, so that it has no perplexity of "
-            "one; score a decoder"
+            f"task {task.name}: perplexity requires a causal language model, and {kind} is none; evaluate a decoder"
         )
     if task.task.way != "written":
         return
     fresh = cast(GenerationTask, task.task).generation.decoder == "random"
     if not trunk.writes and not fresh:
-        raise BadInput(f"task {task.name}: {a_net} does not write; score a decoder, an encoder, or both")
+        raise BadInput(
+            f"task {task.name}: {kind} does not generate text; evaluate a decoder, an encoder or an encoder_decoder"
+        )
     if not is_tuned and (fresh or trunk.writes not in ("causal", "encoder_decoder")):
         raise BadInput(
-            f"task {task.name}: {a_net} writes once it is fine-tuned to, and nothing is fine-tuned here: a task file "
-            "names a split train, without num_fewshot and without zero_shot"
+            f"task {task.name}: {kind} generates text only after fine-tuning, which this task does not do; use a task "
+            "file with a train split, without num_fewshot and zero_shot"
         )
 
 
-def _trunk(subject: EvalTarget) -> Architecture | None:
-    """That of a run; None where that is not known."""
+def _architecture_of(subject: EvalTarget) -> Architecture | None:
+    """The architecture of a run; None if it is unknown."""
     run = load_run(subject.folder) if (subject.folder / RUN).is_file() else {}
     return part(Architecture, run["model"]) if "model" in run else None

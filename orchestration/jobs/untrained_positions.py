@@ -1,4 +1,5 @@
-"""Which positions of a net a task reads that its pretraining never had: they are as they began, and so are scores."""
+"""Detects tasks that read positions that the pretraining did not train. Such positions have their initial values, which
+lowers scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,15 +16,16 @@ _LONGEST: Final = 3  # items whose tokens are counted: those with the most chara
 
 
 def with_trained_window(subject: EvalTarget, task: TaskFile) -> tuple[TaskFile, str]:
-    """A perplexity that leaves its window to the net with as many tokens as were trained, and a line that says so."""
+    """The perplexity task with a window of the trained length, if the task leaves the window to the model; and a note
+    about it."""
     row = subject.longest_row
     if task.task.way != "scored" or not 0 < row < MOST_WINDOW:
         return task, ""
     kind: Any = cast(ScoredTask, task.task).within(row)
     if kind == task.task:
         return task, ""
-    said = f"windows have {row} tokens, as the longest row of its pretraining: later positions are untrained"
-    return replace(task, task=kind), said
+    note = f"windows have {row} tokens, like the longest sequence of the pretraining: later positions are untrained"
+    return replace(task, task=kind), note
 
 
 def find_untrained_positions(
@@ -33,53 +35,55 @@ def find_untrained_positions(
     tunings: Sequence[Tuning | None],
     items: Mapping[str, Sequence[TaskItem]],
 ) -> str:
-    """A line where a task reads more tokens than the rows of the pretraining had, "" where it does not. `length`: of
-    the rows of a fine-tuning, where that does not say another."""
+    """A warning if a task reads more tokens than the pretraining did; "" otherwise.
+
+    `length`: maximum sequence length of fine-tuning, unless the hyperparameters set another.
+    """
     row = subject.longest_row
     if not row or subject.corpus is None:
         return ""
-    reads, begin = "its rows have up to {} tokens", "are untrained"
+    reads, begin = "its sequences have up to {} tokens", "are untrained"
     if task.task.way == "tuned":
         most = max(tuning.max_seq_length or length for tuning in tunings if tuning)
-        begin, remedy = "begin untrained", f"--max-seq-length {row} cuts the rows"
+        begin, remedy = "start untrained", f"truncate the sequences with --max-seq-length {row}"
     elif task.task.way == "scored":
-        reader = _Measuring(Vocab.load(subject.corpus / "vocab"))
-        cast(ScoredTask, task.task).answers(_longest(items), items.get("train", ()), reader)
+        reader = _TokenCounter(Vocab.load(subject.corpus / "vocab"))
+        cast(ScoredTask, task.task).answers(_longest_items(items), items.get("train", ()), reader)
         most = max(reader.row, reader.window)
-        remedy = "a net that is trained on longer rows reads them"
+        remedy = "use a model that was trained on longer sequences"
         if reader.window:
-            reads, remedy = "its windows have {} tokens", f"a task file of your own gives windows of {row} (window)"
+            reads, remedy = "its windows have {} tokens", f"set window to {row} in your own task file"
     else:
         kind = cast(GenerationTask, task.task)
-        most = _written(kind, items, Vocab.load(subject.corpus / "vocab"))
+        most = _longest_generation(kind, items, Vocab.load(subject.corpus / "vocab"))
         reads = "questions and answers have up to {} tokens"
         room = row - kind.generation.max_new_tokens
-        remedy = "a task file of your own cuts them (max_new_tokens of `generation`"
+        remedy = "truncate them in your own task file (max_new_tokens of `generation`"
         remedy += f", max_source_length: {room})" if room > 0 else ", max_source_length)"
     if most <= row:
         return ""
     return (
-        f"task {task.name}: {reads.format(f'{most:,}')}, those of the pretraining had {row}: later positions {begin}; "
-        f"{remedy}"
+        f"task {task.name}: {reads.format(f'{most:,}')}, but the sequences of the pretraining had {row}: later "
+        f"positions {begin}; {remedy}"
     )
 
 
-def _longest(items: Mapping[str, Sequence[TaskItem]]) -> list[TaskItem]:
-    """The items that are likely to have the most tokens, of all splits but `train`."""
+def _longest_items(items: Mapping[str, Sequence[TaskItem]]) -> list[TaskItem]:
+    """The items that probably have the most tokens, of all splits except `train`."""
     others = [item for split, found in items.items() if split != "train" for item in found]
     return nlargest(_LONGEST, others, key=lambda item: len(str(item.texts)))
 
 
-def _written(task: GenerationTask, items: Mapping[str, Sequence[TaskItem]], vocab: Vocab) -> int:
-    """Tokens of the longest question, with examples before it, and of the longest answer behind it."""
+def _longest_generation(task: GenerationTask, items: Mapping[str, Sequence[TaskItem]], vocab: Vocab) -> int:
+    """Tokens of the longest question with its few-shot examples, plus the maximum tokens of its answer."""
     shots = items.get("train", ()) if task.generation.num_fewshot else ()
-    questions = build_prompts(task, _longest(items), shots)
+    questions = build_prompts(task, _longest_items(items), shots)
     longest = max((len(vocab.encode(question.text)) for question in questions), default=0)
     return min(longest, task.generation.max_source_length or longest) + task.generation.max_new_tokens
 
 
-class _Measuring:
-    """A reader that knows nothing of texts but their length in tokens: the longest that it was asked about."""
+class _TokenCounter:
+    """A reader that only counts tokens: it records the longest request."""
 
     def __init__(self, vocab: Vocab) -> None:
         self.vocab, self.row, self.window = vocab, 0, 0

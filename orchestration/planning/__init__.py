@@ -1,9 +1,9 @@
-"""Before anything is spent: memory of a device, time of a step, days and money, and the best layout.
+"""Estimates before a run starts: memory per device, time per step, days, cost, and the best parallel layout.
 
-Read demand.py (what a recipe asks for), layout.py, memory.py, timing.py, then search.py and costed.py (the plan).
-devices.py has the figures of hardware, overheads.py those of our code, measured.py and published.py runs of our own
-and of the literature to compare with. Nothing is built, and no
-torch is imported.
+Read workload.py (the demands of a recipe), layout.py, memory.py, timing.py, then search.py and run_estimate.py (the
+plan). devices.py has the data of hardware and overheads.py the overheads of our code. timed_steps.py and
+published_runs.py have measured steps and published runs to compare with. This package builds no model and does not
+import torch.
 """
 
 from orchestration.planning.devices import DEVICES, Device, device_of

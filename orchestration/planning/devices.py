@@ -1,8 +1,8 @@
-"""What a device is: its memory, its arithmetic, how it is connected, and what an hour of it costs.
+"""Devices: memory, arithmetic speed, connections, and price per hour.
 
-Figures are those of data sheets; memory of a host is that of usual machines. `reach` is the share of the peak that
-large matrix products reach, and prices are rates at which such devices were rented: neither is a promise, and a cluster
-file can give its own price.
+Numbers are those of data sheets; host memory is that of typical machines. `reach` is the fraction of the peak that
+large matrix products reach. Prices are rates at which such devices were rented. Both are estimates; a cluster file can
+set its own price.
 """
 
 import re
@@ -27,25 +27,25 @@ HERE: Final = "this machine"
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator, or one core of a CPU. Bytes, seconds, FLOP/s of dense 16-bit products, US dollars."""
+    """One accelerator, or one core of a CPU. Units: bytes, seconds, FLOP/s of dense 16-bit products, US dollars."""
 
     name: str
     memory: float  # bytes
-    flops: float  # FLOP/s at most, of matrix products in 16 bit
-    flops_fp32: float  # the same in float32; training sets no TF32
-    reach: float  # share of `flops` that large products reach
-    bandwidth: float  # bytes/s of its memory
-    link: float  # bytes/s, one way, to the others of its node
-    network: float  # bytes/s, one way, to other nodes
+    flops: float  # peak FLOP/s of 16-bit matrix products
+    flops_fp32: float  # peak FLOP/s of float32 matrix products; training does not enable TF32
+    reach: float  # fraction of `flops` that large products reach
+    bandwidth: float  # bytes/s of the device memory
+    link: float  # bytes/s in one direction to the other devices of the node
+    network: float  # bytes/s in one direction to other nodes
     per_node: int
-    host: float  # bytes of its share of the host's memory
-    price: float = 0.0  # of an hour
-    kind: str = "cuda"  # of a worker: cuda, cpu, or tpu, which Sesame does not train on
-    launch_s: float = 5e-6  # from one operation to the next, however small it is
+    host: float  # bytes of host memory per device
+    price: float = 0.0  # US dollars per device and hour
+    kind: str = "cuda"  # cuda, cpu, or tpu (Sesame does not train on TPUs)
+    launch_s: float = 5e-6  # minimum seconds between the starts of two operations, however small they are
     has_bf16: bool = True
 
     def peak(self, precision: str) -> float:
-        """FLOP/s at most in this precision."""
+        """Peak FLOP/s in this precision."""
         return self.flops_fp32 if precision == "fp32" else self.flops
 
 
@@ -59,7 +59,7 @@ def _gpu(
     host_tb: float,
     price: float,
 ) -> Device:
-    """One of eight in a machine; `tflops` in 16 bit and in float32, `host_tb` of the whole machine."""
+    """One of 8 GPUs in a machine. `tflops`: in 16 bits and in float32. `host_tb`: memory of the whole machine."""
     older = name.startswith("v100")
     reach = 0.75 if older else 0.8 if name.startswith("a100") else 0.7
     speed = tflops[0] * TERA, tflops[1] * TERA, reach, tb_s * TERA, link_gb * GB, net_gb * GB
@@ -80,24 +80,28 @@ DEVICES: Final[Mapping[str, Device]] = {
         _gpu("l40s", 48, (PEAK_BF16["L40S"] / TERA, 91.6), 0.864, 25, 12.5, 1, 1.2),
         _gpu("l4", 24, (PEAK_BF16["L4"] / TERA, 30.3), 0.3, 25, 6.25, 0.75, 0.7),
         _gpu("a10g", 24, (70, 31.5), 0.6, 25, 6.25, 0.75, 1.2),
-        # chips; a Cloud TPU of four was $4.50 (v2) and $8 (v3) an hour, of which published costs are made
+        # One entry is a chip. A Cloud TPU has 4 chips and cost $4.50 (v2) or $8 (v3) per hour; published costs use
+        # these prices.
         Device("tpu_v2", 16 * GB, 46 * TERA, 3 * TERA, 0.6, 0.7 * TERA, 62 * GB, 62 * GB, 4, 0.0, 4.50 / 4, "tpu"),
         Device("tpu_v3", 32 * GB, 123 * TERA, 4 * TERA, 0.6, 0.9 * TERA, 82 * GB, 82 * GB, 4, 0.0, 8.0 / 4, "tpu"),
     )
 }
 GPUS: Final = tuple(name for name, device in DEVICES.items() if device.kind == "cuda")
-UNNAMED: Final = "h100", "b200"  # what a GPU is taken for that nobody names: a usual one, and the largest that is known
+UNNAMED: Final = "h100", "b200"  # GPUs assumed if none is named: the usual one, and the largest known one
 
 
 def device_of(name: str) -> Device:
-    """The device of a name in a cluster file. BadInput where there is none."""
+    """The device with this name in a cluster file. Raises BadInput for an unknown name."""
     if name in GPUS:
         return DEVICES[name]
-    raise BadInput(f"gpu_type is {name!r}, allowed is {', '.join(GPUS)}, or nothing: the devices of this machine")
+    raise BadInput(
+        f"invalid cluster.gpu_type: got {name!r}, expected one of {', '.join(GPUS)}; set one of these, or leave it "
+        "empty to use the devices of this machine"
+    )
 
 
 def detect_gpu() -> tuple[Device, str] | None:
-    """The GPU of this machine, with the figures of its make, and what was assumed of it; None where there is none."""
+    """The GPU of this machine with the data of its model, and a note on assumptions; None if the machine has no GPU."""
     if not (gpus := list_gpus()):
         return None
     (name, memory), number = gpus[0], len(gpus)
@@ -105,20 +109,22 @@ def detect_gpu() -> tuple[Device, str] | None:
     alike = min((DEVICES[one] for one in makes or GPUS), key=lambda one: abs(one.memory - memory))
     flops, host = peak(name), limits.memory().limit / number
     assumed = (
-        "" if makes else f"speed as of {alike.name} assumed, whose memory is nearest: no figures of {name} are known"
+        "" if makes else f"unknown GPU {name}: assumed the speed of {alike.name}, the GPU with the closest memory size"
     )
     known = replace(alike, name=name, memory=memory, flops=flops or alike.flops, per_node=number, host=host)
     return known, assumed
 
 
 def cores() -> float:
-    """Those that this process may use, by affinity and quota."""
+    """Number of cores that this process may use, by affinity and quota."""
     return limits.cores().number
 
 
 def measure_cores(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> Device:
-    """`share` cores of this machine, for each of so many workers, with their part of its memory; how fast they are is
-    measured, in a moment."""
+    """`share` cores of this machine for each of `workers` workers, with their part of its memory.
+
+    Measures the speed of the cores, which takes a moment; `timed` False assumes a speed.
+    """
     flops, bandwidth = _speed() if timed else (TERA, TERA)
     memory = limits.memory().limit / max(workers, cores() / share)
     speed, number = (share * flops, share * flops, 0.8, share * bandwidth), limits.cores().whole
@@ -127,9 +133,12 @@ def measure_cores(share: float = 1.0, workers: int = 1, *, timed: bool = True) -
 
 @cache
 def _speed() -> tuple[float, float]:
-    """FLOP/s of products in float32 and bytes/s of copies of one core: the median of several, each of some hundredths
-    of a second of one core's own time, so that what else it does does not count."""
-    with threadpool_limits(1):  # several would wait for each other in a loop, which counts as work
+    """FLOP/s of float32 products and bytes/s of copies, for one core.
+
+    Each is the median of several measurements of a few hundredths of a second. They count the CPU time of this process
+    only, so that other programs do not change the result.
+    """
+    with threadpool_limits(1):  # Several threads would wait for each other in a busy loop, which counts as CPU time.
         return _speed_of_one_thread()
 
 

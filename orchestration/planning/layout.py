@@ -1,4 +1,5 @@
-"""A layout: how a net and its batch are spread over devices. What is learned never depends on it."""
+"""Parallel layouts: how a model and its batch are distributed over devices. The result of training never depends
+on it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -13,28 +14,32 @@ _SAMPLES = next(field.default for field in fields(Cluster) if field.name == "sam
 
 @dataclass(frozen=True)
 class ParallelLayout:
-    """Degrees of parallelism and what each device keeps (ZeRO: arXiv:1910.02054; tensor: arXiv:1909.08053; pipeline:
-    arXiv:2104.04473). `data` x `tensor` x `pipeline` devices; `rows` of the batch go through a replica at once."""
+    """Degrees of parallelism, and what each device stores (ZeRO: arXiv:1910.02054; tensor: arXiv:1909.08053; pipeline:
+    arXiv:2104.04473).
+
+    The number of devices is `data` x `sequence` x `tensor` x `pipeline`. One replica processes `rows` sequences at
+    once.
+    """
 
     data: int = 1
     tensor: int = 1
     pipeline: int = 1
     sequence: int = 1  # workers that share the tokens of a micro-batch (Ulysses, arXiv:2309.14509)
     zero: int = 2
-    rows: int = 1  # of a micro-batch
-    micro_tokens: int = 0  # of a micro-batch at most, in any phase; 0: those of its rows
-    checkpointing: Checkpointing = "none"  # of activations
-    offload: bool = False  # optimiser states and master weights in the host's memory
-    offload_parameters: bool = False  # ZeRO-3: the weights too, until a layer needs them
-    optimiser_on_disk: bool = False  # what is offloaded of the optimiser lies on a local disk
-    parameters_on_disk: bool = False  # so do offloaded weights
+    rows: int = 1  # sequences per micro-batch
+    micro_tokens: int = 0  # maximum tokens of a micro-batch, in every phase; 0: computed from `rows`
+    checkpointing: Checkpointing = "none"  # activation checkpointing
+    offload: bool = False  # optimizer states and master weights are in host memory
+    offload_parameters: bool = False  # ZeRO-3: the weights are in host memory too, until a layer needs them
+    optimizer_on_disk: bool = False  # the offloaded optimizer states are on a local disk
+    parameters_on_disk: bool = False  # the offloaded weights are on a local disk
     precision: str = "bf16"
-    reduce_bytes: int = 4  # of an element of a gradient, while workers sum it
-    overlap: bool = False  # gradients are summed while the backward pass goes on
-    persistent: int = 100_000  # ZeRO-3: tensors up to so many elements stay whole
-    bucket: int = BUCKET  # elements of a buffer of gradients
+    reduce_bytes: int = 4  # bytes per gradient element during reduction
+    overlap: bool = False  # gradients are reduced during the backward pass
+    persistent: int = 100_000  # ZeRO-3: maximum elements of a tensor that is not partitioned
+    bucket: int = BUCKET  # elements of a gradient buffer
     prefetch: int = PREFETCH  # ZeRO-3: elements that are gathered ahead
-    live: int = LIVE  # ZeRO-3: elements that are whole at the same time
+    live: int = LIVE  # ZeRO-3: maximum elements that are gathered at the same time
 
     @property
     def devices(self) -> int:
@@ -42,7 +47,7 @@ class ParallelLayout:
 
     @property
     def replicas(self) -> int:
-        """Devices that have the same weights, which ZeRO divides over them."""
+        """Number of devices with the same weights; ZeRO partitions the states over them."""
         return self.data * self.sequence
 
     @property
@@ -51,12 +56,13 @@ class ParallelLayout:
 
     @property
     def mixed(self) -> bool:
-        """Whether there are float32 master weights beside those that the net computes with."""
+        """Whether float32 master weights exist beside the weights of the forward pass."""
         return self.precision != "fp32"
 
     @property
     def sums_in_place(self) -> bool:
-        """Whether DeepSpeed keeps whole float32 gradients and has no buckets: its optimiser for bf16 on stage 1."""
+        """Whether DeepSpeed keeps complete float32 gradients and has no buckets. Its bf16 optimizer does so in ZeRO
+        stage 1."""
         return self.zero == 1 and self.precision == "bf16" and not self.offload
 
     def describe(self) -> str:
@@ -70,15 +76,15 @@ class ParallelLayout:
         degrees += [f"sequence {self.sequence}"] if self.sequence > 1 else []
         more = [self.precision, f"ZeRO {self.zero}", f"micro-batch {self.rows}"]
         more += [f"{self.checkpointing} checkpointing"] if self.checkpointing != "none" else []
-        more += ["optimiser offloaded" + " to disk" * self.optimiser_on_disk] if self.offload else []
+        more += ["optimizer offloaded" + " to disk" * self.optimizer_on_disk] if self.offload else []
         more += ["weights offloaded" + " to disk" * self.parameters_on_disk] if self.offload_parameters else []
         devices = f"{self.devices:,} device{'s' if self.devices > 1 else ''}"
         return f"{devices}: {' x '.join(degrees)}, {', '.join(more)}"
 
     def overrides(self, cluster: Cluster) -> Iterator[str]:
-        """What to change in a cluster file to have it: each key of which the file has another value."""
+        """Overrides that give a cluster file this layout: one for each key whose value differs."""
         machine = cluster.engine
-        nvme = self.optimiser_on_disk or self.parameters_on_disk
+        nvme = self.optimizer_on_disk or self.parameters_on_disk
         alone = self.tensor * self.pipeline * self.sequence == 1
         yield f"cluster.num_workers={self.devices}"
         if cluster.min_workers > self.devices:
@@ -91,36 +97,36 @@ class ParallelLayout:
             ("pipeline_parallel_size", self.pipeline),
             ("sequence_parallel_size", self.sequence),
             ("activation_checkpointing", self.checkpointing),
-            ("offload_optimizer", _place(self.offload, self.optimiser_on_disk)),
-            ("offload_param", _place(self.offload_parameters, self.parameters_on_disk)),
+            ("offload_optimizer", _offload_target(self.offload, self.optimizer_on_disk)),
+            ("offload_param", _offload_target(self.offload_parameters, self.parameters_on_disk)),
             ("nvme_path", machine.nvme_path if nvme else ""),
             ("overlap_comm", self.overlap),
             ("torch_compile", machine.torch_compile and alone),
         ):
             if value != getattr(machine, key):
-                yield f"cluster.engine.{key}={_written(value)}"
+                yield f"cluster.engine.{key}={_format_value(value)}"
         if (near := near_partition(machine)) > 1 and (self.zero < 3 or not alone or self.devices % near):
             yield "cluster.engine.deepspeed={}"
         if (self.zero == 3 or not alone) and cluster.sample_prompts not in ((), _SAMPLES):
             yield "cluster.sample_prompts=[]"
 
 
-def _place(offloaded: bool, on_disk: bool) -> str:
+def _offload_target(offloaded: bool, on_disk: bool) -> str:
     return "nvme" if offloaded and on_disk else "cpu" if offloaded else "none"
 
 
-def _written(value: object) -> str:
-    """As an override says it."""
+def _format_value(value: object) -> str:
+    """The value as text of an override."""
     return str(value).lower() if isinstance(value, bool) else '""' if value == "" else str(value)
 
 
 def near_partition(machine: EngineSettings) -> int:
-    """Workers that have all weights together, of ZeRO-3's second partition; 1: there is none."""
+    """Workers that together have all weights, in the secondary partition of ZeRO-3; 1: no secondary partition."""
     return int(machine.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1))
 
 
 def layout_of(machine: EngineSettings, workers: int, row_tokens: int, batch: int) -> ParallelLayout:
-    """The layout that a cluster file says, for rows of so many tokens (Demand.row_tokens), `batch` of them."""
+    """The layout of a cluster file, for a batch of `batch` sequences of `row_tokens` tokens (Workload.row_tokens)."""
     tensor, sequence = machine.tensor_parallel_size, machine.sequence_parallel_size
     data = max(1, workers // machine.workers_per_row)
     further = machine.deepspeed.get("zero_optimization", {})
@@ -135,7 +141,7 @@ def layout_of(machine: EngineSettings, workers: int, row_tokens: int, batch: int
         checkpointing=machine.activation_checkpointing,
         offload=machine.offload_optimizer != "none",
         offload_parameters=machine.offload_param != "none",
-        optimiser_on_disk=machine.offload_optimizer == "nvme",
+        optimizer_on_disk=machine.offload_optimizer == "nvme",
         parameters_on_disk=machine.offload_param == "nvme",
         precision=machine.precision,
         reduce_bytes=4 if machine.reduce_dtype == "fp32" else 2,

@@ -1,7 +1,7 @@
-"""Memory of a device, itemised: what each kind of tensor takes, and how much there is at once at most.
+"""Memory of a device by item: the bytes of each kind of tensor, and the peak.
 
-States are as DeepSpeed 0.19.8 keeps them with the engine's configuration (training/engines/deepspeed.py); measured
-on two workers (the cases of tests/orchestration/planning).
+States are stored as DeepSpeed 0.19.8 does with the engine's configuration (training/engines/deepspeed.py). This was
+measured on two workers (the cases of tests/orchestration/planning).
 """
 
 from collections.abc import Iterator
@@ -12,60 +12,62 @@ from orchestration.planning.layout import ParallelLayout
 from orchestration.planning.workload import Workload
 from training.specs import LOGITS_AT_ONCE, BlockSpec
 
-AT_ONCE: Final = (
-    500_000_000  # elements that are summed at once where there are no buckets (deepspeed/runtime/engine.py)
-)
+# elements that are reduced at once if there are no buckets (deepspeed/runtime/engine.py)
+AT_ONCE: Final = 500_000_000
 End = Literal["first", "last"]
-"""An end of a pipeline, whose first stage has the tables and whose last has the heads; without one they are one."""
+"""End of a pipeline. The first stage has the embedding tables and the last one has the heads. A model without a
+pipeline is one stage with both."""
 CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicators take
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Bytes of one device. The first five stay; of the rest there is what a pass needs, or the update."""
+    """Bytes of one device. The first five items are permanent. The others are needed during a pass or during the
+    update."""
 
     weights: float
     gradients: float
     master: float
-    optimiser: float
-    reserved: float = 0.0  # buffers that are always there: ZeRO-3's bucket, and what offloading copies through
-    gathered: float = 0.0  # ZeRO-3: weights of layers that are whole for a while
+    optimizer: float
+    reserved: float = 0.0  # permanent buffers: the bucket of ZeRO-3, and the buffers that offloading copies through
+    gathered: float = 0.0  # ZeRO-3: weights of the layers that are gathered at the moment
     buckets: float = 0.0  # of gradients, in the backward pass
     activations: float = 0.0
-    lent: float = 0.0  # at the last stage of a pipeline: the first one's token table, and its gradient in float32
-    logits: float = 0.0  # what the heads keep: features, and a gradient of the token table in float32
+    lent: float = 0.0  # last stage of a pipeline: the token table of the first stage, and its gradient in float32
+    logits: float = 0.0  # stored by the heads: features, and a gradient of the token table in float32
     slices: float = 0.0  # of logits, before the backward pass
-    handed: float = 0.0  # copies of the table's gradient, as the heads hand it on: times the loss's, and in 16 bit
+    # copies of the table's gradient on its way back from the heads: scaled by the loss gradient, and in 16 bits
+    handed: float = 0.0
     backward: float = 0.0  # gradients of activations in a block
-    reducing: float = 0.0  # copies of a bucket while workers sum it, less the activations that are gone by then
-    update: float = 0.0  # what an update needs for a moment
+    reducing: float = 0.0  # copies of a bucket during reduction, minus the activations that are already freed
+    update: float = 0.0  # temporary memory of an update
     context: float = 0.0
-    host: float = 0.0  # beside the device: offloaded states, in the memory of the host
-    disk: float = 0.0  # and on its local disk
+    host: float = 0.0  # offloaded states in host memory, in addition to the device memory
+    disk: float = 0.0  # offloaded states on a local disk
 
     @property
     def states(self) -> float:
-        return self.weights + self.gradients + self.master + self.optimiser
+        return self.weights + self.gradients + self.master + self.optimizer
 
     @property
     def peak(self) -> float:
-        """At most at once."""
+        """Maximum bytes at any time."""
         back = max(self.slices, self.handed, self.buckets + self.backward + self.reducing)
         passing = self.gathered + self.activations + self.lent + self.logits + back
         return self.states + self.reserved + max(passing, self.update) + self.context
 
     def items(self) -> Iterator[tuple[str, float]]:
-        """Name and bytes of each that is not nothing."""
+        """Name and bytes of each item that is not zero."""
         for field in fields(self):
             if value := getattr(self, field.name):
                 yield field.name, value
 
 
 def weights_of(demand: Workload, layout: ParallelLayout, stage: End = "first") -> float:
-    """Weights of a device, before ZeRO: a stage's layers, a tensor group's share of each.
+    """Number of weights on a device before ZeRO: the layers of its stage, divided over its tensor group.
 
-    With a pipeline the first stage has the tables as well, the last one the heads; of stages that have not as many
-    layers as others it is one of those that have more.
+    In a pipeline the first stage has the embedding tables too, and the last one has the heads. If stages differ in
+    their number of layers, this is a stage with the larger number.
     """
     weights = demand.weights
     parts = ((-(-part.copies // layout.pipeline), part) for part in weights.layers)
@@ -77,13 +79,14 @@ def weights_of(demand: Workload, layout: ParallelLayout, stage: End = "first") -
 
 
 def device_memory(demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True) -> DeviceMemory:
-    """What a device needs for rows of `length` tokens; of a pipeline one of the stage that needs most."""
+    """Memory of a device for sequences of `length` tokens; in a pipeline, of the stage with the highest peak."""
     stages: tuple[End, ...] = ("first", "last") if layout.pipeline > 1 else ("first",)
     return max((memory_at(demand, layout, length, stage, cuda=cuda) for stage in stages), key=lambda one: one.peak)
 
 
 def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End, *, cuda: bool = True) -> DeviceMemory:
-    """What a device of an end of a pipeline needs. A CPU is its own host: there nothing lies beside it."""
+    """Memory of a device at one end of a pipeline. A CPU is its own host, so that offloaded states stay in its
+    memory."""
     weights, size, zero = weights_of(demand, layout, stage), layout.bytes_per_weight, layout.zero
     owned = weights / layout.replicas if zero else weights
     kept_blocks, passing = activations(demand, layout, length, stage, cuda=cuda)
@@ -94,16 +97,18 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
     elif layout.pipeline > 1:
         lent = (size + 4) * demand.weights.tables / layout.tensor
     bucket, copies = _buckets(layout, weights)
-    done = min(1.0, layout.bucket / weights)  # of the backward pass, when the first bucket is summed
-    # the table's gradient is the last of all; where no bucket holds it, it is copied by itself
+    # fraction of the backward pass that is done when the first bucket is reduced
+    done = min(1.0, layout.bucket / weights)
+    # The gradient of the table is the last one. If no bucket is large enough for it, it is copied by itself.
     of_table = table_copies(demand, layout) if stage == "first" or layout.pipeline == 1 else 0.0
     whole = persistent(demand, layout, length) if zero == 3 else 0.0
-    ahead = min(weights - whole, layout.prefetch)  # a buffer of what was gathered together, beside the layers' own
+    # buffer of weights that are gathered together, in addition to the buffers of the layers
+    ahead = min(weights - whole, layout.prefetch)
     states = {
         "weights": size * (owned + whole if zero == 3 else weights),
         "gradients": _gradients(demand, layout, weights),
         "master": 4 * owned if layout.mixed or zero else 0.0,
-        "optimiser": 4 * moments(demand, layout, length, stage),
+        "optimizer": 4 * moments(demand, layout, length, stage),
     }
     aside = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
     on_disk = sum(aside.get(name, 0.0) for name in _disk(layout))
@@ -132,9 +137,10 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
 
 
 def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = "first") -> float:
-    """Numbers that the optimiser of a worker keeps; those of rows and columns are whole on each (arXiv:1804.04235).
+    """Number of values that the optimizer of a worker stores. Row and column statistics are complete on each worker
+    (arXiv:1804.04235).
 
-    Linears of heads and tables of positions count as if they were never factored: a little too much.
+    Linear layers of heads and position tables count as not factored, which is slightly too much.
     """
     optim, trunk = demand.recipe.optimizer, demand.recipe.model
     own, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
@@ -151,8 +157,10 @@ def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = 
 
 
 def _linears(demand: Workload, layout: ParallelLayout, length: int) -> Iterator[tuple[float, tuple[int, int]]]:
-    """Rows and columns of each linear of the layers, whole, and how many of it a stage of a pipeline has: fewer than
-    are passed through where layers share them."""
+    """The complete shape (rows, columns) of each linear layer, and the number of its copies on a pipeline stage.
+
+    This number is smaller than the number of passes through the layer if layers share weights.
+    """
     parts = demand.weights.layers
     copies = sum(part.copies * part.each for part in parts) / max(1, sum(part.number * part.each for part in parts))
     for stack in demand.blocks(layout.rows, length):
@@ -161,16 +169,17 @@ def _linears(demand: Workload, layout: ParallelLayout, length: int) -> Iterator[
 
 
 def _disk(layout: ParallelLayout) -> tuple[str, ...]:
-    """States that lie on a local disk."""
-    of_optimiser = ("master", "optimiser") if layout.offload and layout.optimiser_on_disk else ()
-    return of_optimiser + (("weights",) if layout.offload_parameters and layout.parameters_on_disk else ())
+    """Names of the states that are on a local disk."""
+    of_optimizer = ("master", "optimizer") if layout.offload and layout.optimizer_on_disk else ()
+    return of_optimizer + (("weights",) if layout.offload_parameters and layout.parameters_on_disk else ())
 
 
 def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> float:
-    """Bytes of gradients between two micro-batches, of the worker that has most.
+    """Bytes of gradients between two micro-batches, on the worker with the most.
 
-    In float32 stage 2 keeps those of a tensor whole on each worker that has a part of it: of the token table, which is
-    the first of all, and of every tensor where the optimiser has a group for each. Others that are cut count nothing.
+    With float32 weights, stage 2 keeps the complete gradient of a tensor on each worker that has a part of it. This
+    holds for the token table, which is the first tensor, and for all tensors if the optimizer has one group per tensor.
+    Other tensors that are divided between workers are not counted.
     """
     if layout.zero >= 2:
         owned = weights / layout.replicas
@@ -183,24 +192,27 @@ def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> floa
 
 
 def _buckets(layout: ParallelLayout, weights: float) -> tuple[float, float]:
-    """Bytes of the buffers that gradients are collected in, and of the copies that are made of one to sum it.
+    """Bytes of the gradient buffers, and of the copies of one buffer during its reduction.
 
-    Stage 1 collects float32, stage 2 what the weights are in, stage 3 what is summed. Stages 1 and 2 flatten what is in
-    a bucket, and cast it; stage 3 casts it, and puts the workers' pieces one behind the other.
+    The buffers of stage 1 have float32, those of stage 2 the type of the weights, those of stage 3 the type of the
+    reduction. Stages 1 and 2 flatten and cast the content of a bucket. Stage 3 casts it and concatenates the pieces of
+    the workers.
     """
     if layout.zero == 0 or layout.sums_in_place:
         return 0.0, 0.0
     size, summed = layout.bytes_per_weight, layout.reduce_bytes
     of_bucket = {1: 4, 2: size, 3: summed}[layout.zero]
     cast = summed if summed != (of_bucket if layout.zero < 3 else size) else 0
-    # stage 2 in float32 also copies its own part of each micro-batch, which is then added to those before
+    # Stage 2 with float32 weights also copies its own part of each micro-batch and adds it to the earlier ones.
     own = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
     return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
 
 
 def table_copies(demand: Workload, layout: ParallelLayout) -> float:
-    """Bytes of the token table's gradient at the end of a backward pass, where it is longer than a bucket: from both
-    sides of the net, and cast and put in the order of the workers to be summed."""
+    """Bytes of the token table's gradient at the end of a backward pass, if it is longer than a bucket.
+
+    The gradient comes from both ends of the model. It is cast, and ordered by worker for the reduction.
+    """
     table = demand.weights.tables / layout.tensor
     if layout.zero < 2 or table <= layout.bucket:
         return 0.0
@@ -210,7 +222,8 @@ def table_copies(demand: Workload, layout: ParallelLayout) -> float:
 
 
 def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
-    """Bytes that an update takes for a moment: gradients flattened to be summed, or in one piece, and Adam's terms."""
+    """Bytes of temporary memory in an update: flattened gradients for a reduction or in one piece, and the terms of
+    Adam."""
     if layout.zero == 0 or layout.sums_in_place:
         return 4 * min(weights, AT_ONCE)
     if layout.offload:
@@ -219,15 +232,14 @@ def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
 
 
 def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, largest: float) -> dict[str, float]:
-    """Bytes in the host's memory, by what they are of the device's states, or are beside them: `copies` of gradients in
-    float32, and `host_buffers`. `buffers` are the device's own.
+    """Bytes in host memory by item: states of the device, and also `copies` of gradients in float32 and `host_buffers`.
 
-    Stages 1 and 2 send gradients through a buffer as long as the largest tensor, and weights come back through another
-    one; gradients are summed on the device. Stage 3 has its gradients on the host.
+    `buffers` are on the device. Stages 1 and 2 send gradients through a buffer as long as the largest tensor, and the
+    weights come back through another one; the device reduces the gradients. Stage 3 has its gradients on the host.
     """
     aside = dict.fromkeys(("copies", "host_buffers", "buffers"), 0.0)
     if layout.offload:
-        aside |= {"master": states["master"], "optimiser": states["optimiser"], "copies": 4 * owned}
+        aside |= {"master": states["master"], "optimizer": states["optimizer"], "copies": 4 * owned}
         if layout.zero == 3:
             aside["gradients"] = states["gradients"]
         else:
@@ -239,9 +251,9 @@ def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, l
 
 
 def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
-    """Weights in tensors that stay whole on ZeRO-3: biases and norms, and linears of small nets.
+    """Number of weights in tensors that ZeRO-3 does not partition: biases and norms, and linear layers of small models.
 
-    Of the layers alone, by the sizes of a block's linears; what is no linear is in tensors of a width.
+    Counts the layers only, by the sizes of the linear layers of a block. Other tensors have `hidden_size` elements.
     """
     layers = demand.weights.layers
     all_blocks = sum(part.number * (part.split / layout.tensor + part.whole) for part in layers)
@@ -262,10 +274,10 @@ def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
 def activations(
     demand: Workload, layout: ParallelLayout, length: int, stage: End = "first", *, cuda: bool
 ) -> tuple[float, float]:
-    """Bytes that a forward pass keeps, and those that the backward pass of a block needs beside them.
+    """Bytes that a forward pass stores, and bytes that the backward pass of a block needs in addition.
 
-    With a pipeline its first stage keeps those of as many micro-batches as there are stages (arXiv:2104.04473, 2.2),
-    the last one those of one.
+    In a pipeline the first stage stores the activations of as many micro-batches as there are stages (arXiv:2104.04473,
+    2.2). The last stage stores those of one.
     """
     at_once = layout.pipeline if stage == "first" else 1  # micro-batches
     stacks = demand.blocks(layout.rows / layout.sequence, length)
@@ -288,15 +300,15 @@ def activations(
 
 
 def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> float:
-    """Bytes of activations that one block keeps for its backward pass (measured by torch's saved tensors).
+    """Bytes of activations that one block stores for its backward pass (measured by the saved tensors of torch).
 
-    On a CPU a dropped-out tensor keeps a mask of its own precision, and dropout of attention weights three matrices of
-    scores; on a GPU a mask is a byte, and the kernels keep no scores.
+    On a CPU, a tensor with dropout stores a mask of its own precision, and attention dropout stores three score
+    matrices. On a GPU a mask element has one byte, and the kernels store no scores.
     """
     size, sublayers = layout.bytes_per_weight, stack.attentions + 1
     mask = 1 if cuda else size
     of_width = stack.tokens * stack.width * (stack.kept_by_norm * size + (mask if stack.dropout else 0)) * sublayers
-    # without a kernel for dropout of attention weights a CPU computes attention in float32
+    # If no kernel supports attention dropout, a CPU computes attention in float32.
     core = 4 if stack.attention_dropout and not cuda else size
     read = 3 * stack.tokens + (stack.tokens + 2 * stack.source_tokens if stack.source_tokens else 0)
     inside = stack.kept_inside * size + (mask + size if stack.inner_dropout else 0)
@@ -304,7 +316,7 @@ def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> fl
         read * core + stack.tokens * stack.attentions * size
     ) * stack.heads_width + stack.tokens * stack.inner * inside
     split += stack.copied * core * stack.tokens * stack.heads_width
-    split += 4 * stack.tokens * stack.heads * stack.attentions  # of each query the logarithm of its sum
+    split += 4 * stack.tokens * stack.heads * stack.attentions  # logarithm of the softmax sum of each query
     if layout.checkpointing == "none":
         own, other = stack.scores, 0
         if stack.attention_dropout and (not cuda or stack.scores):
@@ -314,9 +326,12 @@ def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> fl
 
 
 def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float, float, float]:
-    """Bytes that the heads keep: of each target its features and their gradient, and where tokens are named a gradient
-    of the table in float32; those of the logits that are there at once, a slice or all; and copies of the gradient of
-    the table on its way back: times the gradient of the loss, and in the precision of the table."""
+    """Bytes of the heads: stored tensors, simultaneous logits, and copies of the table's gradient on its way back.
+
+    Stored are the features of each target and their gradient. Losses that predict tokens also store a gradient of the
+    table in float32. The logits are those of one slice, or all. The copies are scaled by the gradient of the loss, and
+    have the precision of the table.
+    """
     trunk, size = demand.recipe.model, layout.bytes_per_weight
     work, total, slices, handed = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
     for loss in demand.recipe.losses:
@@ -332,7 +347,8 @@ def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float
             total += 4 * answers * trunk.table_width
             handed = max(handed, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
             at_once = max(LOGITS_AT_ONCE, answers)
-            # logits and their softmax in float32, in 16 bit the gradient too; while the next slice is made, more
+            # Logits and their softmax are in float32. In 16 bits there is a gradient too. During the next slice there
+            # is more.
             times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5
             slices = max(slices, times * 4 * min(targets * answers, at_once))
     return total, slices, handed

@@ -1,8 +1,9 @@
-"""What a step of a code costs beside a roofline: attention, heads, spreading, launches, small kernels.
+"""Overheads of an implementation beyond a roofline: attention, heads, unpadding, launches, small kernels.
 
-Those of Sesame are measured on one GPU: the profile of BERT base with 512 tokens, and the steps of measured.py, which
-they foretell within a quarter. What is a cost of memory or of products goes with the device's own speed. Whoever makes
-the step faster measures them anew. Runs of other people's code are told by `ROOFLINE`, which is fitted to nothing.
+The overheads of Sesame were measured on one GPU: the profile of BERT base with 512 tokens, and the steps of
+timed_steps.py. They predict these steps within a quarter. Costs of memory traffic and of matrix products scale with the
+speed of the device. Measure them again after a change that makes the step faster. `ROOFLINE` is for runs of other
+implementations and is fitted to nothing.
 """
 
 from dataclasses import dataclass
@@ -15,27 +16,27 @@ CALIBRATED: Final = "calibrated on one NVIDIA H200 in bf16, 2026-11-26 (`sesame 
 
 @dataclass(frozen=True)
 class Overheads:
-    """Of one code on a kind of device."""
+    """Overheads of one implementation on one kind of device."""
 
-    # share of the peak that attention reaches in 16 bits: with dropout of its weights, which takes the padded kernel,
-    # and without, by the kernel for rows of any length; 0: as other products
+    # Fraction of the peak that attention reaches in 16 bits: with attention dropout (the padded kernel), and without it
+    # (the kernel for sequences of any length). 0: the same fraction as other products.
     attention_dropped: float = 0.0
     attention: float = 0.0
-    # elements of a token and of the width that go through memory where unpadded tokens are spread to rectangles around
-    # attention and back: copies, and sums of gradients by index, which are slow
+    # Elements per token and hidden unit that go through memory to pad unpadded tokens around attention and to unpad
+    # them again: copies, and slow sums of gradients by index.
     spreading: float = 0.0
-    of_logits: float = 0.0  # float32 elements that go through memory for each logit
-    of_table: float = 0.0  # times that the token table goes through memory in float32 for each slice of logits
-    slice_launches: int = 0  # operations of a slice
-    block_launches: int = 45  # of a block, forward and backward
-    launch_s: float = 0.0  # of the host, from one operation to the next; 0: the device's own
-    # seconds for each tensor of weights, in kernels too small to be told by the speed of memory: of a micro-batch,
-    # whose gradients are collected, and of an update
+    of_logits: float = 0.0  # float32 elements that go through memory per logit
+    of_table: float = 0.0  # times that the token table goes through memory in float32 per slice of logits
+    slice_launches: int = 0  # operations per slice
+    block_launches: int = 45  # operations per block, forward and backward
+    launch_s: float = 0.0  # seconds of the host between the starts of two operations; 0: the value of the device
+    # Seconds per weight tensor in kernels that are too small for the speed of memory to matter: per micro-batch
+    # (collection of its gradients), and per update.
     tensor_micro_s: float = 0.0
     tensor_update_s: float = 0.0
 
 
-TENSORS: Final = 12  # of a block: four linears and two norms, with their biases
+TENSORS: Final = 12  # tensors of a block: four linear layers and two norms, with their biases
 ROOFLINE: Final = Overheads()
 SESAME: Final = Overheads(
     attention_dropped=0.14,
@@ -52,5 +53,5 @@ SESAME: Final = Overheads(
 
 
 def sesame_overheads(device: Device) -> Overheads:
-    """Those of Sesame on a device; CPUs, whose speed is measured where they are, have none beside it."""
+    """The overheads of Sesame on a device. CPUs have none, because their speed is measured on the machine itself."""
     return SESAME if device.kind == "cuda" else ROOFLINE

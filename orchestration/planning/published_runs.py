@@ -1,8 +1,8 @@
-"""Runs of the literature with their published time or cost, and what `plan` says of them: how far to believe it.
+"""Published runs with their time or cost, compared with the prediction of `plan`: how reliable the prediction is.
 
-Nothing of the prediction is fitted to a run; of Sesame itself see measured.py. Kernels are those of the time: before
-2022 the scores of attention stand in memory, and the head of masked tokens of the first BERTs is ours, on masked tokens
-only.
+The prediction is not fitted to any of these runs; timed_steps.py has steps of Sesame itself. Kernels are those of the
+time of the run: before 2022, attention scores are in memory. The masked-token head of the first BERTs is ours, which
+computes masked tokens only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from orchestration.planning.workload import workload_of
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """A run as its authors report it. `hours` of the whole run, or of one step where `of_step`."""
+    """A run as its authors report it. `hours` are of the whole run, or of one step if `of_step` is set."""
 
     name: str
     recipe: str
@@ -30,8 +30,8 @@ class PublishedRun:
     hours: float
     source: str
     overrides: tuple[str, ...] = ()
-    usd: float = 0.0  # as published; 0: not said
-    scores_in_memory: bool = True  # attention without a fused kernel
+    usd: float = 0.0  # as published; 0: not published
+    scores_in_memory: bool = True  # whether attention has no fused kernel
     of_step: bool = False
     note: str = ""
 
@@ -53,34 +53,34 @@ RUNS: Final[Sequence[PublishedRun]] = (
     PublishedRun(
         *("BERT base", "bert_base", "tpu_v2", _data(16, 16), 96, "arXiv:1810.04805, A.2: 4 Cloud TPUs; cost: decks"),
         usd=500,
-        note="a tenth of the peak; where the rest went is not published",
+        note="a tenth of the peak; the cause of the rest is not published",
     ),
     PublishedRun(
         *("BERT large", "bert_large", "tpu_v2", _data(64, 4), 96, "arXiv:1810.04805, A.2: 16 Cloud TPUs; cost: decks"),
         usd=7_000,
-        note="the same, with four rows a chip; the cost is more than that of 64 chips at the list price",
+        note="the same, with 4 sequences per chip; the cost is more than that of 64 chips at the list price",
     ),
     PublishedRun(
         *("BERT base, V100", "bert_base", "v100", _data(8, 32), 288, "decks: 8 V100, 12 days"),
-        note="precision not said: float32, without tensor cores, has an eighth of the peak",
+        note="precision not published; float32, without tensor cores, has an eighth of the peak",
     ),
     PublishedRun("BERT large, V100", "bert_large", "v100", _data(256, 1), 24, "decks: 280 V100, one day (256 counted)"),
     PublishedRun(
         *("ALBERT large", "albert_large", "v100", _data(256, 1), 24 / 1.7, "arXiv:1909.11942, table 2, and decks"),
         overrides=(_TWO_LENGTHS, "optimizer.lr_decay_steps=0", "optimizer.warmup_steps=10000"),
-        note="published: 1.7 times the speed of BERT large, of the row above, which mostly sums gradients with "
-        "one row a device; ALBERT has few to sum, and the 1.7 were measured with larger batches",
+        note="published: 1.7 times the speed of BERT large (the run above), which mostly reduces gradients with "
+        "1 sequence per device; ALBERT has few gradients, and the 1.7 was measured with larger batches",
     ),
     PublishedRun(
         *("RoBERTa large", "roberta_large", "v100", _data(1024, 8), 24, "arXiv:1907.11692, 5: 1,024 V100, about a day"),
         overrides=(_steps(512, 8_192, 100_000), "optimizer.warmup_steps=1000"),
-        note="the first 100,000 steps; a twelfth of the peak, where the rest went is not published",
+        note="the first 100,000 steps; a twelfth of the peak, the cause of the rest is not published",
     ),
     PublishedRun(
         *("DistilBERT", "bert_base", "v100_16gb", _data(8, 32), 90, "arXiv:1910.01108, 3: 8 V100 of 16 GB, 90 hours"),
         overrides=("model.num_hidden_layers=6", _steps(512, 4_096, 6_300), "optimizer.warmup_steps=100"),
-        note="three epochs of 4.4e9 tokens, as its code has it; not counted is the teacher, two thirds of the "
-        "student's work; precision not said",
+        note="three epochs of 4.4e9 tokens, as in its code; the teacher, two thirds of the student's work, is not "
+        "counted; precision not published",
     ),
     PublishedRun(
         *("BERT in 44 minutes", "bert_large_lamb", "v100", _data(1024, 64), 44 / 60, "DeepSpeed 2020: 1,024 V100"),
@@ -89,13 +89,13 @@ RUNS: Final[Sequence[PublishedRun]] = (
     PublishedRun(
         *("BERT base, Composer", "bert_base", "a100", _data(8, 256), 11.5, "mosaicml/examples, README: 8 A100"),
         overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optimizer.warmup_steps=1000"),
-        note="the net of transformers, unfused, and its head on all tokens, not on masked ones alone",
+        note="the model of transformers, unfused; its head computes all tokens, not only masked ones",
     ),
     PublishedRun(
         *("MosaicBERT base", "bert_base", "a100", _data(8, 256), 11.5 / 3, "the same: roughly a third of the time"),
         overrides=(_steps(128, 4_096, 70_000), "masking.rate=0.3", "optimizer.warmup_steps=1000"),
         scores_in_memory=False,
-        note="a net with linear biases and gated units, and rows without padding; counted as BERT base",
+        note="a model with linear attention biases, gated units and no padding; counted as BERT base",
     ),
     PublishedRun(
         *("GPT-2 124M, llm.c", "gpt2", "a100", _data(8, 64), 1.5, "llm.c: 10e9 tokens, 8 A100, 90 minutes"),
@@ -128,7 +128,7 @@ RUNS: Final[Sequence[PublishedRun]] = (
         *("Megatron 8.3B", "megatron_8b", "v100", ParallelLayout(data=64, tensor=8, **_GIANT | {"rows": 8})),
         *(512 * 1024 * 72 * 8.32e9 / 9 / 15.1e15 / HOUR, "arXiv:1909.08053: 15.1 PFLOP/s on 512 V100"),
         of_step=True,
-        note="of a step, made of its FLOPs with recomputation",
+        note="of one step, computed from its FLOPs with recomputation",
     ),
     PublishedRun(
         *("GPT-3 175B", "gpt3_175b", "a100", ParallelLayout(data=16, tensor=8, pipeline=8, **_GIANT)),
@@ -145,13 +145,13 @@ RUNS: Final[Sequence[PublishedRun]] = (
             ),
             *(step_s / HOUR, "arXiv:2201.11990, 2.3: batch of 1,920"),
             of_step=True,
-            note="of a step",
+            note="of one step",
         )
         for data, step_s in ((8, 60.1), (10, 50.2), (12, 44.4))
     ),
     PublishedRun(
         *("XLNet large", "xlnet_large", "tpu_v3", _data(512, 16), 132, "arXiv:1906.08237v2: 512 TPU v3, 5.5 days"),
-        note="the $30,000 to $60,000 of the decks are of the first version, with a batch of 2,048",
+        note="the $30,000 to $60,000 of the decks are for the first version, with a batch of 2,048",
     ),
     PublishedRun(
         *("Grover mega", "grover_mega", "tpu_v3", _data(128, 4), 336, "arXiv:1905.12616: 256 cores, two weeks"),
@@ -163,7 +163,7 @@ RUNS: Final[Sequence[PublishedRun]] = (
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A published run beside what is predicted of it."""
+    """A published run with its prediction."""
 
     run: PublishedRun
     parameters: int
@@ -172,15 +172,15 @@ class ComparedRun:
     corpus: str
     hours: float  # predicted
     usd: float  # predicted
-    mfu: float  # as published: share of the devices' 16-bit peak that the model's own FLOPs are
+    mfu: float  # from the published time: FLOPs of the model as a fraction of the 16-bit peak of the devices
 
     @property
     def ratio(self) -> float:
-        """Predicted over published time."""
+        """Predicted time divided by published time."""
         return self.hours / self.run.hours
 
     def values(self) -> dict[str, Any]:
-        """As plain values."""
+        """Values as plain types."""
         return {
             "run": self.run.name,
             "parameters": self.parameters,
@@ -200,7 +200,7 @@ class ComparedRun:
 
 
 def compare_published_runs(runs: Sequence[PublishedRun] = RUNS) -> Iterator[ComparedRun]:
-    """Each run beside its prediction."""
+    """Each run with its prediction."""
     for run in runs:
         recipe = load(run.recipe, run.overrides)
         demand, device = workload_of(recipe), DEVICES[run.device]

@@ -1,4 +1,4 @@
-"""The plan of a recipe on a cluster: what it needs, how long it takes, what it costs, and what would be better."""
+"""The estimate for a recipe on a cluster: memory, time, cost, and better layouts."""
 
 import math
 from collections.abc import Callable
@@ -28,16 +28,16 @@ from orchestration.planning.workload import Workload, workload_of
 from preprocessing.errors import BadInput, ResourceError
 
 DAY, HOUR = 86_400.0, 3_600.0
-GPU = "h100"  # what is named where a net does not fit on the CPUs of a machine
+GPU = "h100"  # GPU that a message suggests if a model does not fit on the CPUs of a machine
 
 
 @dataclass(frozen=True)
 class CostedLayout:
-    """A layout with its time and money."""
+    """A layout with its time and cost."""
 
     choice: LayoutCandidate
     device: Device
-    flops: float  # of the whole run, of the model alone
+    flops: float  # FLOPs of the model in the whole run, without recomputation
 
     @property
     def days(self) -> float:
@@ -53,7 +53,7 @@ class CostedLayout:
 
     @property
     def mfu(self) -> float:
-        """Share of the devices' peak that the model's own FLOPs are (arXiv:2204.02311, appendix B)."""
+        """FLOPs of the model as a fraction of the devices' peak (arXiv:2204.02311, appendix B)."""
         layout = self.choice.layout
         return self.flops / (self.choice.total_s * layout.devices * self.device.peak(layout.precision))
 
@@ -62,7 +62,7 @@ class CostedLayout:
         return has_room(self.choice.memory, self.device)
 
     def shares(self) -> dict[str, float]:
-        """Of the run's time, by what it goes to: why the MFU is what it is."""
+        """Fractions of the run's time by cause: the reasons for the MFU."""
         total: dict[str, float] = {}
         for one, steps in zip(self.choice.seconds, self.choice.steps, strict=True):
             for name, seconds in one.items():
@@ -70,7 +70,7 @@ class CostedLayout:
         return {name: seconds / self.choice.total_s for name, seconds in total.items()}
 
     def values(self) -> dict[str, Any]:
-        """As plain values."""
+        """Values as plain types."""
         layout = self.choice.layout
         return {
             "layout": {name: getattr(layout, name) for name in ParallelLayout.__dataclass_fields__},
@@ -89,20 +89,20 @@ class CostedLayout:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What is known before anything is spent."""
+    """The estimate of a run before it starts."""
 
     recipe: Recipe
     cluster: Cluster
     demand: Workload
     device: Device
-    assumed: str  # what was assumed of the devices; "" where the cluster file or this machine says it
+    assumed: str  # assumptions about the devices; "" if the cluster file or this machine defines them
     own: CostedLayout  # the layout of the cluster file
-    why_not: str  # why that cannot be; "" where it can
-    notes: tuple[str, ...]  # what to know of it: memory that is tight, keys that are not counted
+    why_not: str  # reason why that layout is impossible; "" if it is possible
+    notes: tuple[str, ...]  # notes on that layout: little free memory, keys that are not counted
     checkpointing: dict[str, DeviceMemory]  # its memory with each kind of activation checkpointing
-    better: tuple[CostedLayout, ...]  # the best on the same devices
-    wanted: CostedLayout | None = None  # what meets the deadline or the budget
-    unmet: str = ""  # why nothing does
+    better: tuple[CostedLayout, ...]  # the best layouts on the same devices
+    wanted: CostedLayout | None = None  # the layout that meets the deadline or the budget
+    unmet: str = ""  # reason why no layout does
 
     def values(self) -> dict[str, Any]:
         return {
@@ -127,77 +127,80 @@ class RunEstimate:
 
 
 def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadline_s: float = 0.0) -> RunEstimate:
-    """Of the whole run. `budget` in US dollars or `deadline_s` in seconds: also the layout that meets it."""
+    """The estimate of the whole run. With a `budget` in US dollars or a `deadline_s` in seconds, also the layout that
+    meets it."""
     demand = workload_of(recipe)
-    layout = _own_layout(recipe, cluster, demand)
-    device, assumed = _planned_on(recipe, cluster, demand, layout)
+    layout = _cluster_layout(recipe, cluster, demand)
+    device, assumed = _choose_device(recipe, cluster, demand, layout)
     refuse_precision(cluster, device)
     cuda = device.kind != "cpu"
-    own = _costed(demand, cost_layout(demand, layout, device), device)
+    own = _cost(demand, cost_layout(demand, layout, device), device)
     devices = max(1, cluster.count_workers(recipe))
-    better = tuple(_costed(demand, one, device) for one in find_best_layouts(demand, device, devices, like=layout))
+    better = tuple(_cost(demand, one, device) for one in find_best_layouts(demand, device, devices, like=layout))
     needed = own.choice.memory
     why_not = find_conflict(layout, demand)
     if not why_not and memory_ratio(needed, device) > REFUSED:
-        why_not = _too_much(needed, device)
+        why_not = _describe_shortage(needed, device)
     kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
     each = {str(kind): peak_memory(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
     notes = _notes(cluster, device, layout, needed)
     found = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better)
-    return _met(found, devices, budget, deadline_s, layout) if budget or deadline_s else found
+    return _find_layout_for_goal(found, devices, budget, deadline_s, layout) if budget or deadline_s else found
 
 
 def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: bool = False) -> list[str]:
-    """What is to be known of a layout that fits: what was assumed, memory that is tight, what is not counted.
-    `elsewhere`: on machines of which this one is none.
+    """Notes on a layout that fits: assumptions, little free memory, keys that are not counted. `elsewhere`: this
+    machine is not part of the cluster.
 
-    ResourceError where the layout of the cluster file needs more than its devices or their hosts have, with one that
-    fits; BadInput where it has a precision that they lack.
+    Raises ResourceError, with a layout that fits, if the devices or hosts of the cluster file have too little memory.
+    Raises BadInput if the devices lack the precision.
     """
     demand = workload_of(recipe)
-    layout = _own_layout(recipe, cluster, demand)
-    device, assumed = _planned_on(recipe, cluster, demand, layout, timed=False, elsewhere=elsewhere)
+    layout = _cluster_layout(recipe, cluster, demand)
+    device, assumed = _choose_device(recipe, cluster, demand, layout, timed=False, elsewhere=elsewhere)
     refuse_precision(cluster, device)
     _, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
     if memory_ratio(needed, device) <= REFUSED:
         return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
     known = f" ({assumed})" if assumed else ""
     hint = _hint(demand, cluster, layout)
-    raise ResourceError(f"{recipe.name} on {cluster.name}: {_too_much(needed, device)}{known}; {hint}")
+    raise ResourceError(f"{recipe.name} on {cluster.name}: {_describe_shortage(needed, device)}{known}; {hint}")
 
 
 def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> list[str]:
-    """ResourceError where GPUs are missing here; else as `refuse_what_does_not_fit`."""
+    """Raises ResourceError if this machine has too few GPUs; then as `refuse_what_does_not_fit`."""
     refuse_missing_gpus(cluster, cluster.count_workers(recipe))
     return refuse_what_does_not_fit(recipe, cluster)
 
 
 def refuse_precision(cluster: Cluster, device: Device) -> None:
-    """BadInput where weights are to be in bf16 and devices have none."""
+    """Raises BadInput if the precision is bf16 and the devices do not support it."""
     if cluster.engine.precision == "bf16" and not device.has_bf16:
         raise BadInput(
-            f"{cluster.name}: cluster.engine.precision is bf16, which {device.name} does not have; "
-            "give fp32, or fp16 without pipeline_parallel"
+            f"{cluster.name}: cluster.engine.precision is bf16, which {device.name} does not support; set "
+            "cluster.engine.precision=fp32, or fp16 without pipeline_parallel_size"
         )
 
 
 def _hint(demand: Workload, cluster: Cluster, layout: ParallelLayout) -> str:
-    """The smallest layout that fits, as keys of the cluster file; of CPUs on this machine, else on GPUs."""
+    """The smallest layout that fits, as keys of the cluster file: on CPUs of this machine, or else on GPUs."""
     if cluster.engine.device == "cpu" and not cluster.ray_address:
         most, kind = max(1, int(cores()) // cluster.cpus_per_worker), "on this machine"
     else:
         most, kind = 1 << 16, "of this kind"
     if found := find_smallest_layout(demand, _device_for(cluster), most=most, like=layout):
         return f"the smallest that fits: {' '.join(found.layout.overrides(cluster))}"
-    nothing = f"nothing {kind} does, however many"
+    nothing = f"no number of devices {kind} is enough"
     if cluster.engine.device == "cuda":
-        return nothing
+        return f"{nothing}; use GPUs with more memory, or a smaller model"
     on_gpus = find_smallest_layout(demand, lambda _: DEVICES[GPU], like=replace(layout, precision="bf16"))
-    return f"{nothing}; of {GPU} it would be {on_gpus.layout.describe()}" if on_gpus else nothing
+    return (
+        f"{nothing}; with {GPU} GPUs use {on_gpus.layout.describe()}" if on_gpus else f"{nothing}; use a smaller model"
+    )
 
 
 def _device_for(cluster: Cluster) -> Callable[[int], Device]:
-    """What each of so many workers runs on; how fast it is does not count."""
+    """The device of each worker, as a function of the number of workers; its speed does not matter."""
     if cluster.engine.device == "cuda":
         device = devices_of(cluster, 1)[0]
         return lambda _: device
@@ -205,34 +208,37 @@ def _device_for(cluster: Cluster) -> Callable[[int], Device]:
 
 
 def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: DeviceMemory) -> tuple[str, ...]:
-    """What to know of a layout that is not refused."""
+    """Notes on a layout that is not refused."""
     machine, notes, share = cluster.engine, list[str](), memory_ratio(needed, device)
     if FILLED < share <= REFUSED:
-        notes.append(f"tight: {share:.0%} of the memory by the plan, which may be a tenth off")
+        notes.append(f"tight: the plan uses {share:.0%} of the memory, and may be off by a tenth")
     if layout.tensor > device.per_node:
-        notes.append(f"slow: tensor_parallel is {layout.tensor}, a node has {device.per_node} devices")
+        notes.append(
+            f"slow: cluster.engine.tensor_parallel_size is {layout.tensor}, but a node has {device.per_node} devices"
+        )
     prepare = layout.devices * machine.dataloader_num_workers
     is_here = not cluster.ray_address and (device.kind == "cpu" or bool(list_gpus()))
     if is_here and prepare and prepare > (room := max(0.0, cores() - layout.devices)):
         notes.append(
-            f"slow: {prepare} loader processes beside {layout.devices} workers, there are {room:.3g} cores more"
+            f"slow: {prepare} dataloader processes beside {layout.devices} workers, but only {room:.3g} free cores; "
+            "lower cluster.engine.dataloader_num_workers"
         )
     further = near_partition(machine) > 1
     odd = [
-        *(["compile"] if machine.torch_compile else []),
-        *(["layout padded"] if machine.padding == "padded" else []),
+        *(["torch_compile"] if machine.torch_compile else []),
+        *(["padding: padded"] if machine.padding == "padded" else []),
         *(["zero_hpz_partition_size"] if further else []),
     ]
     return (*notes, *([f"not counted: {', '.join(odd)}"] if odd else []))
 
 
 def suggest_settings(recipe: Recipe, cluster: Cluster, used: float, limit: float) -> str:
-    """What to set where a worker wanted `used` of `limit` bytes with the micro-batches of the cluster file.
+    """Settings to suggest if a worker needed `used` of `limit` bytes with the micro-batches of the cluster file.
 
-    What was used beyond the plan, such as libraries, other processes and fragments, is taken to stay.
+    Memory beyond the plan (libraries, other processes, fragmentation) is assumed to stay the same.
     """
     demand = workload_of(recipe)
-    own, cuda, more = _own_layout(recipe, cluster, demand), cluster.engine.device == "cuda", "cluster.engine."
+    own, cuda, more = _cluster_layout(recipe, cluster, demand), cluster.engine.device == "cuda", "cluster.engine."
     length = demand.longest.seq_length
     row = demand.row_tokens(length)
 
@@ -241,28 +247,31 @@ def suggest_settings(recipe: Recipe, cluster: Cluster, used: float, limit: float
 
     now = layout_in_phase(own, demand, demand.longest).rows
     room = FILLED * limit - max(0.0, used - planned(now))
-    most = now - 1 if planned(now) > room else now // 2  # the plan is wrong here, or others need memory too
+    # the plan underestimates here, or other processes need memory too
+    most = now - 1 if planned(now) > room else now // 2
     if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
-        return f"{rows * row:,} would fit: set {more}micro_batch_tokens={rows * row}; what is learned does not change"
+        return (
+            f"{rows * row:,} would fit: set {more}micro_batch_tokens={rows * row}; the training result does not change"
+        )
     return (
-        f"by the plan not even one row of {length} tokens would fit: set "
-        f"{more}activation_checkpointing=full, a higher {more}zero, or more workers"
+        f"by the plan not even one sequence of {length} tokens would fit: set "
+        f"{more}activation_checkpointing=full, a higher {more}zero_stage, or more workers"
     )
 
 
 def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
-    """ResourceError where workers need GPUs of this machine, and it has fewer."""
+    """Raises ResourceError if workers need GPUs of this machine and it has fewer."""
     if cluster.engine.device != "cuda" or cluster.ray_address:
         return
     wanted, found = workers * cluster.gpus_per_worker, len(list_gpus())
     if found < wanted:
         raise ResourceError(
             f"{cluster.name}: {workers} workers need {wanted} GPUs, this machine has {found or 'none'}; "
-            "run on another machine, name a cluster by `address`, or use --cluster local"
+            "run on another machine, name a Ray cluster with cluster.ray_address, or use --cluster local"
         )
 
 
-def _planned_on(
+def _choose_device(
     recipe: Recipe,
     cluster: Cluster,
     demand: Workload,
@@ -271,8 +280,10 @@ def _planned_on(
     timed: bool = True,
     elsewhere: bool = False,
 ) -> tuple[Device, str]:
-    """As `devices_of`; a GPU that nobody names is the usual one, or the largest where only that has room: what is
-    refused fits no GPU that is known."""
+    """As `devices_of`; an unnamed GPU is the usual one, or the largest known one if only that has enough memory.
+
+    So a layout that is refused fits no known GPU.
+    """
     workers = cluster.count_workers(recipe)
     device, assumed = devices_of(cluster, workers, timed=timed, elsewhere=elsewhere)
     usual, largest = UNNAMED
@@ -285,15 +296,18 @@ def _planned_on(
 def devices_of(
     cluster: Cluster, workers: int, *, timed: bool = True, elsewhere: bool = False, unnamed: str = UNNAMED[0]
 ) -> tuple[Device, str]:
-    """What each of the workers runs on, and what was assumed of it. Cores are `timed`, or of unknown speed; `unnamed`
-    is the GPU where neither the cluster file nor this machine says it, `elsewhere` that this machine has no part."""
+    """The device of each worker, and a note on assumptions.
+
+    `timed` measures the speed of the cores. `unnamed` is the GPU if neither the cluster file nor this machine defines
+    it. `elsewhere`: this machine is not part of the cluster.
+    """
     if cluster.engine.device == "cpu":
-        sharing = 1 if cluster.ray_address else workers  # of a cluster it is not known how many share a machine
+        sharing = 1 if cluster.ray_address else workers  # the number of workers per machine of a cluster is unknown
         share, assumed = float(cluster.cpus_per_worker), ""
         if cluster.ray_address:
             assumed = "each machine of the cluster assumed to be like this one"
         elif workers * share > cores():
-            assumed = f"slow: cores asked for by {workers} workers are {workers * share:g}, there are {cores():g} here"
+            assumed = f"slow: {workers} workers request {workers * share:g} cores, but this machine has {cores():g}"
             share = cores() / workers
         device = measure_cores(share, sharing, timed=timed)
     elif cluster.gpu_type:
@@ -305,27 +319,27 @@ def devices_of(
             assumed = "; ".join(filter(None, (like, assumed)))
     else:
         device = DEVICES[unnamed]
-        none = "" if elsewhere else " and this machine has no GPU"
-        assumed = f"{unnamed} assumed: {cluster.name} names no gpu_type{none}; set cluster.gpu_type"
+        none = "" if elsewhere else ", and this machine has no GPU"
+        assumed = f"{unnamed} assumed: {cluster.name} does not set gpu_type{none}; set cluster.gpu_type"
     return (replace(device, price=cluster.usd_per_device_hour) if cluster.usd_per_device_hour else device), assumed
 
 
-def _own_layout(recipe: Recipe, cluster: Cluster, demand: Workload) -> ParallelLayout:
+def _cluster_layout(recipe: Recipe, cluster: Cluster, demand: Workload) -> ParallelLayout:
     longest = demand.longest
     return layout_of(
         cluster.engine, cluster.count_workers(recipe), demand.row_tokens(longest.seq_length), longest.global_batch_size
     )
 
 
-def _costed(demand: Workload, choice: LayoutCandidate, device: Device) -> CostedLayout:
+def _cost(demand: Workload, choice: LayoutCandidate, device: Device) -> CostedLayout:
     return CostedLayout(choice, device, demand.training_flops)
 
 
-def _too_much(needed: DeviceMemory, device: Device) -> str:
+def _describe_shortage(needed: DeviceMemory, device: Device) -> str:
     if needed.peak / device.memory < memory_ratio(needed, device):
         node = device.per_node
         return (
-            f"the host of {node} devices needs {format_bytes(node * needed.host)} for what is offloaded, "
+            f"the host of {node} devices needs {format_bytes(node * needed.host)} for offloaded states, "
             f"hosts of {device.name} have {format_bytes(node * device.host)}"
         )
     largest = max(needed.items(), key=lambda item: item[1] if item[0] not in ("host", "disk") else 0.0)
@@ -335,14 +349,16 @@ def _too_much(needed: DeviceMemory, device: Device) -> str:
     )
 
 
-def _met(found: RunEstimate, devices: int, budget: float, deadline_s: float, like: ParallelLayout) -> RunEstimate:
-    """With the layout that meets a deadline on the fewest devices, or a budget in the shortest time."""
+def _find_layout_for_goal(
+    found: RunEstimate, devices: int, budget: float, deadline_s: float, like: ParallelLayout
+) -> RunEstimate:
+    """The estimate with the layout that meets a deadline on the fewest devices, or a budget in the shortest time."""
     tried: list[CostedLayout] = []
 
-    def met(count: int) -> bool:
-        """Whether so many devices meet the deadline; what was tried is kept."""
+    def is_met(count: int) -> bool:
+        """Whether `count` devices meet the deadline; remembers all layouts that it computes."""
         choices = find_best_layouts(found.demand, found.device, count, count=2, like=like)
-        costed = [_costed(found.demand, one, found.device) for one in choices]
+        costed = [_cost(found.demand, one, found.device) for one in choices]
         tried.extend(costed)
         return any(one.choice.total_s <= deadline_s for one in costed)
 
@@ -350,12 +366,12 @@ def _met(found: RunEstimate, devices: int, budget: float, deadline_s: float, lik
     counts += [devices] if devices not in counts else []
     few = 0
     for count in counts:
-        if met(count) and deadline_s:
-            _bisect(met, few, count)
+        if is_met(count) and deadline_s:
+            _bisect(is_met, few, count)
             break
         few = count
     if not tried:
-        return replace(found, unmet=f"no layout of {devices:,} x {found.device.name} has room for it")
+        return replace(found, unmet=f"no layout of {devices:,} x {found.device.name} has enough memory")
     if deadline_s:
         meeting = [one for one in tried if one.choice.total_s <= deadline_s]
         if meeting:
@@ -365,21 +381,22 @@ def _met(found: RunEstimate, devices: int, budget: float, deadline_s: float, lik
             found, unmet=f"at best {format_duration(fastest.choice.total_s)}, on {fastest.choice.layout.devices:,}"
         )
     if not found.device.price:
-        return replace(found, unmet="these devices have no price; set `price` in the cluster file")
+        return replace(found, unmet="these devices have no price; set cluster.usd_per_device_hour")
     affordable = [one for one in tried if one.usd <= budget]
     if affordable:
         return replace(found, wanted=min(affordable, key=lambda one: one.choice.total_s))
     cheapest = min(tried, key=lambda one: one.usd)
     steps = int(found.recipe.num_steps * budget / cheapest.usd)
-    said = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buy {steps:,} of {found.recipe.num_steps:,} steps"
-    return replace(found, unmet=said)
+    reason = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buys {steps:,} of {found.recipe.num_steps:,} steps"
+    return replace(found, unmet=reason)
 
 
-def _bisect(met: Callable[[int], bool], few: int, enough: int) -> None:
-    """Try numbers of devices between two of which the larger meets a deadline, to a hundredth of it."""
+def _bisect(is_met: Callable[[int], bool], few: int, enough: int) -> None:
+    """Try numbers of devices between `few` and `enough`, of which `enough` meets a deadline, to a precision of one
+    percent."""
     while enough - few > max(1, enough // 100):
         count = (few + enough) // 2
-        few, enough = (few, count) if met(count) else (count, enough)
+        few, enough = (few, count) if is_met(count) else (count, enough)
 
 
 def format_bytes(number: float) -> str:

@@ -1,4 +1,4 @@
-"""The layouts that a number of devices allows, and which of them is best."""
+"""The layouts that are possible on a number of devices, and the best of them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,30 +12,32 @@ from orchestration.planning.timing import CommunicationVolume, StepSeconds, comm
 from orchestration.planning.workload import Workload
 from training.specs import Phase
 
-FILLED: Final = 0.95  # share of a device's memory that a plan may fill
-REFUSED: Final = 1.1  # share above which it is refused: a plan may be a tenth above what is measured
-MOST_ROWS: Final = 10  # powers of two of a micro-batch's longest rows, up to 1,024
-MOST_ROWS_PIPED: Final = 3  # with a pipeline up to 8
+FILLED: Final = 0.95  # fraction of a device's memory that a layout may fill
+# fraction above which a layout is refused; the prediction may be a tenth above the measured memory
+REFUSED: Final = 1.1
+MOST_ROWS: Final = 10  # powers of two of the longest sequences in a micro-batch, up to 1,024
+_ENGINE: Final = "cluster.engine."
+MOST_ROWS_PIPED: Final = 3  # with a pipeline, up to 8
 
 
 @dataclass(frozen=True)
 class LayoutCandidate:
-    """A layout with what it needs and how long it takes."""
+    """A layout with its memory and its time."""
 
-    layout: ParallelLayout  # with the rows of the phase that needs most memory
-    memory: DeviceMemory  # in that phase
-    seconds: tuple[StepSeconds, ...]  # of a step in each phase
+    layout: ParallelLayout  # with the `rows` of the phase that needs the most memory
+    memory: DeviceMemory  # memory in that phase
+    seconds: tuple[StepSeconds, ...]  # of one step, for each phase
     steps: tuple[int, ...]
-    sent: tuple[CommunicationVolume, ...]  # by each device in a step of each phase
+    sent: tuple[CommunicationVolume, ...]  # by each device in one step, for each phase
 
     @property
     def total_s(self) -> float:
-        """Of the whole run."""
+        """Seconds of the whole run."""
         return sum(one.total * steps for one, steps in zip(self.seconds, self.steps, strict=True))
 
 
 def cost_layout(demand: Workload, layout: ParallelLayout, device: Device) -> LayoutCandidate:
-    """A layout, costed, in all phases."""
+    """The memory and the time of a layout in all phases."""
     phases = demand.recipe.phases
     largest, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
     each = [(layout_in_phase(layout, demand, phase), phase.seq_length, phase.global_batch_size) for phase in phases]
@@ -49,7 +51,7 @@ def cost_layout(demand: Workload, layout: ParallelLayout, device: Device) -> Lay
 
 
 def peak_memory(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tuple[ParallelLayout, DeviceMemory]:
-    """What a layout needs in the phase that needs most, and the layout with the rows of that phase."""
+    """The memory of a layout in the phase that needs the most, and the layout with the `rows` of that phase."""
     shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
     each = [(layout_in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
     found = [(one, device_memory(demand, one, length, cuda=cuda)) for one, length in each]
@@ -57,13 +59,13 @@ def peak_memory(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tupl
 
 
 def layout_in_phase(layout: ParallelLayout, demand: Workload, phase: Phase) -> ParallelLayout:
-    """The same with as many rows of a phase as the tokens of a micro-batch hold."""
+    """The layout with the number of sequences per micro-batch that its token limit allows in `phase`."""
     tokens = layout.micro_tokens or layout.rows * demand.row_tokens(demand.longest.seq_length)
     return replace(layout, micro_tokens=tokens, rows=demand.micro_rows(tokens, phase, layout.data))
 
 
 def memory_ratio(needed: DeviceMemory, device: Device) -> float:
-    """Share of a device's memory, or of its host's where that is fuller."""
+    """Used fraction of a device's memory, or of its host's memory if that is larger."""
     return max(needed.peak / device.memory, needed.host / device.host if needed.host else 0.0)
 
 
@@ -72,32 +74,39 @@ def has_room(needed: DeviceMemory, device: Device) -> bool:
 
 
 def find_conflict(layout: ParallelLayout, demand: Workload) -> str:
-    """Why a layout cannot be, in words; "" where it can."""
+    """The reason why a layout is impossible; "" if it is possible."""
     trunk, batch = demand.recipe.model, min(phase.global_batch_size for phase in demand.recipe.phases)
     if layout.tensor > 1:
         if reason := trunk.split_over(layout.tensor):
-            return f"tensor_parallel is {layout.tensor}, {reason}"
+            return f"{_ENGINE}tensor_parallel_size is {layout.tensor}, {reason}"
         if not demand.recipe.optimizer.takes_slices:
             return (
-                f"tensor_parallel is {layout.tensor}, optim.kind {demand.recipe.optimizer.kind} looks at whole tensors"
+                f"{_ENGINE}tensor_parallel_size is {layout.tensor}, but optimizer.kind "
+                f"{demand.recipe.optimizer.kind} needs whole tensors; set {_ENGINE}tensor_parallel_size=1"
             )
         if demand.vocab_size < layout.tensor:
-            return f"tensor_parallel is {layout.tensor}, the token table has {demand.vocab_size} rows"
+            return (
+                f"{_ENGINE}tensor_parallel_size is {layout.tensor}, but the token table has {demand.vocab_size} rows; "
+                f"lower {_ENGINE}tensor_parallel_size"
+            )
     if layout.pipeline > 1:
         if reason := trunk.stages_over(layout.pipeline):
-            return f"pipeline_parallel is {layout.pipeline}, {reason}"
+            return f"{_ENGINE}pipeline_parallel_size is {layout.pipeline}, {reason}"
         if layout.zero > 1:
-            return f"zero is {layout.zero}, allowed is 0 or 1 with pipeline_parallel"
+            return (
+                f"invalid {_ENGINE}zero_stage: got {layout.zero}, expected 0 or 1 with pipeline_parallel_size; set "
+                f"{_ENGINE}zero_stage=1"
+            )
     if layout.data > batch:
-        return f"{layout.data} replicas have no row each: a batch has {batch}"
+        return f"{layout.data} replicas, but a batch has {batch} sequences; lower cluster.num_workers"
     return ""
 
 
 def iterate_layouts(demand: Workload, device: Device, devices: int, like: ParallelLayout) -> Iterator[ParallelLayout]:
-    """Those that are worth a look, on so many devices at most, in the precision and with the buffers of `like`.
+    """Layouts that the search compares, on at most `devices` devices, with the precision and the buffers of `like`.
 
-    Stages are alike: as many as divide the layers, with ZeRO 1 and small micro-batches, which leave them less time to
-    wait. A CPU has nothing to offload to.
+    All pipeline stages have the same number of layers. Pipelines use ZeRO 1 and small micro-batches, which shortens the
+    time that stages wait. A CPU has nothing to offload to.
     """
     batch, layers, gpu = (
         min(phase.global_batch_size for phase in demand.recipe.phases),
@@ -137,7 +146,8 @@ def _is_gpu(device: Device) -> bool:
 
 
 def _micro_tokens(demand: Workload, replicas: int, most: int) -> Iterator[int]:
-    """Tokens of one of the longest rows, of two, four and so on, until a replica's share of each batch is at once."""
+    """Tokens of one of the longest sequences, of two, of four and so on, until one micro-batch holds a replica's whole
+    batch."""
     one = demand.row_tokens(demand.longest.seq_length)
     whole = max(
         -(-phase.global_batch_size // replicas) * demand.row_tokens(phase.seq_length) for phase in demand.recipe.phases
@@ -151,10 +161,11 @@ def _micro_tokens(demand: Workload, replicas: int, most: int) -> Iterator[int]:
 def find_best_layouts(
     demand: Workload, device: Device, devices: int, *, count: int = 4, like: ParallelLayout | None = None
 ) -> list[LayoutCandidate]:
-    """The fastest that fit, the best first, one for each combination of degrees and stage; [] where none fits.
+    """The fastest layouts that fit, the best first, one for each combination of degrees and ZeRO stage; [] if none
+    fits.
 
-    Precision and buffers are those of `like`; without it those of a layout that says nothing. What is recomputed
-    without need is left out.
+    Precision and buffers are those of `like`, or the defaults without it. Layouts that recompute needlessly are left
+    out.
     """
     found: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
     for layout in iterate_layouts(
@@ -167,11 +178,14 @@ def find_best_layouts(
         if key not in found or choice.total_s < found[key].total_s:
             found[key] = choice
     ordered = sorted(found.values(), key=lambda choice: choice.total_s)
-    return [one for one in ordered if not _is_in_vain(one, found)][:count]
+    return [one for one in ordered if not _recomputes_needlessly(one, found)][:count]
 
 
-def _is_in_vain(choice: LayoutCandidate, found: dict[tuple[int, int, int, str, bool], LayoutCandidate]) -> bool:
-    """Whether it recomputes the scores of attention where kernels keep none: no other memory and time than without."""
+def _recomputes_needlessly(
+    choice: LayoutCandidate, found: dict[tuple[int, int, int, str, bool], LayoutCandidate]
+) -> bool:
+    """Whether a layout recomputes attention scores that the kernels do not store: memory and time are then the same as
+    without."""
     layout = choice.layout
     if layout.checkpointing != "selective":
         return False
@@ -182,8 +196,10 @@ def _is_in_vain(choice: LayoutCandidate, found: dict[tuple[int, int, int, str, b
 def find_smallest_layout(
     demand: Workload, device_for: Callable[[int], Device], *, most: int = 1 << 16, like: ParallelLayout | None = None
 ) -> LayoutCandidate | None:
-    """The best layout on the fewest devices (a power of two) on which any fits; None where none does. `device_for` says
-    what each of so many devices is: cores of one machine share its memory."""
+    """The best layout on the smallest power of two of devices on which a layout fits; None if no number does.
+
+    `device_for` gives the device for a number of devices: the cores of one machine share its memory.
+    """
     devices = 1
     while devices <= most:
         if found := find_best_layouts(demand, device_for(devices), devices, count=1, like=like):

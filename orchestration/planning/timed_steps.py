@@ -1,7 +1,8 @@
-"""Steps of Sesame itself that were timed, beside what `plan` says of them: what its overheads were calibrated with.
+"""Measured steps of Sesame, compared with the prediction of `plan`. The overheads of Sesame were calibrated with these.
 
-Of one NVIDIA H200 (132 SMs, 139 GiB, 4.3 TB/s measured) on 2026-11-26: torch 2.11+cu130, DeepSpeed 0.19.8, Python 3.12,
-bf16, one process, ZeRO 2. Those called `loop` ran the training loop with its loader on real corpora.
+Measured on one NVIDIA H200 (132 SMs, 139 GiB, 4.3 TB/s measured) on 2026-11-26: torch 2.11+cu130, DeepSpeed 0.19.8,
+Python 3.12, bf16, one process, ZeRO 2. Steps with the source `loop` ran the training loop with its loader on real
+corpora.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ DEVICE: Final = "h200"
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A step of `batch` rows of `length` tokens, of which a share `filled` is no padding."""
+    """A step of `batch` sequences of `length` tokens; a fraction `filled` of the tokens is not padding."""
 
     name: str
     recipe: str
@@ -30,7 +31,7 @@ class TimedStep:
     batch: int
     step_s: float
     filled: float = 1.0
-    gib: float = 0.0  # at most that torch had of the device; 0: not recorded
+    gib: float = 0.0  # maximum memory of torch on the device; 0: not recorded
     overrides: tuple[str, ...] = ()
     source: str = "loop"
 
@@ -48,7 +49,7 @@ STEPS: Final[Sequence[TimedStep]] = (
         overrides=_NO_DROPOUT,
     ),
     TimedStep(
-        "BERT base, 512, full rows", "bert_base", ParallelLayout(rows=64), 512, 64, 64 * 512 / 348_276, source=_GPU
+        "BERT base, 512, no padding", "bert_base", ParallelLayout(rows=64), 512, 64, 64 * 512 / 348_276, source=_GPU
     ),
     TimedStep("BERT base, 128", "bert_base", ParallelLayout(rows=256), 128, 256, 0.103, 0.925, 11.9),
     TimedStep(
@@ -56,7 +57,7 @@ STEPS: Final[Sequence[TimedStep]] = (
         overrides=_NO_DROPOUT,
     ),
     TimedStep(
-        *("GPT 4.2B, optimiser and weights offloaded", "gpt2", _LARGEST, 512, 1, 10.4),
+        *("GPT 4.2B, optimizer and weights offloaded", "gpt2", _LARGEST, 512, 1, 10.4),
         gib=4.15,
         overrides=_WIDE,
         source=_GPU,
@@ -66,25 +67,25 @@ STEPS: Final[Sequence[TimedStep]] = (
 
 @dataclass(frozen=True)
 class TimedPrediction:
-    """A timed step beside what is planned."""
+    """A measured step with its prediction."""
 
     run: TimedStep
     parameters: int
     planned_s: float
-    planned_gib: float  # without what CUDA itself takes
+    planned_gib: float  # without the memory of CUDA itself
 
     @property
     def ratio(self) -> float:
-        """Planned over measured time."""
+        """Predicted time divided by measured time."""
         return self.planned_s / self.run.step_s
 
     @property
     def memory_ratio(self) -> float:
-        """Planned over measured memory; 0 where that was not recorded."""
+        """Predicted memory divided by measured memory; 0 if it was not recorded."""
         return self.planned_gib / self.run.gib if self.run.gib else 0.0
 
     def values(self) -> dict[str, Any]:
-        """As plain values."""
+        """Values as plain types."""
         return {
             "run": self.run.name,
             "date": DATE,
@@ -103,7 +104,7 @@ class TimedPrediction:
 
 
 def predict_timed_steps(runs: Sequence[TimedStep] = STEPS) -> Iterator[TimedPrediction]:
-    """Each timed step beside its plan."""
+    """Each measured step with its prediction."""
     device = DEVICES[DEVICE]
     for run in runs:
         demand = workload_of(load(run.recipe, run.overrides))

@@ -1,9 +1,10 @@
-"""Time of a step: arithmetic, traffic to memory and between devices, and waiting, added up.
+"""Time of a step: the sum of arithmetic, memory traffic, communication between devices, and waiting.
 
-A roofline (Williams et al. 2009) of each part, so that the share of the peak that a model uses (MFU) is what comes out,
-with its reasons: matrix products run at the share of the peak that such products reach, all else at the speed of
-memory, and communication is not hidden behind either; overheads.py has what a code costs beside that. Rings: of n
-workers each sends (n - 1) / n of what is gathered or reduced, twice that where all get the sum (arXiv:2104.04473, 3.2).
+Each part has a roofline (Williams et al. 2009). So the fraction of the peak that a model uses (MFU) is a result, with
+its reasons. Matrix products run at the fraction of the peak that such products reach. All else runs at the speed of
+memory, and communication does not overlap with either. overheads.py has the costs of an implementation beyond that. In
+a ring of n workers each sends (n - 1) / n of the gathered or reduced bytes, and twice that if all get the sum
+(arXiv:2104.04473, 3.2).
 """
 
 import math
@@ -18,42 +19,42 @@ from orchestration.planning.overheads import TENSORS, Overheads, sesame_overhead
 from orchestration.planning.workload import Workload
 from training.specs import LOGITS_AT_ONCE, BlockSpec
 
-# Elements that go through memory for each element of a block's state, forward and backward: the norms, residuals and
-# dropouts, and bias, activation and their gradients; as many operations, unfused, read and write them
+# Elements that go through memory per element of a block's state, forward and backward: norms, residuals, dropouts,
+# bias, activation and their gradients, as unfused operations read and write them.
 OF_WIDTH: Final = 48
 OF_INNER: Final = 12
-OF_SCORES: Final = 20  # where scores stand in memory
+OF_SCORES: Final = 20  # if attention scores are in memory
 BACK: Final = 2.0  # a backward pass has twice the products of a forward pass
-MEMORY_REACH: Final = 0.8  # share of a memory's speed that copies reach
-HOST_BANDWIDTH: Final = 25e9  # bytes/s, one way, between a device and its host
-HOST_UPDATE: Final = 20e9  # bytes/s at which a host updates offloaded states, for each device
-DISK: Final = 5e9  # bytes/s, one way, of the local disks of a node, for all of its devices
+MEMORY_REACH: Final = 0.8  # fraction of the memory speed that copies reach
+HOST_BANDWIDTH: Final = 25e9  # bytes/s in one direction between a device and its host
+HOST_UPDATE: Final = 20e9  # bytes/s at which a host updates offloaded states, per device
+DISK: Final = 5e9  # bytes/s in one direction of the local disks of a node, shared by all of its devices
 
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Of one step."""
+    """Seconds of one step, by cause."""
 
     products: float  # matrix products of the model
-    attention: float = 0.0  # those of queries, keys and values
-    recomputed: float = 0.0  # the same again, for activations that were not kept
+    attention: float = 0.0  # products of queries, keys and values
+    recomputed: float = 0.0  # repeated products, for activations that were not stored
     traffic: float = 0.0  # norms, activations, dropout, softmax: at the speed of memory
-    heads: float = 0.0  # logits, and the token table for each slice of them
-    launches: float = 0.0  # waiting from one operation to the next, and kernels of a tensor each
-    tensor: float = 0.0  # sums over a tensor group
-    sequence: float = 0.0  # exchanges of heads for tokens, and back
+    heads: float = 0.0  # logits, and the token table once per slice of logits
+    launches: float = 0.0  # waiting between the starts of operations, and small kernels for single tensors
+    tensor: float = 0.0  # reductions over a tensor group
+    sequence: float = 0.0  # exchanges between heads and tokens, in both directions
     gathering: float = 0.0  # ZeRO-3: weights of each layer, forward and backward
     reducing: float = 0.0  # gradients, over the replicas
-    passing: float = 0.0  # states and their gradients, between the stages of a pipeline
-    bubble: float = 0.0  # stages of a pipeline that wait
-    update: float = 0.0  # of the weights, and spreading them again
+    passing: float = 0.0  # states and their gradients between the stages of a pipeline
+    bubble: float = 0.0  # waiting of pipeline stages
+    update: float = 0.0  # update of the weights, and their distribution
 
     @property
     def total(self) -> float:
         return sum(seconds for _, seconds in self.items())
 
     def items(self) -> Iterator[tuple[str, float]]:
-        """Name and seconds of each that is not nothing."""
+        """Name and seconds of each item that is not zero."""
         for field in fields(self):
             if value := getattr(self, field.name):
                 yield field.name, value
@@ -61,46 +62,49 @@ class StepSeconds:
 
 @dataclass(frozen=True)
 class CommunicationVolume:
-    """Bytes that a device sends in one step, by what they are."""
+    """Bytes sent per device and step, by operation."""
 
     reducing: float = 0.0  # gradients
     gathering: float = 0.0  # ZeRO-3: weights of each layer
-    spreading: float = 0.0  # ZeRO-1 and 2: updated weights; ZeRO-3: those that stay whole
+    spreading: float = 0.0  # ZeRO-1 and 2: updated weights; ZeRO-3: weights that are not partitioned
     tensor: float = 0.0  # sums of activations over a tensor group
-    sequence: float = 0.0  # queries, keys, values and what attention makes of them, over workers that share a row
-    passing: float = 0.0  # states and their gradients to other stages of a pipeline, the token table and its gradient
+    sequence: float = 0.0  # queries, keys, values and the results of attention, between workers that share a sequence
+    passing: float = 0.0  # states and gradients to other pipeline stages, and the token table with its gradient
 
     @property
     def total(self) -> float:
         return sum(sent for _, sent in self.items())
 
     def items(self) -> Iterator[tuple[str, float]]:
-        """Name and bytes of each that is not nothing."""
+        """Name and bytes of each item that is not zero."""
         for field in fields(self):
             if value := getattr(self, field.name):
                 yield field.name, value
 
 
 def communication_volume(demand: Workload, layout: ParallelLayout, length: int, batch: int) -> CommunicationVolume:
-    """Of a step of `batch` rows of `length` tokens, as DeepSpeed sends it; of a pipeline by a stage in the middle.
+    """Bytes sent in a step of `batch` sequences of `length` tokens, as DeepSpeed does; in a pipeline, by a middle
+    stage.
 
-    Stages 0 and 1 sum gradients once a step, 2 and 3 after each micro-batch; all but stage 3, which scatters sums, give
-    each worker the sum of all. Stage 3 gathers a layer anew for the backward pass only where not all weights fit into
-    what may be whole at the same time.
+    Stages 0 and 1 reduce gradients once per step, stages 2 and 3 after each micro-batch. Stages 0 to 2 send the sum to
+    all workers; stage 3 scatters it. Stage 3 gathers a layer again for the backward pass only if the limit of gathered
+    weights is too small for all of them.
     """
     micro, size, weights = micro_batches(layout, batch), layout.bytes_per_weight, weights_of(demand, layout)
-    part = (layout.replicas - 1) / layout.replicas  # of a ring
+    part = (layout.replicas - 1) / layout.replicas  # fraction of a ring
     whole = persistent(demand, layout, length) if layout.zero == 3 else 0.0
     reduced, spread = part * layout.reduce_bytes * weights, part * size * weights
     passes = 1 if weights - whole <= layout.live else 2
     summed = exchanged = 0.0
-    again, stacks = _again(layout), demand.blocks(batch / (layout.replicas * micro), length)
+    again, stacks = _recomputed_fraction(layout), demand.blocks(batch / (layout.replicas * micro), length)
     for stack in stacks:
         share = _share(stack, demand, layout)
-        # two sums forward and two backward of a block (arXiv:1909.08053, 3), two more if again
+        # A block has two reductions in the forward and two in the backward pass (arXiv:1909.08053, 3), and two more for
+        # recomputation.
         of_block = stack.tokens * stack.width * size * (stack.attentions + 1) * (2 + 3 * again)
         summed += share * 2 * (layout.tensor - 1) / layout.tensor * of_block
-        # four exchanges forward, of queries, keys, values and results, and four backward (arXiv:2309.14509, 3)
+        # Four exchanges in the forward pass (queries, keys, values, results) and four in the backward pass
+        # (arXiv:2309.14509, 3).
         of_heads = stack.tokens * stack.heads_width / layout.tensor * size * stack.attentions * 4 * (2 + 3 * again)
         exchanged += share * (layout.sequence - 1) / layout.sequence * of_heads
     return CommunicationVolume(
@@ -109,13 +113,13 @@ def communication_volume(demand: Workload, layout: ParallelLayout, length: int, 
         spreading=part * size * whole if layout.zero == 3 else spread if layout.zero else 0.0,
         tensor=summed * micro,
         sequence=exchanged * micro,
-        passing=_passed(demand, layout, sum(stack.tokens for stack in stacks) * micro),
+        passing=_pipeline_bytes(demand, layout, sum(stack.tokens for stack in stacks) * micro),
     )
 
 
-def _passed(demand: Workload, layout: ParallelLayout, tokens: float) -> float:
-    """Bytes that a stage of a pipeline sends for so many tokens: states go down, gradients up, the token table to the
-    last stage, and its gradient in float32 back."""
+def _pipeline_bytes(demand: Workload, layout: ParallelLayout, tokens: float) -> float:
+    """Bytes that a pipeline stage sends for `tokens` tokens: states forward, gradients backward, the token table to the
+    last stage, and its float32 gradient back."""
     if layout.pipeline == 1:
         return 0.0
     size = layout.bytes_per_weight
@@ -123,29 +127,29 @@ def _passed(demand: Workload, layout: ParallelLayout, tokens: float) -> float:
     return 2 * tokens * demand.recipe.model.hidden_size * size + tables
 
 
-def _again(layout: ParallelLayout) -> float:
-    """The share of a step's products that activation checkpointing does a second time."""
+def _recomputed_fraction(layout: ParallelLayout) -> float:
+    """The fraction of a step's products that activation checkpointing repeats."""
     return {"none": 0.0, "selective": 0.0, "full": 1.0}[layout.checkpointing] / (1 + BACK)
 
 
 def share_of_stage(demand: Workload, layout: ParallelLayout) -> float:
-    """Of the layers, of the stage of a pipeline that has most."""
+    """Fraction of the layers on the pipeline stage that has the most."""
     layers = demand.recipe.model.num_hidden_layers
     return -(-layers // layout.pipeline) / layers
 
 
 def _share(stack: BlockSpec, demand: Workload, layout: ParallelLayout) -> float:
-    """Blocks of that stage; those that do not learn have no backward pass."""
+    """Number of blocks on that stage; frozen blocks count less, because they have no backward pass."""
     return stack.number * share_of_stage(demand, layout) * (1.0 if stack.backward else 1 / (1 + BACK))
 
 
 def micro_batches(layout: ParallelLayout, batch: int) -> int:
-    """Of each worker in a step."""
+    """Number of micro-batches per worker and step."""
     return max(1, -(-batch // (layout.data * layout.rows)))
 
 
 def ring(device: Device, members: int, adjacent: int) -> float:
-    """Bytes/s, one way, of a ring of so many devices, of which `adjacent` follow each other in a node."""
+    """Bytes/s in one direction of a ring of `members` devices; `adjacent` of them follow each other in a node."""
     if members <= device.per_node // max(1, adjacent):
         return device.link
     in_a_node = max(1, device.per_node // max(1, adjacent))
@@ -163,29 +167,34 @@ def step_seconds(
     code: Overheads | None = None,
     filled: float = 0.0,
 ) -> StepSeconds:
-    """Of a step of `batch` rows of `length` tokens. `scores_in_memory`: attention without a fused kernel; `code`: what
-    it costs beside the roofline, Sesame's unless given; `filled`: the share of rows that is no padding, where that is
-    known: 0 are full rows that count as if they had to be spread."""
+    """Seconds of a step of `batch` sequences of `length` tokens.
+
+    `scores_in_memory`: attention has no fused kernel. `code`: overheads beyond the roofline, by default those of
+    Sesame. `filled`: the fraction of tokens that is not padding, if it is known; with 0 all tokens are real, but the
+    time to pad and unpad counts.
+    """
     code = sesame_overheads(device) if code is None else code
     micro, size = micro_batches(layout, batch), layout.bytes_per_weight
     rows = (filled or 1.0) * batch / (layout.replicas * micro)
     memory_speed = device.bandwidth * MEMORY_REACH
-    most = share_of_stage(demand, layout)  # the slowest stage has more than its share where it does not come out even,
-    of_heads = demand.flops_of_heads(rows, length)  # and is the last, with the heads
+    # The slowest stage has more layers than the average if they do not divide evenly. It is the last, with the heads.
+    most = share_of_stage(demand, layout)
+    of_heads = demand.flops_of_heads(rows, length)
     of_pairs = demand.flops_of_pairs(rows, length)
     flops = ((demand.flops(rows, length) - of_heads - of_pairs) * most + of_heads) / layout.tensor
     speed = device.peak(layout.precision) * device.reach
     stacks = demand.blocks(rows, length)
     products, attention = flops / speed, of_pairs * most / layout.tensor / _attention(stacks, layout, device, code)
     traffic = launches = 0.0
-    again = _again(layout)
+    again = _recomputed_fraction(layout)
     for stack in stacks:
         share = _share(stack, demand, layout)
         elements = _traffic(stack, layout, scores_in_memory) + size * _spread(stack, demand, code) * (filled < 1)
         traffic += share * elements / memory_speed
         launches += share * code.block_launches
     one = products + attention + traffic
-    slow = max(0.0, launches * (code.launch_s or device.launch_s) - one)  # small nets: from one operation to the next
+    # in small models: waiting between the starts of operations
+    slow = max(0.0, launches * (code.launch_s or device.launch_s) - one)
     one += slow
     heads = _heads(demand, layout, rows, length, device, code)
     tensors = TENSORS * sum(_share(stack, demand, layout) for stack in stacks if stack.backward)
@@ -200,15 +209,15 @@ def step_seconds(
         gathering += micro * size * owned / (disk if layout.parameters_on_disk else HOST_BANDWIDTH)
     states = (16 + 8 * demand.recipe.optimizer.states) * owned
     working, passed = one * (1 + again) + heads + tensors * code.tensor_micro_s, 0.0
-    if layout.pipeline > 1:  # states go down, gradients up; a stage waits for both
+    if layout.pipeline > 1:  # states go forward, gradients backward; a stage waits for both
         far = device.link if layout.devices <= device.per_node else device.network
         tokens = sum(stack.tokens for stack in demand.blocks(rows, length))
         passed = 2 * tokens * demand.recipe.model.hidden_size * size / far
-        spread += (size + 4) * demand.weights.tables / layout.tensor / far  # the token table, and its gradient
+        spread += (size + 4) * demand.weights.tables / layout.tensor / far  # the token table and its gradient
     update = states / memory_speed + spread
     if layout.offload:
         update = spread + (4 + size) * owned / HOST_BANDWIDTH + states / HOST_UPDATE
-    if layout.offload and layout.optimiser_on_disk:  # master weights and moments, read and written
+    if layout.offload and layout.optimizer_on_disk:  # master weights and moments are read and written
         update += 2 * 4 * (1 + demand.recipe.optimizer.states) * owned / disk
     if layout.parameters_on_disk:
         update += size * owned / disk
@@ -237,8 +246,10 @@ def _attention(stacks: Sequence[BlockSpec], layout: ParallelLayout, device: Devi
 
 
 def _spread(stack: BlockSpec, demand: Workload, code: Overheads) -> float:
-    """Elements that go through memory to spread the tokens of one block to rectangles and back: where rows are not
-    full, as those of a running text are, and no kernel takes them as they are."""
+    """Elements that go through memory to pad and unpad the tokens of one block around attention.
+
+    Zero if sequences are full, as in running text, or if a kernel accepts unpadded tokens.
+    """
     is_full = demand.recipe.model.attention_mask == "causal"
     return 0.0 if is_full or not stack.attention_dropout else code.spreading * stack.tokens * stack.width
 
@@ -246,8 +257,8 @@ def _spread(stack: BlockSpec, demand: Workload, code: Overheads) -> float:
 def _heads(
     demand: Workload, layout: ParallelLayout, rows: float, length: int, device: Device, code: Overheads
 ) -> float:
-    """Seconds that the heads of a micro-batch take beside their products: logits through memory, the token table for
-    each slice of them, and what starts a slice."""
+    """Seconds of the heads of a micro-batch, without their products: logits through memory, the token table for each
+    slice of them, and the launches of a slice."""
     trunk, work, speed, total = demand.recipe.model, demand.work(rows, length), device.bandwidth * MEMORY_REACH, 0.0
     for loss in demand.recipe.losses:
         if not loss.names_tokens:
@@ -261,7 +272,7 @@ def _heads(
 
 
 def _traffic(stack: BlockSpec, layout: ParallelLayout, scores_in_memory: bool) -> float:
-    """Bytes that one block reads and writes in memory, its matrix products aside, forward and backward."""
+    """Bytes that one block reads and writes in memory, forward and backward, without its matrix products."""
     size = layout.bytes_per_weight
     elements = stack.tokens * (OF_WIDTH * stack.width + OF_INNER * stack.inner / layout.tensor)
     if scores_in_memory or stack.scores:

@@ -1,4 +1,4 @@
-"""What a recipe asks for, however it is laid out: weights, rows, work and FLOPs of its phases."""
+"""The demands of a recipe, independent of its layout: weights, sequences, work and FLOPs of its phases."""
 
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -11,11 +11,11 @@ from training.specs import BatchWork, BlockSpec, Phase, Weights
 
 @dataclass(frozen=True)
 class Workload:
-    """A recipe in numbers."""
+    """The sizes of a recipe."""
 
     recipe: Recipe
     vocab_size: int  # rows of the token table
-    weights: Weights  # of the trunk and the heads; of these all are whole
+    weights: Weights  # of the model and its heads
 
     @property
     def heads(self) -> int:
@@ -32,15 +32,16 @@ class Workload:
         return max(self.recipe.phases, key=lambda phase: phase.seq_length)
 
     def row_tokens(self, length: int) -> int:
-        """Tokens that the loader counts for a row of this length: two texts where an encoder reads one of them."""
+        """Tokens that the loader counts for a sequence of this length: twice the length if an encoder reads a second
+        text."""
         return 2 * length if self.recipe.objective.two_sided else length
 
     def micro_rows(self, micro_tokens: int, phase: Phase, replicas: int) -> int:
-        """Rows of a micro-batch of a phase, at most, where so many replicas share its batch."""
+        """Maximum sequences in a micro-batch of a phase, with `replicas` replicas."""
         return max(1, min(micro_tokens // self.row_tokens(phase.seq_length), -(-phase.global_batch_size // replicas)))
 
     def work(self, rows: float, length: int) -> BatchWork:
-        """The work of so many rows, each of them full."""
+        """The work of `rows` sequences without padding."""
         choose, rewrite = self.recipe.masking, self.recipe.objective
         reads, writes = rewrite.shares(choose)
         predicted = 1.0 if rewrite.two_sided else choose.predicted
@@ -55,16 +56,17 @@ class Workload:
         )
 
     def flops(self, rows: float, length: int) -> float:
-        """Of a forward and a backward pass over so many rows (training/meter.py)."""
+        """FLOPs of one forward and backward pass over `rows` sequences (training/meter.py)."""
         return meter.flops(self.recipe.model, self.vocab_size, self.work(rows, length))
 
     def flops_of_heads(self, rows: float, length: int) -> float:
-        """Of those the comparison of states with the token table."""
+        """The part of these FLOPs that compares states with the token table."""
         work = self.work(rows, length)
         return self.flops(rows, length) - meter.flops(self.recipe.model, self.vocab_size, replace(work, targets=0))
 
     def flops_of_pairs(self, rows: float, length: int) -> float:
-        """Of those the products of queries, keys and values: half of the pairs where a mask hides what follows."""
+        """The part of these FLOPs for products of queries, keys and values; half of the pairs if attention is
+        causal."""
         trunk, total = self.recipe.model, 0.0
         seen = 0.5 if trunk.attention_mask == "causal" and not trunk.reads_source else 1.0
         for stack in self.blocks(rows, length):
@@ -74,11 +76,11 @@ class Workload:
 
     @property
     def training_flops(self) -> float:
-        """Of the whole run."""
+        """FLOPs of the whole run."""
         return sum(phase.steps * self.flops(phase.global_batch_size, phase.seq_length) for phase in self.recipe.phases)
 
     def blocks(self, rows: float, length: int) -> tuple[BlockSpec, ...]:
-        """The stacks that so many rows go through."""
+        """The stacks of blocks that `rows` sequences pass through."""
         return self.recipe.model.blocks(self.work(rows, length))
 
 

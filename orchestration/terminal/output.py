@@ -67,7 +67,7 @@ def show_wait(what: str) -> Iterator[threading.Thread]:
 
 def announce(stages: Sequence["JobStage"], recognised: Iterable[str] = ()) -> None:
     """Before the work: what was recognised in the text, what is done and skipped, what differs."""
-    for line in (*recognised, *(line for stage in stages for line in stage.said())):
+    for line in (*recognised, *(line for stage in stages for line in stage.describe())):
         print(line, file=sys.stderr)
 
 

@@ -1,8 +1,8 @@
-"""MLflow: runs, corpora as runs, metrics that survive a crash. The only mlflow.
+"""MLflow: runs of training, corpora as runs, and metrics that survive a crash. Only this package imports mlflow.
 
-Read runs.py first, then metadata.py (what a run says of itself), metrics.py, models.py (the net as an MLflow model, and
-the registry), corpus_runs.py, scores.py (downstream tasks); server.py is the UI;
-patience.py waits for a store that is slow, stores.py says which there are.
+Read runs.py first, then metadata.py (the metadata of a run), metrics.py, models.py (a trained model as an MLflow model,
+and the registry), corpus_runs.py, scores.py (downstream tasks). server.py serves the UI, store_timeout.py handles slow
+stores, stores.py checks addresses of stores.
 """
 
 from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card

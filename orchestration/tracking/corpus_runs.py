@@ -1,7 +1,7 @@
-"""Making a corpus as an MLflow run, in the experiment "corpora": settings, progress, what came of it, its data card.
+"""Builds of corpora as MLflow runs, in the experiment "corpora": settings, progress, results, and the data card.
 
-A corpus that the store already knows by its digest gets no second run. One that was begun and not finished goes on in
-the run that it has.
+A corpus that a finished run of the store has, by its digest, gets no second run. A build that did not finish resumes
+its run.
 """
 
 import json
@@ -26,59 +26,61 @@ from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
 from preprocessing.tokenization import TokenizerSpec
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure
 
 EXPERIMENT: Final = "corpora"
-EVERY_S: Final = 5.0  # between two batches of metrics
+EVERY_S: Final = 5.0  # seconds between two batches of metrics
 # Tags:
-DIGEST: Final = "sesame.corpus_digest"  # of the manifest, when there is one
-CARD: Final = "sesame.data_card"  # "logged"
+DIGEST: Final = "sesame.corpus_digest"  # digest of the manifest, once it exists
+CARD: Final = "sesame.data_card"  # its value is "logged"
 
 
 @dataclass(frozen=True)
 class CorpusRun:
-    """The run of a corpus; a known one was finished before, and only a card may still be added to it."""
+    """The run of a corpus. If the run was finished before (`is_known`), only a data card can still be added."""
 
     tracked: TrackedRun
     is_known: bool
-    progress: "_Mirror | None" = field(default=None, compare=False)  # of one that is not known
+    progress: "_ProgressLog | None" = field(default=None, compare=False)  # None for a finished run
 
 
 def corpus_metadata(corpus: Corpus, vocab: TokenizerSpec, command: str = "") -> Metadata:
-    """What the run says about itself: values that are not the defaults, and all of them as its artifact corpus.json."""
+    """The metadata of the run: non-default values as parameters, and all values in the artifact corpus.json."""
     note = "\n".join(f"* {source.describe()}" for source in corpus.sources)
     return Metadata(
         corpus.name,
         {"corpus": to_non_defaults(corpus), "vocab": to_non_defaults(vocab)},
         {"command": command},
-        note=f"The text `{corpus.name}`, cleaned and tokenised.\n\n{note}",
+        note=f"The text `{corpus.name}`, cleaned and tokenized.\n\n{note}",
         files={"corpus.json": json.dumps({"corpus": asdict(corpus), "vocab": asdict(vocab)}, indent=1)},
     )
 
 
 @contextmanager
 def corpus_run(place: TrackingStore, folder: Path, metadata: Metadata) -> Iterator[CorpusRun]:
-    """The run in which the corpus of `folder` is made, RUNNING inside the block, FINISHED, KILLED or FAILED after it.
+    """The run in which the corpus of `folder` is built: RUNNING inside the block, then FINISHED, KILLED or FAILED.
 
-    When the block ends well the corpus is there: it becomes the run's dataset, its counts become metrics. The caller
-    holds the lock of the folder's job. Raises ResourceError when the store does not answer.
+    After the block succeeds, the corpus becomes the run's dataset and its counts become metrics. The caller holds the
+    lock of the directory's job. Raises ResourceError if the store does not answer.
     """
 
-    def begun(client: Any) -> CorpusRun:
-        if known := _known(client, place, folder):
+    def find_run(client: Any) -> CorpusRun:
+        if known := _find_finished_run(client, place, folder):
             return CorpusRun(TrackedRun(place.uri, known), is_known=True)
         name, tags = run_name(metadata.name, folder), {FOLDER: _uri(folder)}
-        tracked = _begun(client, place, folder) or track.create_run(client, place, name, EXPERIMENT, **tags)
-        return CorpusRun(tracked, is_known=False, progress=_Mirror(tracked))
+        tracked = _find_unfinished_run(client, place, folder) or track.create_run(
+            client, place, name, EXPERIMENT, **tags
+        )
+        return CorpusRun(tracked, is_known=False, progress=_ProgressLog(tracked))
 
-    run = track.query_store(place, begun)
+    run = track.query_store(place, find_run)
     if run.is_known:
         yield run
         return
     client, run_id = track.client_of(place.uri), run.tracked.run_id
     with track.heartbeat(run.tracked):
-        with track.log_and_suppress("what the run says of itself"):
+        with track.log_and_suppress("the metadata of the run"):
             wait_while_available(place.uri, lambda: log_metadata(client, run_id, metadata, folder))
         began_s = time.monotonic()
         yield run
@@ -86,28 +88,29 @@ def corpus_run(place: TrackingStore, folder: Path, metadata: Metadata) -> Iterat
         if run.progress:
             run.progress.close()
 
-        def tell() -> None:
+        def send() -> None:
             log_corpus(client, run_id, folder, "corpus")
             _log_metrics(client, run_id, _counts(manifest) | {"seconds": took_s}, step=0)
-            client.set_tag(run_id, DIGEST, manifest.digest)  # last: with it the run is known
+            client.set_tag(run_id, DIGEST, manifest.digest)  # last: this tag makes the run known
 
-        with track.log_and_suppress("what came of the corpus"):
-            wait_while_available(place.uri, tell)
+        with track.log_and_suppress("the results of the corpus"):
+            wait_while_available(place.uri, send)
 
 
 def corpus_progress(run: CorpusRun) -> Report:
-    """A report that keeps documents, bytes, tokens and their rates as metrics, over the seconds since the run began."""
-    return ignore_progress if run.is_known else run.progress or _Mirror(run.tracked)
+    """A report function that logs documents, bytes, tokens and their rates as metrics, over the seconds since the run
+    started."""
+    return ignore_progress if run.is_known else run.progress or _ProgressLog(run.tracked)
 
 
 def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figure"]) -> None:
-    """Keep the files and figures of a data card as artifacts, unless the run has one: equal corpora have equal cards.
+    """Log the files and figures of a data card as artifacts, unless the run has a card: equal corpora have equal cards.
 
-    The files lie under card/, the figures under figures/.
+    The files are below card/, the figures below figures/.
     """
     tracked = run.tracked
 
-    def tell() -> None:
+    def send() -> None:
         client = track.client_of(tracked.uri)
         if CARD in client.get_run(tracked.run_id).data.tags:
             return
@@ -117,17 +120,20 @@ def log_card(run: CorpusRun, files: Sequence[Path], figures: Mapping[str, "Figur
         client.set_tag(tracked.run_id, CARD, "logged")
 
     with track.log_and_suppress("the data card"):
-        wait_while_available(tracked.uri, tell)
+        wait_while_available(tracked.uri, send)
 
 
-class _Mirror:
-    """Metrics of the stages, a batch every few seconds and at the end of each, sent by a thread: nothing waits for a
-    slow store. One that fails is asked no more."""
+class _ProgressLog:
+    """Logs metrics of the stages every few seconds and at the end of each stage, in a thread, so that a slow store
+    delays nothing.
+
+    After a failure it sends nothing more.
+    """
 
     def __init__(self, tracked: TrackedRun) -> None:
         self.tracked, self.paces, self.next_at = tracked, Paces(), 0.0
-        self._pending: list[tuple[float, Mapping[str, float]]] = []  # when, and values
-        self._began_s = 0.0  # when the run began: a job that goes on has one time axis
+        self._pending: list[tuple[float, Mapping[str, float]]] = []  # time and values
+        self._began_s = 0.0  # start time of the run; a resumed build continues its time axis
         self._fails = False
         self._sender: threading.Thread | None = None
 
@@ -145,20 +151,20 @@ class _Mirror:
             self._sender.start()
 
     def close(self) -> None:
-        """Wait until all is sent, as long as the store answers."""
+        """Wait until all metrics are sent, while the store answers."""
         if self._sender:
-            self._sender.join()  # whose calls are given up where it does not
+            self._sender.join()  # its calls are given up if the store does not answer
         self._send()
 
     def _send(self) -> None:
         while self._pending and not self._fails:
             is_sent = False
             with track.log_and_suppress("the progress of the corpus"):
-                wait_while_available(self.tracked.uri, partial(self._told, list(self._pending)))
+                wait_while_available(self.tracked.uri, partial(self._send_points, list(self._pending)))
                 is_sent = True
             self._fails = not is_sent
 
-    def _told(self, pending: Sequence[tuple[float, Mapping[str, float]]]) -> None:
+    def _send_points(self, pending: Sequence[tuple[float, Mapping[str, float]]]) -> None:
         client, run_id = track.client_of(self.tracked.uri), self.tracked.run_id
         self._began_s = self._began_s or client.get_run(run_id).info.start_time / 1000
         points = [
@@ -170,35 +176,35 @@ class _Mirror:
         del self._pending[: len(pending)]
 
 
-def _known(client: Any, place: TrackingStore, folder: Path) -> str:
-    """Id of the finished run of this very corpus, "" where there is none."""
+def _find_finished_run(client: Any, place: TrackingStore, folder: Path) -> str:
+    """ID of the finished run of this corpus; "" if there is none."""
     try:
         digest = Manifest.load(folder).digest
-    except BadInput:  # not made yet, or to be mended
+    except BadInput:  # the corpus does not exist yet, or must be repaired
         return ""
     return next((found.info.run_id for found in _search(client, place, DIGEST, digest, "= 'FINISHED'")), "")
 
 
-def _begun(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
-    """The latest run that was to make this folder and did not finish, taken up again."""
+def _find_unfinished_run(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
+    """The latest unfinished run for this directory, now ours; None if there is none."""
     for found in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
         return track.claim_run(client, place, found, folder)
     return None
 
 
 def _search(client: Any, place: TrackingStore, tag: str, value: str, status: str) -> list[Any]:
-    """At most one run, the latest."""
+    """The latest run that matches, as a list; [] if there is none."""
     where = f"tags.`{tag}` = '{value}' and attributes.status {status}"
     among = [track.experiment(client, place, EXPERIMENT)]
     return client.search_runs(among, where, order_by=["attributes.start_time DESC"], max_results=1)
 
 
 def _uri(folder: Path) -> str:
-    return folder.resolve().as_uri()  # has no quotes, so that a filter can hold it
+    return folder.resolve().as_uri()  # a URI has no quotes, so that it can be part of a filter
 
 
 def _counts(manifest: Manifest) -> dict[str, float]:
-    """What a manifest counts, as metrics.
+    """The counts of a manifest as metrics.
 
     >>> from preprocessing.manifest import Count, Ledger
     >>> ledger = Ledger(Count(3, 30), Count(2, 20, 9), {"empty": Count(1, 10)})

@@ -1,4 +1,4 @@
-"""What an MLflow run says about itself: description, parameters, tags, files, the corpus it has read."""
+"""The metadata of an MLflow run: description, parameters, tags, files, and its corpus."""
 
 import importlib.metadata
 import json
@@ -16,8 +16,8 @@ from orchestration.tracking.store_timeout import clear_logged, pending_updates
 from preprocessing import limits
 from preprocessing.manifest import Manifest
 
-NOTE: Final = "mlflow.note.content"  # the tag that the UI shows as a description, in Markdown
-FOLDER: Final = "sesame.run_dir"  # the tag with the folder in which all that a run has made is, as a URI
+NOTE: Final = "mlflow.note.content"  # tag that the UI shows as the description, in Markdown
+FOLDER: Final = "sesame.run_dir"  # tag with the URI of the run's directory
 LIBRARIES: Final = (
     "apache-beam", "deepspeed", "mlflow", "numpy", "pyarrow", "ray", "safetensors", "sentencepiece", "tokenizers",
     "torch", "transformers",
@@ -26,7 +26,7 @@ LIBRARIES: Final = (
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a run says about itself: parameters (nested), tags, a description in Markdown, text files by name."""
+    """The metadata of a run: nested parameters, tags, a description in Markdown, and text files by name."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Metadata:
 
 
 def run_name(label: str, folder: Path) -> str:
-    """What a run is called in lists: its label and the first four digits of the hash in its folder's name.
+    """The name of a run in lists: its label, and the first four digits of the hash in its directory's name.
 
     >>> run_name("bert_base_tiny", Path("work/runs/bert_base_tiny-10a7c2f4"))
     'bert_base_tiny-10a7'
@@ -48,13 +48,13 @@ def run_name(label: str, folder: Path) -> str:
 
 
 RunMetadata = Mapping[str, Mapping[str, Any]]
-"""What a run says of itself, as JSON can hold it: tags, params and texts by name, datasets by what they are for."""
+"""The metadata of a run as JSON values: tags, parameters and texts by name, datasets by purpose."""
 
 
 def collect_metadata(metadata: Metadata, folder: Path, corpus: Path | None = None) -> RunMetadata:
-    """Tags, with those of git, libraries and machine, files, parameters, the dataset.
+    """The complete metadata of a run, with tags of git, libraries and hardware.
 
-    `folder` is where its results are, `corpus` the folder of its dataset; None where that is still to be made.
+    `folder` has its results; `corpus` is the directory of its dataset, or None if the corpus does not exist yet.
     """
     tags: dict[str, object] = {"mlflow.source.name": "sesame", FOLDER: folder.resolve().as_uri()}
     tags |= {**git_tags(), **libraries(), **hardware(), NOTE: metadata.note, **metadata.tags}
@@ -67,14 +67,15 @@ def collect_metadata(metadata: Metadata, folder: Path, corpus: Path | None = Non
 
 
 def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
-    """Give a run its tags and files; a new one parameters and dataset. Arguments as those of `told`."""
+    """Log tags and files of a run; for a new run, also its parameters and its dataset. Arguments as for
+    `collect_metadata`."""
     run = KnownRun(client, run_id)
     for kind, values in collect_metadata(metadata, folder, corpus).items():
         _log[kind](run, values)
 
 
 def flush_pending_metadata(client: Any, run_id: str, folder: Path) -> None:
-    """Give a run what is kept in its folder, since the store did not take it then."""
+    """Log the metadata that is stored in the run's directory because the store did not accept it earlier."""
     run = KnownRun(client, run_id)
     for kind, log in _log.items():
         if values := pending_updates(folder).get(kind):
@@ -84,7 +85,7 @@ def flush_pending_metadata(client: Any, run_id: str, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A run of the store, whose entry is asked for once: each question takes the time of a slow server."""
+    """A run of the store. Its entry is fetched once, because a slow server takes time for each request."""
 
     client: Any
     run_id: str
@@ -104,14 +105,14 @@ def _log_texts(run: KnownRun, texts: Mapping[str, str]) -> None:
 
 
 def _log_params(run: KnownRun, params: Mapping[str, str]) -> None:
-    """Those that the run lacks: parameters cannot change, and the folder's name has their hash."""
+    """Log the parameters that the run lacks. Parameters cannot change: their hash is part of the directory's name."""
     has = run.entry.data.params
-    given = [(key, value) for key, value in params.items() if names.key(key) not in has]
-    names.log_params(run.client, run.run_id, given)
+    missing = [(key, value) for key, value in params.items() if names.key(key) not in has]
+    names.log_params(run.client, run.run_id, missing)
 
 
 def _log_datasets(run: KnownRun, datasets: Mapping[str, Mapping[str, str]]) -> None:
-    """Those of a run that has none: corpora do not change."""
+    """Log datasets if the run has none; corpora do not change."""
     from mlflow.entities import Dataset
 
     inputs = run.entry.inputs
@@ -132,12 +133,12 @@ KINDS: Final = frozenset(_log)
 
 
 def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested values as dotted keys.
+    """Nested values with dotted keys.
 
     >>> flatten_params({"optimizer": {"learning_rate": 0.1}, "phases": [{"steps": 2}]})
     {'optimizer.learning_rate': '0.1', 'phases.0.steps': '2'}
 
-    Of two that would be the same key both stay.
+    If two keys become equal, both values are kept:
 
     >>> flatten_params({"a": {"b": 1}, "a.b": 2})
     {'a.b': '1', "a.b ('a.b')": '2'}
@@ -154,7 +155,7 @@ def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str
 
 
 def git_tags() -> dict[str, str]:
-    """Commit of this checkout and whether it has changes; empty outside of one."""
+    """The commit of this repository, and whether it has uncommitted changes; {} outside of a repository."""
     here = Path(__file__).parent
     try:
         commit, changes = (
@@ -169,7 +170,7 @@ def git_tags() -> dict[str, str]:
 
 
 def libraries() -> dict[str, str]:
-    """The versions of Python and of the libraries that numbers depend on, as tags; of those that are installed."""
+    """Tags with the versions of Python and of the installed libraries that results depend on."""
     versions = {f"library.{name}": version for name in LIBRARIES if (version := _version(name))}
     return {"library.python": platform.python_version()} | versions
 
@@ -178,12 +179,12 @@ def libraries() -> dict[str, str]:
 def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:  # the extra of another floor
+    except importlib.metadata.PackageNotFoundError:  # belongs to an extra that is not installed
         return ""
 
 
 def hardware() -> dict[str, str]:
-    """This machine as tags: its name, system, processor, the cores and the GiB of memory that this process may use."""
+    """Tags of this machine: its name, system, processor, and the cores and GiB of memory that this process may use."""
     return {
         "host": platform.node(),
         "hardware.system": platform.platform(),
@@ -194,7 +195,7 @@ def hardware() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """As its maker names it, where Linux knows that."""
+    """The model name of the processor, if Linux reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -204,18 +205,18 @@ def _processor() -> str:
 
 
 def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> None:
-    """The corpus as the run's dataset: lineage from its manifest to this run, in the UI's own place for it."""
+    """Log a corpus as the run's dataset, so that the UI shows the lineage from its manifest to this run."""
     from mlflow.entities import Dataset
 
     log_dataset(client, run_id, Dataset(**_dataset(corpus)), context)
 
 
 def _dataset(corpus: Path) -> dict[str, str]:
-    """A corpus, as MLflow's class of datasets takes it."""
+    """A corpus as arguments of MLflow's class Dataset."""
     manifest = Manifest.load(corpus)
     return {
         "name": names.title(manifest.name),
-        "digest": manifest.digest[:36],  # MLflow's limit; the profile has all of it
+        "digest": manifest.digest[:36],  # MLflow's limit of length; the profile has the complete digest
         "source_type": "local",
         "source": json.dumps({"uri": corpus.resolve().as_uri()}),
         "profile": json.dumps({"digest": manifest.digest, "splits": manifest.splits}),
@@ -223,10 +224,10 @@ def _dataset(corpus: Path) -> dict[str, str]:
 
 
 def log_dataset(client: Any, run_id: str, dataset: Any, context: str) -> None:
-    """A dataset as an input of the run.
+    """Log a dataset as an input of the run.
 
-    MLflow looks whether it has the dataset and then adds it, so that of two runs that log the same one at one moment
-    one finds it added in between: at the second try it is there.
+    MLflow first looks for the dataset and then adds it. If two runs log the same dataset at once, one of them finds it
+    added in between; the second attempt then succeeds.
     """
     from mlflow.entities import DatasetInput, InputTag
     from mlflow.exceptions import MlflowException

@@ -1,8 +1,8 @@
-"""The metrics of a run: `metrics.jsonl` in its folder is the record, MLflow a mirror of it.
+"""The metrics of a run: `metrics.jsonl` in its directory is the record, and MLflow mirrors it.
 
-One line per call of the loop, written at once; a thread mirrors the lines to MLflow in batches. So tracking never holds
-up a step, a killed worker loses no point, a restarted one records none twice, and a tracking server that was away gets
-what it missed at the next start of the run.
+Each call of the training loop appends one line; a thread sends the lines to MLflow in batches. So tracking never delays
+a step, a killed worker loses no point, and a restarted worker records no point twice. A tracking server that was
+unavailable gets the missing points at the next start of the run.
 """
 
 import json
@@ -35,13 +35,13 @@ from preprocessing.files import parse_json
 log = logging.getLogger(__name__)
 
 FLUSH_S = 5.0
-METRICS_FILE = "metrics.jsonl"  # in the run folder
+METRICS_FILE = "metrics.jsonl"  # in the directory of the run
 BATCH = 1000  # MLflow's limit of metrics in one call
 STAGE = "mirroring metrics"
 
 
 def history(folder: Path) -> History:
-    """Steps and values of each metric that the run in `folder` has recorded, in order. BadInput where it is damaged."""
+    """Steps and values of each metric of the run in `folder`, in order. Raises BadInput if the file is damaged."""
     found: History = {}
     for line in _lines(folder):
         for key, value in line["metrics"].items():
@@ -50,7 +50,7 @@ def history(folder: Path) -> History:
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
-    """The recorded lines; one that a kill cut short is left out. BadInput where one is damaged."""
+    """The recorded lines, without a last line that a kill cut short. Raises BadInput if a line is damaged."""
     try:
         content = (folder / METRICS_FILE).read_bytes()
     except FileNotFoundError:
@@ -61,14 +61,14 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
             found.append(_point(line))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"{folder / METRICS_FILE}: line {number} is damaged ({error}); bring the file back, or delete the "
-                "line: its points are lost then"
+                f"{folder / METRICS_FILE}: line {number} is damaged ({error}); restore the file, or delete the line, "
+                "which loses its points"
             ) from None
     return found
 
 
 def _point(line: bytes) -> dict[str, Any]:
-    """A line, with the keys and kinds of values that it was written with."""
+    """A line, checked for the keys and types with which it was written."""
     value = parse_json(line)
     return {
         "step": int(value["step"]),
@@ -78,9 +78,10 @@ def _point(line: bytes) -> dict[str, Any]:
 
 
 class MetricLog:
-    """The loop's sink: `log(step, {"train/loss": 5.1})` appends to metrics.jsonl; a thread mirrors the file to MLflow.
+    """Records metrics of the training loop: `log(step, {"train/loss": 5.1})` appends to metrics.jsonl, and a thread
+    mirrors the file to MLflow.
 
-    A step that the file already has (a restarted worker repeats those after its checkpoint) is not recorded again.
+    A step that the file has already is not recorded again; a restarted worker repeats the steps after its checkpoint.
     Values that are not finite are null in the file and NaN in MLflow, which would store infinity as 1.8e308.
     """
 
@@ -92,8 +93,8 @@ class MetricLog:
         system: bool = True,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """`tags` are what the worker adds to those of its run: the machine that trains may not be the driver's."""
-        self._tags = dict(tags or {})  # that are not kept in the folder yet
+        """`tags`: tags of the worker for its run. The machine that trains may differ from that of the driver."""
+        self._tags = dict(tags or {})  # tags that are not stored in the directory yet
         self._last_step: dict[str, int] = {key: points[-1][0] for key, points in history(folder).items()}
         self._pending = _lines(folder)
         self._written = max(self._last_step.values(), default=-1)
@@ -101,14 +102,14 @@ class MetricLog:
         self._files: list[tuple[Path, str]] = [
             (folder / name, where) for name, where in pending_updates(folder).get("files", ())
         ]
-        self._call: CallTimeout | None = None  # the one to the store that has not ended
-        self._fails = ""  # why the last one failed
-        self._is_left = False  # whether a call is not waited for any longer
+        self._call: CallTimeout | None = None  # the current call to the store
+        self._fails = ""  # the error of the last call
+        self._is_left = False  # whether `close` has given up waiting for a call
         self._report: Report = ignore_progress
         path = folder / METRICS_FILE
         self._file = path.open("ab")
-        self._size = self._without_half_a_line()  # of the file, by what was written to it
-        self._lost = -1  # the last step whose points were taken out of the file while it was written to
+        self._size = self._truncate_to_whole_lines()  # bytes of the file, as far as this process has written it
+        self._lost = -1  # the last step whose points others removed from the file during training
         self._closing = threading.Event()
         self._mirror = threading.Thread(target=self._keep_mirroring, args=(tracked, system), daemon=True, name="mlflow")
         self._is_mirrored = tracked is not None
@@ -122,7 +123,7 @@ class MetricLog:
         self._last_step |= dict.fromkeys(fresh, step)
         finite = {key: value if math.isfinite(value) else None for key, value in fresh.items()}
         line = {"step": step, "time": round(time.time(), 3), "metrics": finite}
-        self._keep_file()
+        self._check_file()
         content = json.dumps(line).encode() + b"\n"
         self._file.write(content)
         self._file.flush()
@@ -130,8 +131,8 @@ class MetricLog:
         self._written = step
         self._pending.append(line)
 
-    def _keep_file(self) -> None:
-        """Notice that somebody has cut, emptied or exchanged the file; what is written from now on is in it again."""
+    def _check_file(self) -> None:
+        """Detect that another program has truncated or replaced the file, and continue writing to the current file."""
         path = self._folder / METRICS_FILE
         try:
             is_named = os.path.samestat(path.stat(), os.fstat(self._file.fileno()))
@@ -142,26 +143,27 @@ class MetricLog:
         if not is_named:
             self._file.close()
             self._file = path.open("ab")
-        self._size = self._without_half_a_line()
+        self._size = self._truncate_to_whole_lines()
         self._lost = max(self._lost, self._written)
         log.warning(
-            "%s: was emptied, cut or exchanged while training wrote to it; bring it back when that has ended", path
+            "%s: another program truncated or replaced it during training; restore it when training has ended", path
         )
 
-    def _without_half_a_line(self) -> int:
-        """Bytes of the file, whose last line is a whole one from now on: the next line begins anew."""
+    def _truncate_to_whole_lines(self) -> int:
+        """Remove an incomplete last line and return the bytes of the file, so that the next line starts on its own."""
         size = (self._folder / METRICS_FILE).read_bytes().rfind(b"\n") + 1
         self._file.truncate(size)
         return size
 
     def mirror(self, file: Path, folder: str) -> None:
-        """Have a file of the run among its artifacts too, in a folder of them; of one name the last stays."""
+        """Also log a file of the run as an artifact, in the artifact directory `folder`; a later file with the same
+        name replaces it."""
         self._files.append((file, folder))
 
     def close(self, report: Report = ignore_progress) -> None:
-        """Wait until all is in MLflow, as long as the store answers; if it does not, say what it lacks.
+        """Wait until MLflow has everything, while the store answers; otherwise warn about the missing data.
 
-        `report` hears how many points are there. What is lacking the next start sends.
+        `report` gets the number of sent points. The next start of the run sends the missing data.
         """
         self._report = report
         self._closing.set()
@@ -170,48 +172,52 @@ class MetricLog:
             if (call := self._call) and call.is_over():
                 self._fails, self._is_left = self._fails or call.reason, True
                 break
-        self._report = ignore_progress  # a call that is not waited for may go on
-        self._say_what_it_lacks()
-        self._keep_file()
+        self._report = ignore_progress  # a call that was given up may still be running
+        self._warn_of_missing_data()
+        self._check_file()
         if self._lost >= 0:
-            also = ", MLflow has them" if self._is_mirrored and not self._fails else ""
+            also = " (MLflow has them)" if self._is_mirrored and not self._fails else ""
             log.warning(
-                "%s: lacks points up to step %d, which were taken out of it%s", self._file.name, self._lost, also
+                "%s: lacks points up to step %d, which another program removed%s; restore the file from a copy",
+                self._file.name,
+                self._lost,
+                also,
             )
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _say_what_it_lacks(self) -> None:
+    def _warn_of_missing_data(self) -> None:
         points, files = sum(len(line["metrics"]) for line in list(self._pending)), list(self._files)
-        self._keep_tags()
+        self._store_tags()
         if self._fails and (points or files):
-            lacks = {"points": points, "files": self._kept(files)}
+            lacks = {"points": points, "files": self._relative_paths(files)}
             add_pending(self._folder, **{what: one for what, one in lacks.items() if one})
             log.warning(
-                "MLflow does not take metrics (%s): it lacks %d points and %d files, which are kept in %s; the same "
-                "command again mirrors them",
+                "MLflow does not accept metrics (%s): it lacks %d points and %d files, which are stored in %s; repeat "
+                "the command to send them",
                 self._fails, points, len(files), self._folder,
             )  # fmt: skip
         elif self._is_mirrored:
             clear_pending(self._folder, "points", "files")
 
-    def _kept(self, files: Iterable[tuple[Path, str]]) -> list[list[str]]:
+    def _relative_paths(self, files: Iterable[tuple[Path, str]]) -> list[list[str]]:
         return [[file.relative_to(self._folder).as_posix(), where] for file, where in files]
 
-    def _keep_tags(self) -> None:
+    def _store_tags(self) -> None:
         if self._is_mirrored and self._tags:
             add_logged(self._folder, {"tags": self._tags})
             self._tags = {}
 
     def _keep_mirroring(self, tracked: TrackedRun, system: bool) -> None:
-        monitor, mirrored, complained = None, None, False
+        monitor, mirrored, has_warned = None, None, False
         while True:
             last = self._closing.wait(FLUSH_S)
             try:
-                self._keep_tags()
-                if files := self._kept(self._files):  # a worker that is killed while it waits has them again
+                self._store_tags()
+                # so that a worker that is killed during the wait has these files again
+                if files := self._relative_paths(self._files):
                     add_pending(self._folder, files=files)
-                load_mlflow(tracked.uri)  # on a busy machine that takes longer than a store may
+                load_mlflow(tracked.uri)  # on a busy machine the import takes longer than the timeout of the store
                 with self._calling(tracked):
                     client = client_of(tracked.uri, is_known=True)
                     flush_pending_metadata(client, tracked.run_id, self._folder)
@@ -224,11 +230,15 @@ class MetricLog:
                 if files:
                     clear_pending(self._folder, "files")
                 self._fails = ""
-            except Exception as error:  # whatever the store has, training goes on and the file keeps the points
+            except Exception as error:  # for any error of the store, training continues and the file keeps the points
                 self._fails = summarize_error(error)
-                if not complained and not self._is_left:
-                    log.warning("MLflow does not take metrics (%s); they are kept in %s", self._fails, self._file.name)
-                complained = True
+                if not has_warned and not self._is_left:
+                    log.warning(
+                        "MLflow does not accept metrics (%s); they stay in %s and are sent later",
+                        self._fails,
+                        self._file.name,
+                    )
+                has_warned = True
             if last:
                 break
         if monitor:
@@ -237,7 +247,7 @@ class MetricLog:
 
     @contextmanager
     def _calling(self, tracked: TrackedRun) -> Iterator[None]:
-        """`close` waits inside the block as long as the store answers."""
+        """Inside the block, `close` waits while the store answers."""
         with CallTimeout(tracked.uri) as self._call:
             try:
                 yield
@@ -250,11 +260,11 @@ class MetricLog:
             if file.exists():
                 client.log_artifact(run_id, str(file), names.path(folder))
             else:
-                log.warning("%s: is gone, so MLflow does not get it", file)
+                log.warning("%s: was removed, so MLflow does not get it", file)
             del self._files[0]
 
     def _mirror_pending(self, client: Any, run_id: str, mirrored: Mapping[str, int]) -> None:
-        num_lines = len(self._pending)  # the loop may append meanwhile
+        num_lines = len(self._pending)  # the training loop may append meanwhile
         points = [
             names.metric(key, value, int(line["time"] * 1000), line["step"])
             for line in self._pending[:num_lines]
@@ -271,13 +281,15 @@ class MetricLog:
 
 
 def _last_steps(client: Any, run_id: str) -> dict[str, int]:
-    """The last step of each metric that MLflow has, by its name there: where an earlier process of this run stopped
-    mirroring. The entry of a run has it of each; the history of each would take a request a key."""
+    """The last step of each metric in MLflow, by its name there: the point where an earlier process stopped mirroring.
+
+    One request for the entry of the run returns all of them; the history would need a request for each metric.
+    """
     return {metric.key: metric.step for metric in client.get_run(run_id).data.to_proto().metrics}
 
 
 def _system_monitor(tracked: TrackedRun) -> Any:
-    """MLflow's own thread that logs processor, memory, disk, network and GPU use."""
+    """MLflow's thread that logs the use of processor, memory, disk, network and GPU."""
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
     monitor = SystemMetricsMonitor(tracked.run_id, resume_logging=True, tracking_uri=tracked.uri)

@@ -1,9 +1,9 @@
-"""Finished nets as MLflow models, and the model registry.
+"""Trained models as MLflow models, and the model registry.
 
-A model is a folder of plain files that `mlflow.transformers` and `mlflow.pyfunc` load where transformers is installed:
-MLmodel (flavours, signature), weights as safetensors, the tokenizer, an input example, requirements, a card. It is
-written here, not by `mlflow.transformers.log_model`, which wants transformers, builds the net, copies its weights twice
-and asks the hub for a card.
+A model is a directory of plain files that `mlflow.transformers` and `mlflow.pyfunc` can load if transformers is
+installed: MLmodel (flavors, signature), weights as safetensors, the tokenizer, an input example, requirements, and a
+card. This module writes it without `mlflow.transformers.log_model`, which needs transformers, builds the model, copies
+its weights twice and fetches a card from the hub.
 """
 
 import importlib.metadata
@@ -31,17 +31,17 @@ from preprocessing.tokenization import Vocab
 if TYPE_CHECKING:  # torch takes seconds to import
     from training.formats import TransformersPipeline
 
-NAME: Final = "model"  # runs:/RUN/model
-MLMODEL: Final = "MLmodel"  # the file that makes a folder a model
-STATE: Final = "sesame.model_status"  # the tag of a run that says what its model is, or why it has none
-VERSIONS: Final = "mlflow.modelVersions"  # the tag by which the UI shows, with a model, what it is registered as
-INSTANCES: Final = {  # the classes of transformers' pipelines
+NAME: Final = "model"  # its address is runs:/RUN/model
+MLMODEL: Final = "MLmodel"  # the file that describes a model; a directory with it is a model
+STATE: Final = "sesame.model_status"  # tag of a run: a description of its model, or the reason why it has none
+VERSIONS: Final = "mlflow.modelVersions"  # tag of a model by which the UI shows its registered versions
+INSTANCES: Final = {  # the pipeline classes of transformers
     "fill-mask": "FillMaskPipeline",
     "text-generation": "TextGenerationPipeline",
     "feature-extraction": "FeatureExtractionPipeline",
     "text2text-generation": "Text2TextGenerationPipeline",
 }
-NEW_TOKENS: Final = 20  # that a generating model adds where the caller does not say
+NEW_TOKENS: Final = 20  # tokens that a generating model adds if the caller sets no number
 SENTENCE: Final = "The people of the town came to the house"
 REQUIRED: Final = ("mlflow", "torch", "transformers")
 
@@ -53,15 +53,15 @@ class ModelVersion:
     name: str
     number: str
     uri: str  # models:/NAME/NUMBER
-    store: str  # the address under which MLflow finds it
+    store: str  # address of the MLflow store
     is_new: bool
-    example: str  # a text that it takes
+    example: str  # an example input
 
 
 def log_model(tracked: TrackedRun, export: Path) -> str:
-    """Keep the exported folder as the run's MLflow model `model`; its id. A run has one: it is not logged again.
+    """Log the exported directory as the run's MLflow model `model`, once per run; returns its ID.
 
-    Weights are linked, not copied, where the store's artifacts are on the same disk.
+    Weights are hard links instead of copies if the artifacts of the store are on the same disk.
     """
     client = client_of(tracked.uri)
     run = client.get_run(tracked.run_id)
@@ -98,13 +98,13 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
 
 
 def _models_of(run: Any) -> list[str]:
-    """The ids of the models that a run has put out, the newest first."""
+    """The IDs of the models of a run, the newest first."""
     outputs = run.outputs.model_outputs if run.outputs else []
     return [output.model_id for output in reversed(outputs)]
 
 
 def _held_out(run: Any, model_id: str) -> list[Any]:
-    """The last point of each metric on held-out text, which the entry of a run has, as the model's too."""
+    """The last point of each metric on held-out text, from the entry of the run, as a metric of the model."""
     from mlflow.entities import Metric
 
     last = (point for point in run.data.to_proto().metrics if point.key.startswith("eval/"))
@@ -112,22 +112,22 @@ def _held_out(run: Any, model_id: str) -> list[Any]:
 
 
 def _state(what: "TransformersPipeline") -> str:
-    made = f"{what.task} by {what.model_class}"
-    return f"{made}; load it with return_type='components': {what.lacks}" if what.lacks else made
+    description = f"{what.task} by {what.model_class}"
+    return f"{description}; load it with return_type='components': {what.lacks}" if what.lacks else description
 
 
-# The folder of a model
+# The directory of a model
 
 
 def _write(folder: Path, export: Path, what: "TransformersPipeline", card: str, model: Any, run_id: str) -> None:
-    """All files of a model, MLmodel last. Its weights are links to the exported ones where that can be."""
+    """Write all files of a model, MLmodel last. Weights are hard links to the exported files if possible."""
     shutil.copytree(export, folder / "model", copy_function=_link)
     tokenizer = folder / "components" / "tokenizer"
     tokenizer.mkdir(parents=True)
     for file in export.iterdir():
         if file.name != "config.json" and file.suffix not in (".safetensors", ".md"):
             _link(file, tokenizer / file.name)
-    if what.task == "text-generation":  # the pipeline's own default is 256, more than small nets have positions for
+    if what.task == "text-generation":  # the default of the pipeline is 256, more positions than small models have
         (folder / "model" / "generation_config.json").write_text(json.dumps({"max_new_tokens": NEW_TOKENS}))
     example = example_of(export, what.task)
     (folder / "input_example.json").write_text(json.dumps(example))
@@ -138,7 +138,7 @@ def _write(folder: Path, export: Path, what: "TransformersPipeline", card: str, 
 
 
 def _mlmodel(what: "TransformersPipeline", model: Any, run_id: str, folder: Path) -> Any:
-    """What MLmodel says: flavours, signature and the rest."""
+    """The content of MLmodel: flavors, signature and the rest."""
     from mlflow.models import Model
 
     mlmodel = Model(
@@ -178,7 +178,7 @@ def _mlmodel(what: "TransformersPipeline", model: Any, run_id: str, folder: Path
 
 
 def _signature(task: str) -> Any:
-    """A text in; texts out, or for vectors of tokens a row of numbers each."""
+    """The signature: texts as input; texts as output, or one row of numbers per text for token vectors."""
     import numpy as np
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
@@ -190,9 +190,11 @@ def _signature(task: str) -> Any:
 
 
 def example_of(export: Path, task: str) -> str:
-    """A text for the model: an English sentence, or pieces of the vocabulary where that does not know its words.
+    """An example text for the model: an English sentence, or words of the vocabulary if the sentence has unknown
+    tokens.
 
-    No text of the corpus: a tracking server may be read by others. For fill-mask one word is masked.
+    It is never text of the corpus, because other people may read the tracking server. For fill-mask, one word is
+    masked.
     """
     vocab = Vocab.load(export)
     words = SENTENCE.split()
@@ -209,7 +211,7 @@ def _mask(export: Path) -> str:
 
 
 def _write_environment(folder: Path) -> None:
-    """What has to be installed to load the model, in the three forms in which MLflow wants it."""
+    """Write the requirements for loading the model, in the three formats of MLflow."""
     versions = {name: _installed(name) for name in REQUIRED}
     lines = [f"{name}=={version}" if version else f"{name}>=5" for name, version in versions.items()]
     python = platform.python_version()
@@ -222,7 +224,7 @@ def _write_environment(folder: Path) -> None:
 
 
 def _installed(name: str) -> str:
-    """The version of a library without what says how it was built; "" where it is not installed."""
+    """The version of a library without its build suffix; "" if it is not installed."""
     try:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -230,7 +232,7 @@ def _installed(name: str) -> str:
 
 
 def _card(run: Any, export: Path, what: "TransformersPipeline") -> str:
-    """What the model is and how it is loaded, in Markdown."""
+    """A description of the model and of how to load it, in Markdown."""
     uri = f"runs:/{run.info.run_id}/{NAME}"
     name = run.info.run_name
     how = f'mlflow.transformers.load_model("{uri}", return_type="components")'
@@ -241,24 +243,27 @@ def _card(run: Any, export: Path, what: "TransformersPipeline") -> str:
         )
     try:
         about = [model_card(export.parent), "## With MLflow"]
-    except BadInput:  # weights that no run of ours left
+    except BadInput:  # the weights do not belong to a run of Sesame
         about = [f"# {name}", run.data.tags.get(NOTE, "")]
     lines = [
         *about,
         f"As an MLflow model it is `{what.model_class}` of transformers, task `{what.task}`.",
-        f"Not possible with it: {what.lacks}." if what.lacks else "",
+        f"It does not support: {what.lacks}." if what.lacks else "",
         "`pyfunc` returns the vectors of the first of several texts." if what.task == "feature-extraction" else "",
         f"```python\nimport mlflow\n\n{how}\n```",
-        f"`{NAME}/` in it holds the whole net, for `from_pretrained`. Nothing is pickled and nothing is fetched.",
+        f"Its directory `{NAME}/` has the whole model, for `from_pretrained`. No file is pickled, and loading "
+        "downloads nothing.",
     ]
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
 def _publish(client: Any, model: Any, folder: Path) -> None:
-    """Put the files where the store has its artifacts: as links on the same disk, by upload to a server."""
+    """Put the files into the artifact location of the store: by hard links on the same disk, or by upload to a
+    server."""
     if urlsplit(model.artifact_location).scheme not in ("", "file"):
         files = [path for path in folder.rglob("*") if path.is_file()]
-        for file in sorted(files, key=lambda path: path.name == MLMODEL):  # each is an answer that is heard
+        # one call per file, because each answer resets the timeout
+        for file in sorted(files, key=lambda path: path.name == MLMODEL):
             below = file.relative_to(folder).parent.as_posix()
             client.log_model_artifact(model.model_id, str(file), below if below != "." else None)
         return
@@ -266,7 +271,8 @@ def _publish(client: Any, model: Any, folder: Path) -> None:
 
 
 def _link(source: "str | Path", target: "str | Path") -> None:
-    """A second name for a file, or a copy where that cannot be. All of our files are replaced, never written to."""
+    """Create a hard link, or copy the file if that is impossible. Files of Sesame are always replaced, never modified
+    in place."""
     try:
         os.link(source, target)
     except OSError:
@@ -277,19 +283,22 @@ def _link(source: "str | Path", target: "str | Path") -> None:
 
 
 def register(folder: Path, export: Path, name: str) -> ModelVersion:
-    """Register the model of the run in `folder` as the next version of `name`, or find it registered.
+    """Register the model of the run in `folder` as the next version of `name`, unless it is registered already.
 
-    A run that was finished while the store was away has its model logged now. BadInput where the store, the run or its
-    model are not there, or where no model can have such a name.
+    If the store was unavailable when the run finished, the model is logged now. Raises BadInput if the store, the run
+    or its model is missing, or if `name` is not a valid model name.
     """
     name, tracked = names.model(name), existing_run(folder)
     if tracked is None:
-        raise BadInput(f"{folder}: no MLflow run is known for it; train it again with `sesame train --resume never`")
-    with _asked(tracked) as client:
+        raise BadInput(f"{folder}: it has no MLflow run; train it again with `sesame train --resume never`")
+    with _connect(tracked) as client:
         run = client.get_run(tracked.run_id)
         if not export.is_dir() and not _models_of(run):
-            reason = run.data.tags.get(STATE, "transformers has no such net")
-            raise BadInput(f"{folder}: this run has no MLflow model to register ({reason})")
+            reason = run.data.tags.get(STATE, "transformers has no such model")
+            raise BadInput(
+                f"{folder}: this run has no MLflow model to register ({reason}); register a run whose model "
+                "`sesame export` can export"
+            )
         model_id = log_model(tracked, export)
         if found := _version_of(client, name, tracked.run_id, model_id):
             number, is_new = found, False
@@ -301,10 +310,12 @@ def register(folder: Path, export: Path, name: str) -> ModelVersion:
 
 
 @contextmanager
-def _asked(tracked: TrackedRun) -> Iterator[Any]:
-    """A client of the store of a run; BadInput with one line where there is no store, or where it refuses."""
+def _connect(tracked: TrackedRun) -> Iterator[Any]:
+    """A client of the store of a run. Raises BadInput with one line if the store is missing, or refuses a request."""
     if (file := database_file(tracked.uri)) and not file.is_file():
-        raise BadInput(f"{file}: no such store, though a run was tracked in it; put it back, or train the run again")
+        raise BadInput(
+            f"{file}: no such store, but the run was tracked in it; restore the file, or train the run again"
+        )
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -315,7 +326,7 @@ def _asked(tracked: TrackedRun) -> Iterator[Any]:
 
 
 def _version_of(client: Any, name: str, run_id: str, model_id: str) -> str:
-    """The version of `name` that the model is already; "" where it is none."""
+    """The version of `name` that this model already has; "" if it has none."""
     versions = client.search_model_versions(f"run_id = '{run_id}'")
     return next((str(one.version) for one in versions if one.name == name and model_id in one.source), "")
 
@@ -329,10 +340,11 @@ def _next_version(client: Any, name: str, tracked: TrackedRun, model_id: str) ->
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     model = client.get_logged_model(model_id)
-    # A server looks the model up by its id. Here that is done in the store that is the process' default, another one.
+    # A server finds the model by its ID. Without a server, MLflow would look it up in the default store of the process,
+    # which is another one.
     source = f"models:/{model_id}" if tracked.uri.startswith("http") else model.artifact_location
     note = model.tags.get(NOTE, "")
-    made = client.create_model_version(name, source, tracked.run_id, description=note, model_id=model_id)
-    versions = [*json.loads(model.tags.get(VERSIONS, "[]")), {"name": name, "version": made.version}]
+    created = client.create_model_version(name, source, tracked.run_id, description=note, model_id=model_id)
+    versions = [*json.loads(model.tags.get(VERSIONS, "[]")), {"name": name, "version": created.version}]
     client.set_logged_model_tags(model_id, {VERSIONS: json.dumps(versions)})
-    return str(made.version)
+    return str(created.version)

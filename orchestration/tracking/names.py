@@ -1,9 +1,9 @@
-"""Names and values as MLflow takes them: of metrics, parameters, tags, artifacts, runs, datasets and models.
+"""Names and values in the form that MLflow accepts: metrics, parameters, tags, artifacts, runs, datasets and models.
 
-MLflow refuses names with other characters than letters, digits and a few marks, names that would resolve to others as
-paths, and long ones; one that it refuses costs all that is sent with it. Here such a name becomes a readable one with a
-hash of the true one, so that two names never meet; the run's tag `sesame.name.NAME` has the true one. A name that is
-fine stays as it is. Nothing else in Sesame makes an entity of MLflow from a name.
+MLflow refuses long names, names with characters other than letters, digits and a few marks, and names that are
+ambiguous as paths. One refused name makes the whole request fail. So this module replaces such a name by a readable one
+with a hash of the true name, so that two names never collide. The tag `sesame.name.NAME` of the run has the true name.
+Valid names do not change. All MLflow entities of Sesame get their names here.
 """
 
 import hashlib
@@ -17,36 +17,36 @@ from typing import Any, Final
 
 from preprocessing.errors import BadInput
 
-TRUE_NAME: Final = "sesame.name."  # how a tag begins that has the true name of what is named so in MLflow
-LONGEST: Final = 5_000  # characters of a value of a tag or a parameter; MLflow's limits are 8,000 and 6,000
-_LONGEST_KEY: Final = 250  # MLflow's limit, and that of its databases
-_LONGEST_TITLE: Final = 250  # of a run; that of a dataset is 500
-_LONGEST_PART: Final = 200  # bytes of a file's name; disks take 255
+TRUE_NAME: Final = "sesame.name."  # prefix of a tag with the true name of a replaced name
+LONGEST: Final = 5_000  # characters of a tag or parameter value; MLflow's limits are 8,000 and 6,000
+_LONGEST_KEY: Final = 250  # MLflow's limit, and the limit of its databases
+_LONGEST_TITLE: Final = 250  # for runs; the limit for datasets is 500
+_LONGEST_PART: Final = 200  # bytes of a file name; disks allow 255
 _LONGEST_MODEL, _LONGEST_EXPERIMENT = 256, 500
-_READABLE: Final = 150  # characters that stay of a name that becomes another one
-_MAPPED: Final = re.compile(r"-x[0-9a-f]{16}(\.\w{1,8})?$")  # how all names end that became others
+_READABLE: Final = 150  # characters of a replaced name that are kept
+_MAPPED: Final = re.compile(r"-x[0-9a-f]{16}(\.\w{1,8})?$")  # the ending of all replaced names
 _NO_KEY: Final = re.compile(r"[^/\w.\- :]")
 _NO_PATH: Final = re.compile(r"[^/\w.\- ]")
 _NO_TITLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _METRICS, _OTHERS = 1_000, 100  # MLflow's limits of metrics, and of parameters or tags, in one call
-_BYTES: Final = 400_000  # of metrics or of others in one call; a server takes a million
+_BYTES: Final = 400_000  # bytes of metrics, or of other entities, in one call; a server accepts a million
 
 Point = tuple[str, float, int, int]
 """A metric's name, its value, the time in milliseconds, the step."""
 
 
 def key(name: str) -> str:
-    """The name of a metric, a parameter or a tag as MLflow takes it.
+    """A valid name for a metric, a parameter or a tag.
 
     >>> key("eval/rte/pretrained_accuracy"), key("glue.mrpc (test)")
     ('eval/rte/pretrained_accuracy', 'glue.mrpc _test_-x1ff273d671e7f249')
     """
     is_fine = len(name) <= _LONGEST_KEY and not _NO_KEY.search(name) and _is_path(name) and name == name.strip()
-    return name if is_fine and not _MAPPED.search(name) else _mapped(name, _NO_KEY)
+    return name if is_fine and not _MAPPED.search(name) else _replacement(name, _NO_KEY)
 
 
 def path(name: str) -> str:
-    """The path of an artifact as stores and servers take it; its ending stays.
+    """A valid artifact path for stores and servers; its file extension is kept.
 
     >>> path("figures/scores.png"), path("figures/a#b.png"), path("../x")
     ('figures/scores.png', 'figures/a_b-x6397a86b31e72c6c.png', '_/x-xd6b96a97d147daaa')
@@ -56,32 +56,33 @@ def path(name: str) -> str:
     if is_fine and not _MAPPED.search(name):
         return name
     ending = found[0] if (found := re.search(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$", name)) else ""
-    return _mapped(name, _NO_PATH, ending)
+    return _replacement(name, _NO_PATH, ending)
 
 
 def title(name: str) -> str:
-    """The name of a run or a dataset: any words, of which MLflow's databases take 250 characters.
+    """A valid name for a run or a dataset: any characters, at most 250, the limit of MLflow's databases.
 
     >>> title("eval/rte at step 1,000 of bert (mine)")
     'eval/rte at step 1,000 of bert (mine)'
     """
     is_fine = 0 < len(name) <= _LONGEST_TITLE and not _NO_TITLE.search(name)
-    return name if is_fine and not _MAPPED.search(name) else _mapped(name, _NO_TITLE)
+    return name if is_fine and not _MAPPED.search(name) else _replacement(name, _NO_TITLE)
 
 
 def model(name: str) -> str:
-    """The name of a registered model, by which others ask for it: it stays, or is refused with BadInput."""
+    """The name of a registered model. It is not replaced, because users refer to it; raises BadInput if it is
+    invalid."""
     is_fine = len(name.strip()) > 0 and len(name) <= _LONGEST_MODEL and not re.search("[/:]", name) and _is_path(name)
     if is_fine and not _NO_TITLE.search(name):
         return name
     raise BadInput(
-        f"invalid model name: got {name[:60]!r}, expected 1 to {_LONGEST_MODEL} characters without / and :, other than "
-        "a path; give another --name"
+        f"invalid model name: got {name[:60]!r}, expected 1 to {_LONGEST_MODEL} characters without / and :, and not a "
+        "relative path; set another --name"
     )
 
 
 def experiment(name: str) -> str:
-    """The name of an experiment, which a user has chosen: it stays, or is refused with BadInput."""
+    """The name of an experiment. It is not replaced, because a user has chosen it; raises BadInput if it is invalid."""
     if len(name.strip()) > 0 and len(name) <= _LONGEST_EXPERIMENT and not _NO_TITLE.search(name):
         return name
     raise BadInput(
@@ -91,24 +92,26 @@ def experiment(name: str) -> str:
 
 
 def value(text: str) -> str:
-    """The value of a parameter or a tag as databases take it; of a long one the beginning, with its length.
+    """A valid value of a parameter or a tag: a long value is truncated and ends with its length.
 
     >>> value("a\\x00b"), value("x" * 6_000)[-23:]
     ('a\\\\x00b', ' ... (6,000 characters)')
     """
     if len(text) > LONGEST:
-        said = f" ... ({len(text):,} characters)"
-        text = text[: LONGEST - len(said)] + said
+        ending = f" ... ({len(text):,} characters)"
+        text = text[: LONGEST - len(ending)] + ending
     return text.replace("\x00", "\\x00").encode(errors="backslashreplace").decode()
 
 
 def _is_path(name: str) -> bool:
-    """Whether MLflow takes a name that it may use as a path: one that resolves to itself, below where it is."""
+    """Whether MLflow accepts a name that it may use as a path: the name must be normalized and stay below its
+    parent."""
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 
-def _mapped(name: str, refused: re.Pattern[str], ending: str = "") -> str:
-    """What is readable of a name, and the hash of all of it; equal for equal names, other for others."""
+def _replacement(name: str, refused: re.Pattern[str], ending: str = "") -> str:
+    """The readable part of a name with a hash of the whole name; equal for equal names and different for different
+    names."""
     stem = name.removesuffix(ending) if ending else name
     plain = [part if part.strip(". ") else "_" for part in refused.sub("_", stem[:_READABLE]).split("/")]
     plain[0] = re.sub(r"^\.\.", "__", plain[0])
@@ -124,45 +127,46 @@ def _cut(part: str) -> str:
 
 
 def metric(name: str, number: float | None, time_ms: int, step: int = 0) -> Any:
-    """A point of a metric. What is not finite is NaN, which MLflow shows; it would store infinity as 1.8e308."""
+    """A point of a metric. Values that are not finite become NaN, because MLflow would store infinity as 1.8e308."""
     from mlflow.entities import Metric
 
     return Metric(key(name), number if number is not None and math.isfinite(number) else math.nan, time_ms, step)
 
 
 def log_metrics(client: Any, run_id: str, points: Sequence[Point]) -> None:
-    """Give a run points of metrics, in calls that a server takes, and the true names of those that are named
-    otherwise there."""
+    """Log points of metrics in calls of a size that a server accepts, and the true names of replaced names."""
     log_values(client, run_id, points, ())
 
 
 def log_params(client: Any, run_id: str, params: Iterable[tuple[str, str]]) -> None:
-    """Give a run parameters, as `log_metrics` does."""
+    """Log parameters, in the same way as `log_metrics`."""
     log_values(client, run_id, (), params)
 
 
 def log_values(client: Any, run_id: str, points: Sequence[Point], params: Iterable[tuple[str, str]]) -> None:
-    """Give a run points of metrics and parameters, as `log_metrics` does; both in one call, as each takes the time of a
-    slow server."""
+    """Log points of metrics and parameters, in the same way as `log_metrics`.
+
+    One call has both, because each call takes the time of a slow server.
+    """
     from mlflow.entities import Param
 
-    given = {name: value(text) for name, text in params}
+    values = {name: value(text) for name, text in params}
     metrics = _batches([(metric(*point), len(point[0])) for point in points], _METRICS)
-    others = _batches([(Param(key(name), text), _size(text)) for name, text in given.items()], _OTHERS)
+    others = _batches([(Param(key(name), text), _size(text)) for name, text in values.items()], _OTHERS)
     for one, other in zip_longest(metrics, others, fillvalue=()):
         client.log_batch(run_id, metrics=one, params=other)
-    log_true_names(client, run_id, (*(name for name, *_ in points), *given))
+    log_true_names(client, run_id, (*(name for name, *_ in points), *values))
 
 
 def log_tags(client: Any, run_id: str, tags: Iterable[tuple[str, object]]) -> None:
-    """Give a run tags, as `log_metrics` does."""
-    given = {name: value(str(text)) for name, text in tags}
-    given |= _true_names(given)
-    _log_tags(client, run_id, given)
+    """Log tags, in the same way as `log_metrics`."""
+    values = {name: value(str(text)) for name, text in tags}
+    values |= _true_names(values)
+    _log_tags(client, run_id, values)
 
 
 def log_true_names(client: Any, run_id: str, names: Iterable[str]) -> None:
-    """Give a run the true names of those of these that MLflow has under others, as tags."""
+    """Log the true names of those `names` that MLflow has under other names, as tags."""
     _log_tags(client, run_id, _true_names(names))
 
 
@@ -182,7 +186,7 @@ def _tag(name: str) -> str:
 
 
 def _batches(entities: Sequence[tuple[Any, int]], most: int) -> Iterator[list[Any]]:
-    """The entities in groups that one call may have, by their number and by their sizes."""
+    """Groups of entities for one call each, limited by number and by size."""
     batch, size = list[Any](), 0
     for entity, one in entities:
         if batch and (len(batch) == most or size + one > _BYTES):

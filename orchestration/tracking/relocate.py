@@ -1,4 +1,4 @@
-"""A folder of ours that was moved or copied with its store: MLflow keeps absolute paths beside the database."""
+"""Repairs the store of an output directory that was moved or copied: MLflow keeps absolute paths in its database."""
 
 import logging
 import sqlite3
@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 
 log = logging.getLogger(__name__)
 
-DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in the folder of --output-dir
+DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in --output-dir
 COLUMNS: Final = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -18,30 +18,32 @@ COLUMNS: Final = (
     ("model_versions", "source"),
     ("model_versions", "storage_location"),
 )
-WAIT_S: Final = 30.0  # for another process that writes to it
+WAIT_S: Final = 30.0  # seconds to wait for another process that writes to the database
 
 
 def relocate_store(artifacts: str) -> None:
-    """Have the store that lies beside these artifacts, a URI, say that they are there: without it MLflow would go on
-    to write, and look for, artifacts at the place that they were moved from."""
+    """Set the artifact location of the store beside these artifacts (a URI) to the place where they are now.
+
+    Without this, MLflow would read and write artifacts at their old place.
+    """
     database = Path(url2pathname(urlparse(artifacts).path)).with_name(DATABASE)
     if not database.is_file():
         return
     try:
         with closing(sqlite3.connect(database, timeout=WAIT_S)) as store, store:
-            before = [place for place in _places(store) if place != artifacts]
+            before = [place for place in _artifact_locations(store) if place != artifacts]
             for place in before:
                 log.warning(
-                    "%s: was at %s; its artifacts are looked for, and written, where it is now", database, place
+                    "%s: was moved from %s; its artifacts are now read and written at the new place", database, place
                 )
                 for table, column in COLUMNS:
                     _replace(store, table, column, place, artifacts)
-    except sqlite3.Error as error:  # whoever opens it next is told what is wrong with it
+    except sqlite3.Error as error:  # the next command that opens the database reports the error
         log.debug("%s: %s", database, error)
 
 
 def has_run(database: Path, run_id: str) -> bool:
-    """Whether a store of SQLite has this run; one that cannot be read has none."""
+    """Whether an SQLite store has this run; False if the store cannot be read."""
     try:
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=WAIT_S)) as store:
             return store.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,)).fetchone() is not None
@@ -50,8 +52,8 @@ def has_run(database: Path, run_id: str) -> bool:
         return False
 
 
-def _places(store: sqlite3.Connection) -> list[str]:
-    """Where our experiments say that their artifacts are; those that somebody else has made are left alone."""
+def _artifact_locations(store: sqlite3.Connection) -> list[str]:
+    """The artifact locations of Sesame's experiments; those of other experiments do not change."""
     ours = (
         "SELECT DISTINCT artifact_location FROM experiments JOIN experiment_tags USING (experiment_id) "
         "WHERE key = 'mlflow.experimentKind' AND artifact_location LIKE 'file:%/' || ?"
@@ -60,13 +62,13 @@ def _places(store: sqlite3.Connection) -> list[str]:
 
 
 def _replace(store: sqlite3.Connection, table: str, column: str, old: str, new: str) -> None:
-    """Paths at or below the one place become those at the other."""
+    """Replace the path `old`, and paths below it, by `new`."""
     try:
         store.execute(
-            f"UPDATE {table} SET {column} = ? || substr({column}, ?) "  # names of ours
+            f"UPDATE {table} SET {column} = ? || substr({column}, ?) "  # table and column are constants of this module
             f"WHERE {column} = ? OR substr({column}, 1, ?) = ?",
             (new, len(old) + 1, old, len(old) + 1, f"{old}/"),
         )
-    except sqlite3.OperationalError as error:  # an MLflow without this table or column
+    except sqlite3.OperationalError as error:  # this version of MLflow has no such table or column
         if "no such" not in str(error):
             raise

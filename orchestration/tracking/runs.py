@@ -1,9 +1,9 @@
-"""MLflow tracking: one run per run folder, whose life is ours.
+"""MLflow tracking: one MLflow run per run directory, with a lifetime that Sesame controls.
 
-MLflow marks a crashed run FINISHED and a killed one RUNNING for ever. Here a run ends FINISHED, FAILED or KILLED by
-what left the `with` block, and each start closes the runs of owners that are gone. Who is at work in a run is who
-holds the lock of its folder; what a run says of its owner counts only where no lock says anything.
-The metrics of a run come from the first worker: metrics.py.
+MLflow marks a crashed run as FINISHED and a killed run as RUNNING for ever. Here a run ends as FINISHED, FAILED or
+KILLED, according to how the `with` block ends, and each start closes the runs of owners that no longer exist. A run is
+active if a process holds the lock of its directory; the owner tag counts only if there is no lock. The first worker
+logs the metrics of a run (metrics.py).
 """
 
 import json
@@ -48,33 +48,35 @@ from preprocessing.folders import is_writable
 from preprocessing.lock import has_locks, is_held
 from preprocessing.processes import began
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HEARTBEAT_S = 10.0
-NOTED_S = 0.3  # an answer that takes longer is worth a word
-STALE_S = 600.0  # an owner on another host cannot be looked up: it is gone when it has been silent for this long
-ROOM, ROOM_BYTES = ".room", 1 << 18  # in the run folder while it is at work: what is freed to note how it ended
-RUN_FILE = "mlflow.json"  # in the run folder: which MLflow run is its
-UNFINISHED = ".mlflow-"  # how a folder in the run folder begins in which a model is written
-ENDED = "sesame.exit_reason"  # the tag that says how a run ended, where there is more to say than its status
+NOTED_S = 0.3  # seconds; slower answers are reported
+# seconds without a heartbeat after which an owner on another host counts as gone, because its process cannot be checked
+STALE_S = 600.0
+# file in the directory of an active run; removing it frees disk space for the record of how the run ended
+ROOM, ROOM_BYTES = ".room", 1 << 18
+RUN_FILE = "mlflow.json"  # in the run directory: the ID of its MLflow run
+UNFINISHED = ".mlflow-"  # prefix of a temporary directory in the run directory, in which a model is written
+ENDED = "sesame.exit_reason"  # tag with the reason why a run ended, if the status alone does not tell it
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
-KIND = ("mlflow.experimentKind", "custom_model_development")  # the tag of an experiment whose runs train models
+KIND = ("mlflow.experimentKind", "custom_model_development")  # tag of experiments whose runs train models
 
-REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED")  # MLflow's codes of what no other try mends
+REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED")  # MLflow error codes that a retry cannot fix
 
 Scores = Mapping[str, Sequence[float]]
 
 
-# Where runs are kept
+# Stores
 
 
 @dataclass(frozen=True)
 class TrackingStore:
-    """A tracking store: its address, and where artifacts go ("" = where the server says)."""
+    """A tracking store: its address, and the location of its artifacts ("": the server decides)."""
 
     uri: str
     artifacts: str = ""
@@ -89,8 +91,10 @@ class TrackedRun:
 
 
 def tracking_store(out: Path) -> TrackingStore:
-    """The store named by MLFLOW_TRACKING_URI, else a sqlite file under `out`, by absolute path. BadInput where MLflow
-    has no such store, or its driver is not installed."""
+    """The store of MLFLOW_TRACKING_URI, or else an SQLite file below `out` with an absolute path.
+
+    Raises BadInput if MLflow does not support the store, or if its driver is not installed.
+    """
     if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
         return TrackingStore(stores.check_store_address(uri))
     out = out.resolve()
@@ -98,18 +102,20 @@ def tracking_store(out: Path) -> TrackingStore:
 
 
 def load_mlflow(uri: str) -> None:
-    """Import what a client of this store is made of: that takes seconds, and says nothing about the store."""
+    """Import the modules of a client for this store. This takes seconds, which must not count as waiting for the
+    store."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] = "false"
     for name, value in {
         "LOGGING_LEVEL": "WARNING",
-        "SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # where a command's answer goes
+        "SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # the output of a command goes to the same stream
         "HTTP_REQUEST_TIMEOUT": "30",
         "HTTP_REQUEST_MAX_RETRIES": "3",
     }.items():
         os.environ.setdefault(f"MLFLOW_{name}", value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of what it raises too
+    # it also logs tracebacks of exceptions that it raises
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     import mlflow.tracking
 
     if database_file(uri):
@@ -117,23 +123,23 @@ def load_mlflow(uri: str) -> None:
 
 
 def client_of(uri: str, *, is_known: bool = False) -> Any:
-    """An MLflow client that sends no telemetry, unpickles nothing and does not chat; the first one makes the store.
-    Whoever waits for a call hears its answers.
+    """An MLflow client without telemetry, unpickling or messages; creates the store if it is missing. Each answer
+    resets the timeout of the current call.
 
-    FileNotFoundError where the store of a run that `is_known` is gone: one that was made anew would not have it.
+    Raises FileNotFoundError if the store of a run with `is_known` is gone, because a new store would not have the run.
     """
     load_mlflow(uri)
     from mlflow import MlflowClient
 
     if file := database_file(uri):
         if is_known and not file.exists():
-            raise FileNotFoundError(f"{file} is not there")
+            raise FileNotFoundError(f"{file} does not exist")
         stores.make(file)
     return MonitoredClient(MlflowClient(tracking_uri=uri))
 
 
 def experiment(client: Any, place: TrackingStore, name: str = "") -> str:
-    """The id of the experiment `name`, or of the one that runs go to; it is made where it is missing."""
+    """The ID of the experiment `name`, or of the default experiment; creates it if it is missing."""
     name = names.experiment(name or os.environ.get("MLFLOW_EXPERIMENT_NAME", "") or "sesame")
     found = client.get_experiment_by_name(name)
     if found is None:
@@ -146,7 +152,7 @@ def experiment(client: Any, place: TrackingStore, name: str = "") -> str:
 
 
 def _new_experiment(client: Any, place: TrackingStore, name: str) -> str:
-    """The id of a new experiment, or of the one that another command has just made."""
+    """The ID of a new experiment, or of the one that another process has created at the same time."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -161,54 +167,56 @@ def _new_experiment(client: Any, place: TrackingStore, name: str) -> str:
 
 
 def _check_is_mlflow(made: str) -> None:
-    """ConnectionError where a server has answered, and not said what it has made: MLflow's client takes any JSON."""
+    """Raises ConnectionError if an answer has no ID: MLflow's client accepts any JSON."""
     if not made:
-        raise ConnectionError("answers, and not as MLflow does: check the address")
+        raise ConnectionError("answers, but not like MLflow: check the address")
 
 
 def existing_run(folder: Path) -> TrackedRun | None:
-    """The MLflow run that the run folder names, if it names one; a damaged file is a warning, and names none.
+    """The MLflow run of the run directory; None if it has none, or (with a warning) if its file is damaged.
 
-    Its file has no password: the one of MLFLOW_TRACKING_URI is taken, where that is the same store. The store of a
-    folder that was moved or copied is told where its artifacts are now.
+    The file has no password; the password of MLFLOW_TRACKING_URI is used if it names the same store. If the directory
+    was moved or copied, the artifact location of its store is updated.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
         found = TrackedRun(**from_json((folder / RUN_FILE).read_bytes()))
-        found = replace(found, uri=_uri_now(found, folder))
+        found = replace(found, uri=_current_uri(found, folder))
         return replace(found, uri=given) if given and found.uri == without_password(given) else found
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        log.warning("%s: damaged, so a new run in MLflow takes its place", folder / RUN_FILE)
+        log.warning("%s: damaged, so a new MLflow run replaces this one", folder / RUN_FILE)
         return None
 
 
-def _uri_now(tracked: TrackedRun, folder: Path) -> str:
-    """The address of the store that a run's folder names; or of that which lies around it, as in each folder of
-    --output-dir, where they were moved together (the one that is named is gone) or copied together (both have the
-    run)."""
+def _current_uri(tracked: TrackedRun, folder: Path) -> str:
+    """The address of a run's store. It is the recorded address, or that of the store in the same output directory.
+
+    The second case applies if both were moved together (the recorded store is gone) or copied together (both have the
+    run).
+    """
     named, beside = database_file(tracked.uri), folder.resolve().parent.parent / DATABASE
     if not named or not beside.is_file() or (named.exists() and named.samefile(beside)):
         return tracked.uri
     if named.exists() and not has_run(beside, tracked.run_id):
-        return tracked.uri  # somebody has named that store; ours is of other runs
+        return tracked.uri  # the recorded store was chosen on purpose; the store beside has other runs
     relocate_store((beside.parent / ARTIFACTS).as_uri())
     return database_uri(beside)
 
 
-# Whose run it is
+# Owners
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that a run belongs to; `began` tells it from a later process with the same number."""
+    """The process that a run belongs to; `began` distinguishes it from a later process with the same ID."""
 
     host: str
     pid: int
-    started: float  # wall clock, seconds
-    beat: float  # the same
-    began: str = ""  # that of earlier versions say nothing of it
+    started: float  # start time of the process, in seconds since the epoch
+    beat: float  # time of the last heartbeat, in seconds since the epoch
+    began: str = ""  # "" for owners of earlier versions
 
     @classmethod
     def me(cls) -> "Owner":
@@ -216,7 +224,7 @@ class Owner:
         return cls(platform.node(), pid, psutil.Process().create_time(), time.time(), began(pid))
 
     def alive(self) -> bool:
-        """Whether the process still runs; on another host: whether it has lately said so."""
+        """Whether the process still runs. For a process on another host: whether its last heartbeat is recent."""
         if self.host != platform.node():
             return time.time() - self.beat < STALE_S
         now = began(self.pid)
@@ -228,7 +236,7 @@ class Owner:
 
 
 def _owner(mlflow_run: Any) -> Owner | None:
-    """Whose a run is; None where it is not ours, or says so in a way that is not of this version."""
+    """The owner of a run; None if the run is not of Sesame, or its owner tag is not of this version."""
     try:
         said = parse_json(mlflow_run.data.tags.get(OWNER) or "{}")
         found = Owner(**{field.name: said[field.name] for field in fields(Owner) if field.name in said})
@@ -238,22 +246,24 @@ def _owner(mlflow_run: Any) -> Owner | None:
 
 
 def reap(place: TrackingStore) -> list[str]:
-    """Mark our runs that still say RUNNING though their owner is gone as FAILED, or as what their folder says; their
-    ids."""
+    """Mark RUNNING runs whose owner is gone as FAILED, or with the status in their directory; returns their IDs."""
     client = client_of(place.uri)
     experiments = [found.experiment_id for found in client.search_experiments()]
     running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
-    dead = [found for found in running if (owner := _owner(found)) and not _is_at_work(found, owner)]
+    dead = [found for found in running if (owner := _owner(found)) and not _is_active(found, owner)]
     for found in dead:
         folder = _folder_of(found)
         if not (_is_of(found, folder) and log_exit_reason(client, found.info.run_id, folder)):
-            _terminate(client, found.info.run_id, "FAILED", "its process was gone")
+            _terminate(client, found.info.run_id, "FAILED", "its process ended without a record")
     return [found.info.run_id for found in dead]
 
 
-def _is_at_work(found: Any, owner: Owner) -> bool:
-    """Whether somebody is at work in a run that says that it is RUNNING: by the lock of its folder, where that is here
-    and is the run's own; its evaluations have the same folder, and hold no lock."""
+def _is_active(found: Any, owner: Owner) -> bool:
+    """Whether a process works in a run that is marked as RUNNING.
+
+    The lock of the directory decides if the directory is on this machine and belongs to this run. Evaluations use the
+    same directory and hold no lock.
+    """
     folder = _folder_of(found)
     lock = is_held(folder) if _is_of(found, folder) else None
     return owner.alive() if lock is None else lock
@@ -264,7 +274,7 @@ def _folder_of(found: Any) -> Path:
 
 
 def _is_of(found: Any, folder: Path) -> bool:
-    """Whether a run is the one of a folder; that of another user may be none that we can look into."""
+    """Whether the directory belongs to this run; False if it is another user's and cannot be read."""
     try:
         tracked = existing_run(folder) if os.path.isdir(folder) else None
     except OSError:
@@ -273,50 +283,52 @@ def _is_of(found: Any, folder: Path) -> bool:
 
 
 def log_exit_reason(client: Any, run_id: str, folder: Path) -> bool:
-    """Close the run of `folder` as its last start has ended, where the store did not take that then; whether it was so.
+    """Set the status with which the run of `folder` ended, if the store did not accept it then; returns whether it did
+    so.
 
-    Whatever the store says of it: another command, which knows it by another address, may have called it FAILED since.
+    This overrides the status in the store: a command that uses another address of the store may have marked the run as
+    FAILED.
     """
     if "status" not in (kept := pending_updates(folder)):
         return False
-    _terminate(client, run_id, kept["status"], _ended(folder, kept.get("detail", "")))
+    _terminate(client, run_id, kept["status"], _exit_reason(folder, kept.get("detail", "")))
     clear_pending(folder, "status", "detail")
     return True
 
 
 @contextmanager
 def run(place: TrackingStore, folder: Path, corpus: Path | None, metadata: Metadata) -> Iterator[TrackedRun]:
-    """The MLflow run of `folder`, the same one after each restart, RUNNING inside the block and closed after it.
+    """The MLflow run of `folder`, the same after each restart: RUNNING inside the block and closed after it.
 
-    What leaves the block decides whether it ends FINISHED, KILLED (asked to stop) or FAILED. The caller holds the lock
-    of the folder. Raises ResourceError when the store does not answer at the beginning of a run: its address may be a
-    wrong one. A run that it has taken before goes on without it, and is told to it later.
+    The run ends as FINISHED, KILLED (stopped by request) or FAILED, according to how the block ends. The caller holds
+    the lock of the directory. Raises ResourceError if the store does not answer when a new run starts, because its
+    address may be wrong. A run that the store knows already continues, and its data is sent later.
     """
-    for left in folder.glob(f"{UNFINISHED}*"):  # by a start that was killed
+    for left in folder.glob(f"{UNFINISHED}*"):  # left by a start that was killed
         shutil.rmtree(left, ignore_errors=True)
-    says, name = collect_metadata(metadata, folder, corpus), run_name(metadata.name, folder)
-    tracked, is_open = _taken(place, folder, name)
-    clear_pending(folder, "status", "detail")  # of an earlier start: now it is RUNNING
-    add_logged(folder, says)
+    metadata_values, name = collect_metadata(metadata, folder, corpus), run_name(metadata.name, folder)
+    tracked, is_open = _open_run(place, folder, name)
+    clear_pending(folder, "status", "detail")  # of an earlier start; now the run is RUNNING
+    add_logged(folder, metadata_values)
     with heartbeat(tracked, folder, is_open):
         if is_open:
-            with log_and_suppress("what the run says of itself"):
+            with log_and_suppress("what the run metadata_values of itself"):
                 wait_while_available(
                     place.uri, lambda: flush_pending_metadata(client_of(place.uri), tracked.run_id, folder)
                 )
         yield tracked
 
 
-def _taken(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun, bool]:
-    """The run of a folder, ours from now on, and whether the store knows that yet."""
+def _open_run(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun, bool]:
+    """The run of a directory, now ours, and whether the store has been informed."""
     before = existing_run(folder)
     is_known = before is not None and before.uri == place.uri
     try:
-        tracked = query_store(place, lambda client: _resumed(client, place, folder) or create_run(client, place, name))
+        tracked = query_store(place, lambda client: _resume(client, place, folder) or create_run(client, place, name))
     except (StoreUnavailable, StoreRefused) as error:
         if before is None or not is_known:
             raise
-        log.warning("%s: the run goes on, and is told to it later", error)
+        log.warning("%s: training continues; metrics will be synced later", error)
         return before, False
     kept = replace(tracked, uri=without_password(tracked.uri))
     write_atomic(folder / RUN_FILE, checked_json(asdict(kept)))
@@ -328,13 +340,13 @@ class StoreUnavailable(ResourceError):
 
 
 class StoreRefused(BadInput):
-    """A store that wants credentials, or others."""
+    """A store that requires other credentials."""
 
 
 def query_store(place: TrackingStore, ask: Callable[[Any], T]) -> T:
-    """What `ask` returns of a client of the store, in which no run of an owner that is gone is open.
+    """The result of `ask` with a client of the store, after runs of owners that are gone are closed.
 
-    Away where the store does not answer, or ceases to, however slowly it may answer; Refused where it wants
+    Raises StoreUnavailable if the store stops answering (slow answers are no error), and StoreRefused if it requires
     credentials.
     """
 
@@ -351,21 +363,21 @@ def query_store(place: TrackingStore, ask: Callable[[Any], T]) -> T:
 
     try:
         if (file := database_file(place.uri)) and not stores.is_whole(file):
-            return asked()  # it is made now, which takes seconds
+            return asked()  # the store is created now, which takes seconds
         if reason := describe_failure(place.uri):
             raise TimeoutError(reason)
         return wait_while_available(place.uri, asked, has_answered=True)
-    except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is of the second kind
+    except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is an SQLAlchemyError
         if refusal_status(error):
             raise StoreRefused(f"MLflow at {redact(place.uri)}: {summarize_error(error)}") from error
         raise StoreUnavailable(
-            f"MLflow at {redact(place.uri)} {describe_unavailable(error)}; see MLFLOW_TRACKING_URI"
+            f"MLflow at {redact(place.uri)} {describe_unavailable(error)}; check MLFLOW_TRACKING_URI"
         ) from error
 
 
 def examine_store(uri: str) -> tuple[str, str]:
-    """What the store at an address says to a request as a run would make it, and what to do about it; "": nothing."""
-    said = redact(uri)
+    """The answer of a store to a request like that of a run, and a remedy; the remedy is "" if there is no problem."""
+    address = redact(uri)
     try:
         stores.check_store_address(uri)
     except BadInput as error:
@@ -373,7 +385,7 @@ def examine_store(uri: str) -> tuple[str, str]:
         return found, remedy
     if (file := database_file(uri)) and not file.exists():
         can = is_writable(file.parent)
-        return f"{said} is not there: the first run makes it", "" if can else "give a folder that can be written to"
+        return f"{address} does not exist: the first run creates it", "" if can else "use a writable directory"
     began_s, reason = time.monotonic(), describe_failure(uri)
     answer_s = time.monotonic() - began_s
     if not (file or reason):
@@ -383,27 +395,27 @@ def examine_store(uri: str) -> tuple[str, str]:
         except Exception as error:
             if refusal_status(error):
                 what, _, remedy = summarize_error(error).partition("; ")
-                return f"{said}: {what}", remedy
+                return f"{address}: {what}", remedy
             reason = summarize_error(error)
     if reason.startswith("answers"):
-        return f"{said} {reason}", "check MLFLOW_TRACKING_URI"
+        return f"{address} {reason}", "check MLFLOW_TRACKING_URI"
     if reason:
-        return f"{said} does not answer ({reason})", "start that server, or unset MLFLOW_TRACKING_URI"
-    return f"{said} answers" + (f", in {answer_s:.1f} s" if answer_s > NOTED_S else ""), ""
+        return f"{address} does not answer ({reason})", "start that server, or unset MLFLOW_TRACKING_URI"
+    return f"{address} answers" + (f", in {answer_s:.1f} s" if answer_s > NOTED_S else ""), ""
 
 
 @contextmanager
 def heartbeat(tracked: TrackedRun, folder: Path | None = None, is_open: bool = True) -> Iterator[None]:
-    """The life of a run that is ours: its heartbeat inside the block, how it ended after it. With `is_open` False the
-    store does not know yet that it is RUNNING.
+    """The lifetime of a run: heartbeats inside the block, and its final status after it. `is_open` False: the store
+    does not have it as RUNNING yet.
 
-    A store that does not take how it ended within seconds is not waited for: that is kept in the run's `folder`, and
-    told to the store at the next start of any run.
+    If the store does not accept the final status within seconds, the status is stored in `folder`, and the next start
+    of any run sends it.
     """
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(tracked, folder, stop, is_open), daemon=True, name="heartbeat")
     status, detail = "FAILED", ""
-    _keep_room(folder)
+    _reserve_disk_space(folder)
     try:
         beat.start()
         yield
@@ -414,45 +426,46 @@ def heartbeat(tracked: TrackedRun, folder: Path | None = None, is_open: bool = T
         raise
     finally:
         stop.set()
-        with suppress(TimeoutError):  # a beat that hangs is a daemon's; one that is late would call the run RUNNING
+        # a hanging heartbeat thread is a daemon; a late heartbeat would mark the run as RUNNING again
+        with suppress(TimeoutError):
             wait_while_available(tracked.uri, beat.join)
         _close(tracked, folder, status, detail)
 
 
-def _keep_room(folder: Path | None) -> None:
-    """Keep some room on the disk of a run, without which nobody could write down that it ended as the disk was full."""
+def _reserve_disk_space(folder: Path | None) -> None:
+    """Reserve disk space, so that the end of a run can be recorded even if the disk is full."""
     if folder:
         with suppress(OSError):
             (folder / ROOM).write_bytes(bytes(ROOM_BYTES))
 
 
 def _close(tracked: TrackedRun, folder: Path | None, status: str, detail: str) -> None:
-    """Tell the store how a run ended, and what else is kept of it; what it does not take stays kept."""
+    """Send the store the final status of a run and other stored data; what it does not accept stays stored."""
     if folder:
         with suppress(OSError):
             (folder / ROOM).unlink(missing_ok=True)
-        with log_and_suppress("how the run ended"):
+        with log_and_suppress("the final status of the run"):
             add_pending(folder, status=status, detail=detail)
     try:
-        ended = _ended(folder, detail) if folder else detail
+        ended = _exit_reason(folder, detail) if folder else detail
         wait_while_available(tracked.uri, lambda: _terminate(client_of(tracked.uri), tracked.run_id, status, ended))
     except Exception as error:
-        log.warning("MLflow does not take that the run is %s: %s", status, summarize_error(error))
+        log.warning("MLflow does not accept the final status %s of the run: %s", status, summarize_error(error))
         return
     if folder:
-        with log_and_suppress("what the run says of itself"):
+        with log_and_suppress("what the run metadata_values of itself"):
             clear_pending(folder, "status", "detail")
-            _tell_kept(tracked, folder)
+            _send_pending(tracked, folder)
 
 
 def log_tags(tracked: TrackedRun, folder: Path, **tags: object) -> None:
-    """Tag the run of `folder`; what the store does not take within seconds is kept there, and told to it later."""
+    """Tag the run of `folder`. Tags that the store does not accept within seconds are stored there and sent later."""
     with log_and_suppress(f"{', '.join(tags)} of the run"):
         add_logged(folder, {"tags": {key: str(value) for key, value in tags.items()}})
-        _tell_kept(tracked, folder)
+        _send_pending(tracked, folder)
 
 
-def _tell_kept(tracked: TrackedRun, folder: Path) -> None:
+def _send_pending(tracked: TrackedRun, folder: Path) -> None:
     if pending_updates(folder).keys() & KINDS:
         load_mlflow(tracked.uri)
         wait_while_available(
@@ -461,14 +474,14 @@ def _tell_kept(tracked: TrackedRun, folder: Path) -> None:
 
 
 def catch_up(tracked: TrackedRun, folder: Path) -> None:
-    """Give the store how the run of `folder` ended and what it says of itself, where it lacks that."""
+    """Send the store the final status and the metadata of the run of `folder`, if it lacks them."""
 
     def call() -> None:
         client = client_of(tracked.uri)
         log_exit_reason(client, tracked.run_id, folder)
         flush_pending_metadata(client, tracked.run_id, folder)
 
-    with log_and_suppress("how the run ended"):
+    with log_and_suppress("the final status of the run"):
         wait_while_available(tracked.uri, call)
 
 
@@ -477,39 +490,41 @@ def _terminate(client: Any, run_id: str, status: str, ended: str) -> None:
     client.set_terminated(run_id, status)
 
 
-def _ended(folder: Path, detail: str = "") -> str:
-    """What a run says of its end: an error, and what the store lacks of it. A run whose points are not there is not
-    FINISHED in silence."""
+def _exit_reason(folder: Path, detail: str = "") -> str:
+    """The exit reason of a run: its error, and data that the store lacks.
+
+    So a run with missing points does not look like a complete FINISHED run.
+    """
     kept = pending_updates(folder)
     counts = {"points": kept.get("points", 0), "files": len(kept.get("files", ()))}
     lacks = [f"{count:,} {what}" for what, count in counts.items() if count]
     lacks += ["its figures"] if "results" in kept else []
-    said = f"MLflow lacks {', '.join(lacks)} of it, which are kept in {folder}" if lacks else ""
-    return "; ".join(filter(None, (detail, said)))
+    missing = f"MLflow lacks {', '.join(lacks)} of it, which are stored in {folder}" if lacks else ""
+    return "; ".join(filter(None, (detail, missing)))
 
 
 def complete(tracked: TrackedRun, folder: Path) -> None:
-    """Have a run that has ended say what the store still lacks of it, or that it lacks nothing."""
-    with log_and_suppress("what it lacks of the run"):
-        wait_while_available(tracked.uri, lambda: tag(tracked, **{ENDED: _ended(folder)}))
+    """Update the exit reason of a finished run: the data that the store still lacks, or none."""
+    with log_and_suppress("the exit reason of the run"):
+        wait_while_available(tracked.uri, lambda: tag(tracked, **{ENDED: _exit_reason(folder)}))
 
 
 @contextmanager
 def log_and_suppress(what: str, remedy: str = "") -> Iterator[None]:
-    """A store that fails here costs a warning, never the run: all that matters is in the run's folder too.
+    """Turn an error of the store into a warning: everything important is also in the run's directory.
 
-    `remedy` is said where another try can succeed: not where the store refuses what it is given.
+    `remedy` is added if a retry can succeed, i.e. if the store has not refused the data itself.
     """
     try:
         yield
     except Exception as error:
         refused = getattr(error, "error_code", "") in REFUSED
-        advice = "; it is refused, and another try would be; it is kept in the run's folder" if refused else remedy
-        log.warning("MLflow does not take %s%s: %s", what, advice, summarize_error(error))
+        advice = " and would refuse it again; it stays in the run's directory" if refused else remedy
+        log.warning("MLflow does not accept %s%s: %s", what, advice, summarize_error(error))
 
 
 def create_run(client: Any, place: TrackingStore, name: str, among: str = "", **tags: str) -> TrackedRun:
-    """A new run of ours, RUNNING, in the experiment `among`."""
+    """Create a RUNNING run in the experiment `among`."""
     tags |= {OWNER: json.dumps(asdict(Owner.me()))}
     name = names.title(name)
     return TrackedRun(
@@ -517,8 +532,8 @@ def create_run(client: Any, place: TrackingStore, name: str, among: str = "", **
     )
 
 
-def _resumed(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
-    """The run that the folder names, RUNNING again and ours; None where the store does not know one."""
+def _resume(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
+    """The run of the directory, RUNNING again and ours; None if the store does not have it."""
     from mlflow.exceptions import MlflowException
 
     named = existing_run(folder)
@@ -534,9 +549,9 @@ def _resumed(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | No
 
 
 def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> TrackedRun:
-    """A run of `folder`, whose lock is ours, that the store has: RUNNING again and ours.
+    """Mark an existing run of `folder`, whose lock we hold, as RUNNING and ours.
 
-    Where the disk has no locks, an owner that seems to live is a warning.
+    Warns if the disk has no locks and the owner of the run seems to be alive.
     """
     owner = _owner(found)
     if (
@@ -547,7 +562,7 @@ def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> Tr
         and not has_locks(folder)
     ):
         log.warning(
-            "%s: process %d on %s says that it is at work in it, and this disk has no locks: if it is, stop one of the "
+            "%s: process %d on %s seems to use it, and this disk has no locks; if that process runs, stop one of the "
             "two",
             folder, owner.pid, owner.host,
         )  # fmt: skip
@@ -557,7 +572,7 @@ def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> Tr
 
 
 def explain_missing_run(tracked: TrackedRun) -> str:
-    """Why the store does not say that it has the run; "" where it does."""
+    """The reason why the store does not confirm that it has the run; "" if it does."""
     try:
         load_mlflow(tracked.uri)
         wait_while_available(tracked.uri, lambda: client_of(tracked.uri).get_run(tracked.run_id))
@@ -576,7 +591,7 @@ def _beat(tracked: TrackedRun, folder: Path | None, stop: threading.Event, is_op
             client.set_tag(tracked.run_id, OWNER, json.dumps(asdict(Owner.me())))
             if folder:
                 flush_pending_metadata(client, tracked.run_id, folder)
-        except Exception as error:  # the store is away: the owner's process can still be looked up
+        except Exception as error:  # the store is unavailable; other machines can still check the owner's process
             log.debug("no heartbeat: %s", summarize_error(error))
 
 
@@ -584,24 +599,27 @@ def _beat(tracked: TrackedRun, folder: Path | None, stop: threading.Event, is_op
 
 
 def mirror(folder: Path, name: str, what: str, call: Callable[[TrackedRun], object]) -> None:
-    """Let `call` give `what` to the MLflow run of `folder`, if it has one. A store that does not answer is not waited
-    for; what it has not taken the folder says by its `name` (`owed`), until another call is taken."""
+    """Let `call` log `what` to the MLflow run of `folder`, if there is one.
+
+    If the store does not answer, the directory records `name` among its pending updates ("owed") until a later call
+    succeeds.
+    """
     if not (tracked := existing_run(folder)):
         return
-    owing = {"owed": {name: what}}
+    pending = {"owed": {name: what}}
 
-    def told() -> None:
+    def send() -> None:
         call(tracked)
-        clear_logged(folder, owing)
+        clear_logged(folder, pending)
 
-    with log_and_suppress(what, "; the same command again logs them"):
-        add_logged(folder, owing)
+    with log_and_suppress(what, " (repeat the command to log them)"):
+        add_logged(folder, pending)
         load_mlflow(tracked.uri)
-        wait_while_available(tracked.uri, told)
+        wait_while_available(tracked.uri, send)
 
 
 def unlogged_metrics(folder: Path) -> set[str]:
-    """Names of what `mirror` could not give."""
+    """Names of updates that `mirror` could not send."""
     return set(pending_updates(folder).get("owed", {}))
 
 
@@ -610,21 +628,21 @@ def tag(tracked: TrackedRun, **tags: object) -> None:
 
 
 def log_figures(tracked: TrackedRun, figures: Mapping[str, "Figure"]) -> None:
-    """Pictures, by name."""
+    """Log figures by name."""
     client = client_of(tracked.uri)
     for name, figure in figures.items():
         client.log_figure(tracked.run_id, figure, names.path(f"figures/{name}.png"))
 
 
 def log_scores(tracked: TrackedRun, scores: Mapping[str, float]) -> None:
-    """Figures that stand for the whole run."""
+    """Log scores of the whole run."""
     now_ms = int(time.time() * 1000)
     points = [(key, value, now_ms, 0) for key, value in scores.items()]
     names.log_metrics(client_of(tracked.uri), tracked.run_id, points)
 
 
 def log_table(tracked: TrackedRun, scores: Mapping[str, float], page: Path, figure: "Figure") -> None:
-    """The scores of a table, its page and its figure."""
+    """Log the scores of a table, its page and its figure."""
     log_scores(tracked, scores)
     client_of(tracked.uri).log_artifact(tracked.run_id, str(page))
     log_figures(tracked, {page.stem: figure})

@@ -1,4 +1,4 @@
-"""Scores of downstream tasks in MLflow: pretraining -> task -> cell as nested runs, with data, figures and answers."""
+"""Downstream scores in MLflow, as nested runs (pretraining -> task -> trial) with data, figures and predictions."""
 
 import json
 import time
@@ -11,13 +11,13 @@ from orchestration.tracking import names
 from orchestration.tracking.metadata import FOLDER, NOTE, flatten_params, git_tags, hardware, libraries, log_dataset
 from orchestration.tracking.runs import OWNER, Owner, TrackedRun, client_of
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One cell of a grid: what it was tuned with, its scores, its losses by update."""
+    """One trial of a grid: its hyperparameters, its scores, and its loss for each update."""
 
     name: str
     params: Mapping[str, Any]
@@ -27,24 +27,27 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """A task: what goes to its own run, and what stands for the whole pretraining."""
+    """A task: the content of its own run, and its headline scores for the run of the pretraining."""
 
     name: str
     params: Mapping[str, Any]
-    series: Mapping[str, Sequence[float]]  # value i at step i, a seed
-    headline: Mapping[str, float]  # of the run of the pretraining, under `eval/<task>/`
+    series: Mapping[str, Sequence[float]]  # value i is logged at step i; one value per seed
+    headline: Mapping[str, float]  # logged in the run of the pretraining, below `eval/<task>/`
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)  # texts by name
-    step: int | None = None  # of the pretraining, where the weights are those of a checkpoint
-    last: int = 0  # step of the pretraining at which the finished run ended, where that is known
-    labels: int = 0  # labelled rows, where a number was asked for
+    files: Mapping[str, str] = field(default_factory=dict)  # texts by file name
+    step: int | None = None  # pretraining step of the weights, if they are those of a checkpoint
+    last: int = 0  # last pretraining step of the finished run, if it is known
+    labels: int = 0  # labeled training examples, if a number was requested
     dataset: str = ""  # digest of the questions and answers
     cells: Sequence[TrialRecord] = ()
 
 
 def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
-    """A finished child run of `tracked` with a child of its own for each cell; its headline goes to `tracked`, at the
-    step of the pretraining, and a second time at the number of labels: MLflow draws both as curves."""
+    """Log a finished child run of `tracked`, with a child of its own for each trial.
+
+    The headline scores go to `tracked` at the pretraining step, and again at the number of labels: MLflow draws both as
+    curves.
+    """
     client = client_of(tracked.uri)
     parent = client.get_run(tracked.run_id)
     name = f"eval/{record.name}" + (f" at step {record.step:,}" if record.step is not None else "")
@@ -75,7 +78,7 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
 
 
 def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str, "Figure"]) -> None:
-    """The table of all tasks, as texts and as a picture."""
+    """Log the table of all tasks, as texts and as figures."""
     client = client_of(tracked.uri)
     for name, text in files.items():
         client.log_text(tracked.run_id, text, names.path(f"scores/{name}"))
@@ -85,7 +88,7 @@ def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str
 
 @contextmanager
 def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
-    """The id of a new nested run, which ends as the block does."""
+    """The ID of a new nested run, FINISHED or FAILED like the block."""
     kept = (FOLDER, NOTE, "command", "recipe", "recipe_hash", "corpus_hash")
     tags = {key: value for key, value in parent.data.tags.items() if key in kept}
     tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame", **git_tags()}
@@ -100,7 +103,7 @@ def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
 
 
 def _remove_failed(client: Any, parent: Any, name: str) -> None:
-    """Delete what an earlier try to log the same left under this name, which broke off: a run and its cells."""
+    """Delete a failed run with this name and its trials, which an earlier attempt left behind."""
     for found in _children(client, parent, " and attributes.status = 'FAILED'"):
         if found.info.run_name == name:
             for each in (*_children(client, found), found):

@@ -1,7 +1,7 @@
-"""The MLflow UI as Sesame serves it: the view of model training, without the banner about usage data.
+"""The MLflow UI as Sesame serves it: with the view for model training and without the banner about usage data.
 
-Which view the UI opens and whether it shows its banner are values that the page keeps in the browser; a server cannot
-set them. So the page gets a line of script that does, for one that has never been opened there.
+The page stores the selected view and the state of its banner in the browser, where a server cannot set them. So a line
+of script in the page sets these values if they are not set yet.
 """
 
 import os
@@ -17,11 +17,11 @@ from preprocessing.errors import BadInput, ResourceError
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = "#/experiments?workflowType=machine_learning"
-KEPT: Final = {  # what the page keeps in the browser, by MLflow 3.17's keys and versions
+KEPT: Final = {  # values that the page stores in the browser, by the keys and versions of MLflow 3.17
     "mlflow.workflowType_v1": '"machine_learning"',
     "mlflow.telemetry.info.alert.dismissed_v1": "true",
     "mlflow.settings.telemetry.enabled_v1": "false",
-    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat beside the page, which opens by itself once
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat beside the page, which opens once by itself
 }
 SCRIPT: Final = "".join(f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{KEPT[key]}');" for key in KEPT)
 CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")  # headers of the page
@@ -33,24 +33,25 @@ App = Callable[[Message, Callable[[], Awaitable[Message]], Send], Awaitable[None
 
 
 def address(port: int) -> str:
-    """Where the UI is, with the view that it opens."""
+    """The address of the UI with its default view."""
     return f"http://127.0.0.1:{port}/{PAGE}"
 
 
 def ui(out: Path, port: int) -> NoReturn:
-    """Become the server of the MLflow UI for `out`, on 127.0.0.1.
+    """Replace this process by the server of the MLflow UI for `out`, on 127.0.0.1.
 
-    BadInput where runs go to a server, which has a UI of its own, or where `out` has no runs; ResourceError where the
-    port is in use, or the store does not answer. Nothing is made, and where it is served is said when it will be.
+    Raises BadInput if runs go to a tracking server, which has its own UI, or if `out` has no runs. Raises ResourceError
+    if the port is in use or the store does not answer. Creates nothing in `out`. Prints the address of the UI.
     """
     where = tracking_store(out)
     if where.uri.startswith(("http://", "https://")):
         raise BadInput(
-            f"MLFLOW_TRACKING_URI is a server, whose own UI is at {redact(where.uri)}; open that, or unset it"
+            f"MLFLOW_TRACKING_URI is a server with its own UI at {redact(where.uri)}; open that UI, or unset the "
+            "variable"
         )
     if not os.environ.get("MLFLOW_TRACKING_URI") and not (out / DATABASE).is_file():
         raise BadInput(
-            f"{out}: has no runs ({DATABASE}); give the --output-dir of a run, or make one with `sesame run`"
+            f"{out}: has no runs ({DATABASE}); set the --output-dir of a run, or start a run with `sesame run`"
         )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -58,7 +59,7 @@ def ui(out: Path, port: int) -> NoReturn:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise ResourceError(
-                f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); give another --port"
+                f"port {port} of 127.0.0.1 is not available ({error.strerror}); set another --port"
             ) from error
     query_store(where, lambda client: None)  # migrates the store before the server reads it
     from mlflow.server import constants
@@ -66,7 +67,7 @@ def ui(out: Path, port: int) -> NoReturn:
     environment = os.environ | {
         constants.BACKEND_STORE_URI_ENV_VAR: where.uri,
         constants.REGISTRY_STORE_URI_ENV_VAR: where.uri,
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # nothing here needs it, and it takes a gigabyte
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # not needed here, and takes a gigabyte of memory
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", "")))),
     }
     if where.artifacts:
@@ -80,23 +81,23 @@ def ui(out: Path, port: int) -> NoReturn:
     )
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, command, environment)  # the server takes this process' place, and its signals
+    os.execve(sys.executable, command, environment)  # the server replaces this process and receives its signals
 
 
 def describe_source(where: TrackingStore, out: Path) -> str:
-    """Whose runs the UI has: those of a folder, or of the store that MLFLOW_TRACKING_URI names."""
+    """The source of the runs in the UI: a directory, or the store that MLFLOW_TRACKING_URI names."""
     return redact(where.uri) if os.environ.get("MLFLOW_TRACKING_URI") else str(out)
 
 
 def app() -> App:
-    """MLflow's own application, whose page begins with our script; uvicorn calls this."""
+    """MLflow's own application with our script in its page; uvicorn calls this function."""
     from mlflow.server.fastapi_app import app as theirs
 
     return with_script(theirs)
 
 
 def with_script(theirs: App) -> App:
-    """The application, with SCRIPT at the head of its page `/`, which is never taken from a cache."""
+    """The application, with SCRIPT at the head of its page `/`. This page is never cached."""
 
     async def ours(scope: Message, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != "/":
@@ -110,14 +111,14 @@ def with_script(theirs: App) -> App:
 
 
 class _Page:
-    """Holds back a page until it is whole."""
+    """Collects a page until it is complete, then sends it with the script."""
 
     def __init__(self, send: Send) -> None:
         self._send, self._body = send, b""
         self._start: Message = {}
 
     async def take(self, message: Message) -> None:
-        """A part of the answer."""
+        """Handle one part of the response."""
         if message["type"] == "http.response.start":
             self._start = dict(message)
             return

@@ -1,8 +1,9 @@
-"""Which stores MLflow has, what each needs to be installed, and the one of a folder: a file of SQLite, there whole or
-not at all.
+"""Supported MLflow stores and their requirements, and the SQLite store of an output directory, which is created
+atomically.
 
-MLflow makes the tables of a new file in a hundred steps. Stopped in between, it leaves a file that no command can open
-any more, and two that make one at once disturb each other. So it is made aside, under a lock, and then gets its name.
+MLflow creates the tables of a new file in about a hundred steps. An interrupted process leaves a file that no command
+can open, and two processes that create the file at once disturb each other. So the file is created under another name
+with a lock, and then renamed.
 """
 
 import glob
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 
 DATABASES: Final = ("postgresql", "mysql", "mssql", "sqlite")
 SCHEMES: Final = ("http", "https", *DATABASES, "databricks", "databricks-uc", "uc", "file")
-HALF_MADE: Final = "half-made-"  # how a file of SQLite is called from then on that was left without its tables
-CLIENTS: Final = {  # the module by which files get to a place, where MLflow does not bring it
+HALF_MADE: Final = "half-made-"  # new name prefix of an SQLite file without all tables
+CLIENTS: Final = {  # the module that uploads files to a location, if it is not part of MLflow
     "s3": "boto3",
     "r2": "boto3",
     "b2": "boto3",
@@ -41,51 +42,54 @@ PLACES: Final = (*CLIENTS, "file", "http", "https", "mlflow-artifacts", "ftp", "
 
 
 def check_store_address(uri: str) -> str:
-    """An address of MLFLOW_TRACKING_URI; BadInput where MLflow knows no such store, or its driver is not installed."""
-    said = f"MLFLOW_TRACKING_URI is {redact(uri)}"
+    """Check an address of MLFLOW_TRACKING_URI. Raises BadInput if MLflow does not support the store, or its driver is
+    not installed."""
+    setting = f"MLFLOW_TRACKING_URI is {redact(uri)}"
+    invalid = f"invalid MLFLOW_TRACKING_URI: got {redact(uri)}"
     if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
-        raise BadInput(f"{said}, allowed is an address with a scheme; set it to http://{uri}")
+        raise BadInput(f"{invalid}, expected an address with a scheme; set it to http://{uri}")
     scheme = _scheme(uri)
     if scheme in DATABASES:
-        _check_driver(uri, said)
+        _check_driver(uri, setting)
         if scheme == "sqlite" and re.fullmatch(r"[^:]+:/*(:memory:)?(\?.*)?", uri):
             raise BadInput(
-                f"{said}: a store in memory, whose runs are gone when the command ends; set it to "
-                "sqlite:////FOLDER/mlflow.db, or unset it"
+                f"{setting}: a store in memory loses its runs when the command ends; set it to "
+                "sqlite:////DIRECTORY/mlflow.db, or unset it"
             )
     elif scheme in ("http", "https") and not re.match(r"https?://[^/]", uri):
-        raise BadInput(f"{said}, allowed is an address with a host; set it to {scheme}://HOST:PORT")
+        raise BadInput(f"{invalid}, expected an address with a host; set it to {scheme}://HOST:PORT")
     elif scheme and scheme not in (*SCHEMES, *_plugins("mlflow.tracking_store")) and not uri.startswith("arn:aws:"):
         raise BadInput(
-            f"{said}: MLflow has no store {scheme}:, allowed are {', '.join(SCHEMES)}; check the address, or install "
-            "the plugin of MLflow that brings it"
+            f"{setting}: MLflow has no store {scheme}:, expected one of {', '.join(SCHEMES)}; check the address, or "
+            "install the MLflow plugin for it"
         )
     elif scheme in ("", "file") and os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() not in ("true", "1"):
         raise BadInput(
-            f"{said}: a folder, in which MLflow keeps no new runs any more; set it to sqlite:////FOLDER/mlflow.db, or "
-            "unset it"
+            f"{setting}: a directory, where MLflow no longer stores new runs; set it to "
+            "sqlite:////DIRECTORY/mlflow.db, or unset it"
         )
     return uri
 
 
 def check_artifacts(location: str) -> None:
-    """BadInput where nothing is installed that gets files to a place in which a store keeps artifacts."""
+    """Raises BadInput if no installed package can upload files to the artifact location of a store."""
     scheme = _scheme(location)
     if scheme in CLIENTS:
         try:
             importlib.import_module(CLIENTS[scheme])
         except ImportError as error:
             missing = suggest_package(CLIENTS[scheme])
-            raise BadInput(f"MLflow keeps artifacts in {redact(location)}, which {missing}") from error
+            raise BadInput(f"MLflow stores artifacts in {redact(location)}, which {missing}") from error
     elif scheme and scheme not in (*PLACES, *_plugins("mlflow.artifact_repository")):
         raise BadInput(
-            f"MLflow keeps artifacts in {redact(location)}, and gets no files to {scheme}:, allowed are "
-            f"{', '.join(PLACES)}; give the experiment another place, or install the plugin of MLflow that does"
+            f"MLflow stores artifacts in {redact(location)}, but has no client for {scheme}:, expected one of "
+            f"{', '.join(PLACES)}; set another artifact location for the experiment, or install the MLflow plugin "
+            "for it"
         )
 
 
 def _scheme(uri: str) -> str:
-    """What stands before the first colon, without the driver of a database.
+    """The scheme of an address in lower case, without the driver of a database; "" if it has none.
 
     >>> _scheme("mysql+pymysql://host/db"), _scheme("databricks"), _scheme("/tmp/a:b")
     ('mysql', 'databricks', '')
@@ -100,40 +104,46 @@ def _plugins(group: str) -> list[str]:
     return [each.name for each in importlib.metadata.entry_points(group=group)]
 
 
-def _check_driver(uri: str, said: str) -> None:
+def _check_driver(uri: str, setting: str) -> None:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
     try:
         make_url(uri).get_dialect().import_dbapi()
     except NoSuchModuleError as error:
-        raise BadInput(f"{said}: SQLAlchemy has no such driver ({error}); check what stands behind the +") from error
+        raise BadInput(f"{setting}: SQLAlchemy has no such driver ({error}); check the part after the +") from error
     except ImportError as error:
-        raise BadInput(f"{said}, which {suggest_package(error.name or str(error))}") from error
+        raise BadInput(f"{setting}, which {suggest_package(error.name or str(error))}") from error
     except (ArgumentError, ValueError) as error:
-        raise BadInput(f"{said}: no address of a database ({error}), as sqlite:////folder/mlflow.db") from error
+        raise BadInput(
+            f"{setting}: invalid address of a database ({error}); use an address such as sqlite:////folder/mlflow.db"
+        ) from error
 
 
-# The file of a folder
+# The SQLite file of an output directory
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a file of SQLite is a store, or something else that is not ours to replace; not: one that is missing, or
-    that a stopped command has left without its last tables. The first experiment comes after these."""
+    """Whether a file is a complete SQLite store, or another file that must not be replaced.
+
+    False if the file is missing, or if an interrupted command left it without its last tables. The first experiment is
+    created after all tables.
+    """
     if not file.is_file():
         return False
     try:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=0)) as opened:
             tables = {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             return "experiments" in tables and opened.execute("SELECT 1 FROM experiments").fetchone() is not None
-    except sqlite3.Error:  # locked, so another command has opened it; or no file of SQLite, which MLflow will say
+    except sqlite3.Error:  # locked, so another command has opened it; or not an SQLite file, which MLflow will report
         return True
 
 
 def make(file: Path, artifacts: str = "") -> None:
-    """Make the store of a folder, where it is not there whole; the artifacts of its first experiment go to `artifacts`.
+    """Create the store of an output directory unless it is complete; artifacts of its first experiment go to
+    `artifacts`.
 
-    A half-made one is set aside, under another name. BadInput where the folder cannot be written to.
+    An incomplete file is renamed. Raises BadInput if the directory is not writable.
     """
     if is_whole(file):
         return
@@ -143,43 +153,43 @@ def make(file: Path, artifacts: str = "") -> None:
                 _make(file, artifacts)
     except OSError as error:
         raise BadInput(
-            f"{error.filename or file.parent}: cannot be made ({error.strerror}); give another --output-dir, or "
+            f"{error.filename or file.parent}: cannot be created ({error.strerror}); set another --output-dir, or "
             "MLFLOW_TRACKING_URI"
         ) from None
 
 
 def _make(file: Path, artifacts: str) -> None:
-    for left in file.parent.glob(f"{TEMPORARY}{glob.escape(file.name)}-*"):  # by a command that was killed
+    for left in file.parent.glob(f"{TEMPORARY}{glob.escape(file.name)}-*"):  # left by a command that was killed
         left.unlink(missing_ok=True)
     if file.exists():
         aside = file.with_name(f"{HALF_MADE}{uuid.uuid4().hex[:8]}-{file.name}")
-        for suffix in ("-journal", "-wal", "-shm"):  # of the old file, which SQLite would take for the new one's
+        for suffix in ("-journal", "-wal", "-shm"):  # of the old file; SQLite would use them for the new file
             with suppress(FileNotFoundError):
                 os.rename(f"{file}{suffix}", f"{aside}{suffix}")
         os.rename(file, aside)
-        log.warning("%s: was left half-made by a command that was stopped; made anew, the old one is %s", file, aside)
+        log.warning("%s: an interrupted command left it incomplete; created again, the old file is %s", file, aside)
     temporary = file.with_name(f"{TEMPORARY}{file.name}-{uuid.uuid4().hex}")
     try:
         _fill(temporary, artifacts or (file.parent / "artifacts").absolute().as_uri())
-        _name(temporary, file)
+        _rename(temporary, file)
     finally:
         for path in (temporary, Path(f"{temporary}-journal")):
             path.unlink(missing_ok=True)
 
 
 def _fill(file: Path, artifacts: str) -> None:
-    """Make all tables of a store, and its first experiment."""
+    """Create all tables of a store, and its first experiment."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     SqlAlchemyStore(database_uri(file), artifacts).engine.dispose()
 
 
-def _name(temporary: Path, file: Path) -> None:
-    """Give a file its name, unless another command has just made one: not every disk has locks."""
+def _rename(temporary: Path, file: Path) -> None:
+    """Rename a new file, unless another command has created the target; not every disk has locks."""
     try:
         os.link(temporary, file)
     except FileExistsError:
-        log.debug("%s: was made by another command", file)
+        log.debug("%s: another command has created it", file)
     except OSError:  # a disk without hard links
         if not file.exists():
             os.rename(temporary, file)

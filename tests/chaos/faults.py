@@ -749,7 +749,7 @@ class Code(RunFile):
     then = frozenset({DONE, BAD_INPUT})
 
     def seen(self, scene: Scene, code: int) -> bool:
-        return bool(scene.told("made by other code")) or code == BAD_INPUT
+        return bool(scene.told("made by different code")) or code == BAD_INPUT
 
 
 class Lacks(RunFile):

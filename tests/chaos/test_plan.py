@@ -84,7 +84,7 @@ def test_the_text_is_the_same_each_time() -> None:
 BEFORE_S, STRUCK_S, AFTER_S = 10.0, 20.0, 30.0
 DIED = "WARNING: worker 1 died (SYSTEM_ERROR) after step 12; restarting from the newest checkpoint"
 HUNG = "WARNING: runs/bert_base: no worker has made progress for 6 s; saving their stacks"
-UNTOLD = "WARNING: MLflow does not take metrics (database is locked)"
+UNTOLD = "WARNING: MLflow does not accept metrics (database is locked)"
 
 
 def scene_of(folder: Path, *said: str, before: Sequence[str] = ()) -> Scene:

@@ -9,7 +9,7 @@ import typer
 
 import sesame
 from orchestration import cli
-from orchestration.jobs import evaluate, pretrain
+from orchestration.jobs import evaluate, export
 from preprocessing.errors import BadInput
 from training.specs.engine_settings import EngineSettings
 
@@ -102,7 +102,7 @@ def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
     with pytest.raises(ValueError, match=r"output_file is .*, allowed is the name of a file of this machine"):
         EngineSettings(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
     with pytest.raises(BadInput, match=r"^DIR s3://bucket/x: an address"):
-        pretrain.export(elsewhere, Path("s3://bucket/x"))
+        export(elsewhere, Path("s3://bucket/x"))
     with pytest.raises(BadInput, match=r"^--leaderboard-dir s3://bucket/x: an address"):
         evaluate.submit([], [], Path("s3://bucket/x"))
     assert os.listdir(elsewhere) == []
@@ -158,5 +158,7 @@ def test_what_can_be_no_path_is_refused(
     """It was "OSError: File name too long", or "embedded null byte"."""
     message = refused([*words, name], elsewhere, capsys)
     is_null_byte = option == "--output-dir" and "\0" in name  # which the library that reads the options refuses before
-    assert ("Invalid value for '--output-dir'" if is_null_byte else f"{option} is {name[:3]!r}"[:-1]) in message
+    assert (
+        "Invalid value for '--output-dir'" if is_null_byte else f"invalid {option}: got {name[:3]!r}"[:-1]
+    ) in message
     assert len(message) < 300

@@ -15,8 +15,8 @@ from orchestration import cli, jobs
 from orchestration.cli import main
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import flags_of, job_command
-from orchestration.config import names
-from orchestration.jobs import JobFlags, open_job, pretrain, ray_stages
+from orchestration.config import list_names
+from orchestration.jobs import JobFlags, model_export, open_job, pretrain, ray_stages
 from orchestration.terminal import output, show_wait
 from orchestration.tracking import ModelVersion
 from orchestration.version import sesame_version
@@ -100,8 +100,9 @@ BAD = {
     "plan gpt2 --published": NO_MORE,
     "plan --published --cluster 8xh100": NO_MORE,
     "plan --published --deadline 1d": NO_MORE,
-    "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "gpu_type is 'nonsense', allowed is v100_16gb, v100, "
-    "a100_40gb, a100, h100, h200, b200, l40s, l4, a10g, or nothing: the devices of this machine",
+    "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "invalid cluster.gpu_type: got 'nonsense', expected "
+    "one of v100_16gb, v100, a100_40gb, a100, h100, h200, b200, l40s, l4, a10g; set one of these, or leave it empty to "
+    "use the devices of this machine",
     "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: gpu_type is 'h100', allowed is empty with "
     "device cpu",
     "check gpt2 cluster.ray_address=auto": "gpt2: cluster.num_workers is 0, "
@@ -111,12 +112,13 @@ BAD = {
     "check gpt2.yaml": "gpt2.yaml: no such file; did you mean gpt2, of the recipes that Sesame has?",
     "check gpt2 --cluster 8xh100.yaml": "8xh100.yaml: no such file; did you mean 8xh100, of the clusters "
     "that Sesame has?",
-    "check gpt2 --data=": "--data is empty, allowed is a path, GROUP=PATH, or the name of a corpus",
+    "check gpt2 --data=": "invalid --data: got an empty value, expected a path, GROUP=PATH, or the "
+    "name of a corpus; set it or leave it out",
     "check gpt2 init_checkpoint=docs": "init_checkpoint is docs: "
-    "has none of config.json, spec.json, manifest.json; give one that `sesame "
-    "export` or transformers made",
+    "has none of config.json, spec.json, manifest.json; use a directory "
+    "written by `sesame export` or transformers",
     "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
-    "no such folder; give one that `sesame export` or transformers made",
+    "no such directory; use a directory written by `sesame export` or transformers",
     "check gpt2 --cluster local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
     "ray_address is 'http://head:8265', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
     "check gpt2 --cluster cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
@@ -135,11 +137,12 @@ BAD = {
     "doctor --port 0": "Invalid value for '--port': allowed is a number from 1 up",
     "status --address http://127.0.0.1:99999": "invalid --address: got http://127.0.0.1:99999, "
     "expected http://HOST:PORT of a Ray dashboard; use port 8265 (6379 and ray:// are not the dashboard)",
-    "inspect ./docs": "./docs: has no pretrain.json, so it is no run; give the folder of one, its name, or a recipe",
-    "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: is there and is no folder; "
-    "give another one",
-    "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped: say where yours is with "
-    "--data PATH, or take --data demo",
+    "inspect ./docs": "./docs: has no pretrain.json, so it is not a run; use the directory or name of a run, "
+    "or a recipe",
+    "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: exists and is not a directory; "
+    "use another one",
+    "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped; name your copy with "
+    "--data PATH, or use --data demo",
 }
 
 
@@ -161,14 +164,16 @@ def test_a_line_is_short_however_much_was_given(given: str, capsys: pytest.Captu
 def test_a_train_without_a_corpus_says_how_to_make_it(capsys, flags):
     code, line = refused(capsys, "train", *flags)
     assert code == 2
-    assert line.endswith("this corpus is not made yet; make it with `sesame corpus`, or do all with `sesame run`")
+    assert line.endswith(
+        "this corpus is not made yet; make it with `sesame corpus`, or run all stages with `sesame run`"
+    )
 
 
 def test_an_eval_without_a_run_says_how_to_train_it(capsys, flags):
     code, line = refused(capsys, "eval", *flags)
     assert code == 2
     assert "not trained with these flags under" in line
-    assert line.endswith(f"do it with `sesame train {' '.join(flags)}`")
+    assert line.endswith(f"train it with `sesame train {' '.join(flags)}`")
 
 
 MT_NLG = ["mt_nlg_530b", "--cluster", "one_gpu", "--data", "demo"]
@@ -546,9 +551,9 @@ def said_at_once(what: str) -> Iterator[None]:
         ("corpus", "importing Beam", "corpus"),
         ("run", "importing Beam", "corpus"),
         ("train", "importing", "pretrain"),
-        ("inspect", "importing", "pretrain"),
-        ("export", "importing PyTorch", "pretrain"),
-        ("register", "importing", "pretrain"),
+        ("inspect", "importing", "runs"),
+        ("export", "importing PyTorch", "model_export"),
+        ("register", "importing", "model_export"),
     ],
 )
 def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb, stage, module):
@@ -705,7 +710,7 @@ def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, m
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     assert main(["run", *made, "eval_tasks=[glue,squad2]", "--progress", "none", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"] == []
-    assert "left out: glue, squad2: name the folder that has their files with --task-data-dir DIR" in caplog.messages
+    assert "left out: glue, squad2: name the directory of their files with --task-data-dir DIR" in caplog.messages
 
 
 @pytest.mark.parametrize("verb", ["train", "run"])
@@ -763,7 +768,7 @@ def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
     for name in ("net-0123abcd", "net-0123", str(folder)):
         code, said = refused(capsys, "register", name, *out)
         assert (code, said) == (
-            2, f"{folder}: this run is not finished, so it has no model; go on with `sesame train`"
+            2, f"{folder}: this run is not finished, so it has no model; resume it with `sesame train`"
         )  # fmt: skip
     (folder / "stage.json").write_text("{}")
     store = tmp_path / "gone.db"
@@ -776,7 +781,7 @@ def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
 
 def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> None:
     found = ModelVersion("mine", "3", "models:/mine/3", "sqlite:////out/mlflow.db", True, "The [MASK] of the town")
-    monkeypatch.setattr(pretrain, "register", lambda flags, name: found)
+    monkeypatch.setattr(model_export, "register", lambda flags, name: found)
     assert main(["register", "net-0123", "--name", "mine"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("mine: version 3\n")
@@ -797,7 +802,7 @@ def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_p
     assert job.pretraining().init_checkpoint == str(tmp_path)
     assert refused(capsys, "check", "bert_base", "init_checkpoint=/nowhere") == (
         2,
-        "init_checkpoint is /nowhere: no such folder; give one that `sesame export` or transformers made",
+        "init_checkpoint is /nowhere: no such directory; use a directory written by `sesame export` or transformers",
     )
 
 

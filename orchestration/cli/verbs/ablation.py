@@ -47,7 +47,7 @@ def ablation(
     announce((), dict.fromkeys(notes))
     next_ = ui_command(output_dir)
     if output.dry_run:
-        lines = [cell.said() for cell in plan.cells]
+        lines = [cell.describe() for cell in plan.cells]
         return print_answer(CommandResult((views.lines(lines),), {"cells": lines}, (quote_command(),)), output.as_json)
     with show_progress(output.progress) as report:
         values = ablation_job.run_ablation(plan, report)

@@ -44,7 +44,7 @@ def evaluate(
         plans = [one for each in nets for one in plan(each, wanted)]
         score_plan.check_flags(plans, wanted)
     due = [plan.stage for plan in plans]
-    announce(due, filter(None, dict.fromkeys([*(plan.said for plan in plans), stages.other_values(due)])))
+    announce(due, filter(None, dict.fromkeys([*(plan.grid_description for plan in plans), stages.other_values(due)])))
     if output.dry_run:
         return print_answer(print_plan(due, quote_command()), output.as_json)
     from orchestration.terminal import show_progress

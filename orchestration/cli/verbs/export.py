@@ -29,13 +29,14 @@ def export(
 ) -> int:
     """Export weights, configuration and tokenizer of a run for `transformers`."""
     with show_wait("importing PyTorch"):
-        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import export as export_model
+        from orchestration.jobs import run_folder as find_run_folder
         from orchestration.terminal import views
         from training.formats import auto_class
 
-    run_folder = pretrain_stage.run_folder(flags_of(run, overrides, where))
+    run_folder = find_run_folder(flags_of(run, overrides, where))
     with show_wait(f"writing {folder}" + (f", then pushing it to {push_to_hub}" if push_to_hub else "")):
-        files, becomes, address = pretrain_stage.export(
+        files, becomes, address = export_model(
             run_folder, folder, heads=heads, license=license, repo=push_to_hub, step=step
         )
     lines = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]

@@ -21,12 +21,12 @@ def inspect(
 ) -> int:
     """Show the decoded training sequences of a step; masked tokens are marked, with their labels."""
     with show_wait("importing"):
-        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import run_of
         from orchestration.terminal import inspect as inspection
 
     flags = flags_of(run, overrides, where)
     with show_wait("making the sequences"):
-        found = inspection.decode_examples(pretrain_stage.run_of(flags), step, rows)
+        found = inspection.decode_examples(run_of(flags), step, rows)
     values = {"samples": [sample.plain() for sample in found]}
     next_ = (flags.command("inspect", "--step", str(step + 1)),)
     return print_answer(CommandResult((inspection.render_examples(found),), values, next_), as_json)

@@ -24,12 +24,12 @@ def register(
 ) -> int:
     """Register the model of a finished run as the next version of NAME in MLflow's model registry."""
     with show_wait("importing"):
-        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import register as register_model
         from orchestration.terminal import views
 
     flags = flags_of(run, overrides, where)
     with show_wait("asking MLflow"):
-        found = pretrain_stage.register(flags, name)
+        found = register_model(flags, name)
     line = f"{name}: version {found.number}" + ("" if found.is_new else ", registered before")
     predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"
     next_ = (

@@ -47,8 +47,7 @@ def run(
 
         manifest = corpus_stage.corpus(job, context.obj, report)
         report({"stage": "importing PyTorch"})
-        from orchestration.jobs import eval_request, ray_stages
-        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import eval_request, ray_stages, samples_of
         from orchestration.reports import score_rows, score_values
 
         wanted = eval_request.EvalRequest(
@@ -61,7 +60,7 @@ def run(
         )
         left_out: list[SesameError] = []
         result, scores = ray_stages.pretrain_and_evaluate(job, training.resume, report, wanted, left_out)
-    written = pretrain_stage.samples_of(job.plan.run.folder)
+    written = samples_of(job.plan.run.folder)
     values = {
         "folder": str(job.plan.run.folder),
         "corpus": manifest.digest,

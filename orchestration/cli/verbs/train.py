@@ -35,9 +35,9 @@ def train(
     warn_of_few_rows(job)
     with show_progress(output.progress) as report:
         report({"stage": "importing"})
-        from orchestration.jobs import pretrain as pretrain_stage
+        from orchestration.jobs import train as pretrain
 
-        result = pretrain_stage.train(job, training.resume, report)
+        result = pretrain(job, training.resume, report)
     values = {"folder": str(job.plan.run.folder)} | result
     next_ = (flags.command("eval"), flags.command("inspect"), ui_command(run.output_dir))
     return print_answer(CommandResult((views.trained(job.plan.run.folder, result),), values, next_), output.as_json)

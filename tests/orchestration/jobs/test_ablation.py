@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from orchestration.jobs import ablation
-from orchestration.jobs.ablation import _Together
+from orchestration.jobs.ablation import _TrialProgress
 from orchestration.jobs.ablation_trial import MeasuredScore, MeasureRequest, measure_rise, measure_run
 from orchestration.tracking import METRICS_FILE
 from preprocessing.errors import BadInput
@@ -27,23 +27,23 @@ def cell(name: str) -> Any:
 def test_the_steps_of_all_cells_are_one_bar_that_says_what_is_done_beside_them() -> None:
     events: list[Any] = []
     first, second = cells = [cell("sop, seed 0"), cell("nsp, seed 0")]
-    together = _Together(cells, events.append)
+    together = _TrialProgress(cells, events.append)
     together.of(first)({"stage": "starting workers", "workers": 1})
-    together.show()
+    together.update()
     together.of(first)({"stage": "pretrain", "done": 20, "total": 30})
-    together.show()
+    together.update()
     together.of(first)({"stage": "scores"})
     together.of(second)({"stage": "pretrain", "done": 3, "total": 30})
-    together.show()
+    together.update()
     for each in cells:
         together.of(each)({"stage": "done", "done": 30})
-    together.show()
+    together.update()
     common = {"stage": "table", "total": 60, "left_s": 0.0}
     assert events == [
-        common | {"done": 0, "ended": "0/2 cells", "now": "starting workers"},
-        common | {"done": 20, "ended": "0/2 cells"},
-        common | {"done": 23, "ended": "0/2 cells", "now": "scores"},
-        common | {"done": 60, "ended": "2/2 cells"},
+        common | {"done": 0, "ended": "0/2 trials", "now": "starting workers"},
+        common | {"done": 20, "ended": "0/2 trials"},
+        common | {"done": 23, "ended": "0/2 trials", "now": "scores"},
+        common | {"done": 60, "ended": "2/2 trials"},
     ]
 
 
@@ -82,8 +82,8 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
         pytest.approx(wanted.loss), f"{wanted.scored:,} masked tokens of held-out text"
     )
     assert found["MLM"].value == wanted.accuracy
-    assert found["rise"] == MeasuredScore(0.75, "3 means over the steps of training")
-    with pytest.raises(BadInput, match="a table measures masked, loss, pairs, task or rise, not 'luck'"):
+    assert found["rise"] == MeasuredScore(0.75, "3 mean losses of training steps")
+    with pytest.raises(BadInput, match="invalid measure: got 'luck', expected masked, loss, pairs, task or rise"):
         measure_run(tmp_path, rows, {"luck": MeasureRequest("luck", "")})
 
 
@@ -109,5 +109,5 @@ def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
     monkeypatch.setattr(ablation.tracking, "existing_run", lambda folder: SimpleNamespace(run_id="of the table"))
     monkeypatch.setattr(ablation, "_log", lambda plan, summary: given.append(summary))
     monkeypatch.setattr(ablation, "_log_cell", lambda cell, tags: given.append((cell.name, tags["mlflow.parentRunId"])))
-    ablation._log_owed(plan)
+    ablation._log_missing(plan)
     assert given == [KEPT, ("a", "of the table")]

@@ -36,7 +36,7 @@ def test_weights_of_several_steps_make_a_curve(net: EvalTarget, data: Path, done
     assert whole.stage == replace(plans[-1].stage)  # that of the last step is that of the run
     assert whole.stage.state == "done"
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
-    with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20, 25; train with"):
+    with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of steps 10, 20, 25; train with"):
         eval_target.targets_at_steps(net, 7)
 
 
@@ -65,7 +65,7 @@ def test_checkpoints_that_a_run_kept_are_scored_too(
     scores = [scored(one, wanted(data, num_seeds=1)) for one in nets]
     assert read == [net.folder / "checkpoints/step-000000010"]
     assert len({score.values("pretrained") for score in scores}) == 1  # the weights are the same
-    with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of the steps 10, 20; train with"):
+    with pytest.raises(BadInput, match=r"--checkpoints-every 7: .* has weights of steps 10, 20; train with"):
         eval_target.targets_at_steps(net, 7)
 
 
@@ -78,7 +78,7 @@ def test_a_grid_that_begins_with_another_task_is_fine_tuned_on_that_first(
     for split in ("train", "dev"):
         (data / f"RTE/{split}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
     asked = wanted(data, tasks="rte", grid="roberta", num_seeds=1)
-    with pytest.raises(BadInput, match="task rte: its grid begins with a net that was fine-tuned on mnli, whose"):
+    with pytest.raises(BadInput, match="task rte: its grid starts with a model fine-tuned on mnli, but"):
         plan_tasks(net, asked)
     (data / "MNLI").mkdir()
     labels = ("contradiction", "entailment", "neutral")

@@ -69,14 +69,12 @@ def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
 
 def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogCaptureFixture) -> None:
     job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=["demo"], cluster="flink"))
-    corpus_job._say_what_stays_here(job.cluster.beam, {"HF_TOKEN": "hidden"})
+    corpus_job._warn_of_local_variables(job.cluster.beam, {"HF_TOKEN": "hidden"})
     (record,) = caplog.records
-    assert record.getMessage().startswith(
-        "beam: the workers of FlinkRunner are started elsewhere, and have HF_TOKEN of"
-    )
+    assert record.getMessage().startswith("beam: FlinkRunner starts its workers elsewhere, without HF_TOKEN of")
     assert "hidden" not in record.getMessage()
-    corpus_job._say_what_stays_here(job.cluster.beam, {})
-    corpus_job._say_what_stays_here(type(job.cluster.beam)(), {"HF_TOKEN": "hidden"})
+    corpus_job._warn_of_local_variables(job.cluster.beam, {})
+    corpus_job._warn_of_local_variables(type(job.cluster.beam)(), {"HF_TOKEN": "hidden"})
     assert len(caplog.records) == 1
 
 
@@ -88,6 +86,8 @@ def test_text_that_changes_between_the_command_and_its_job_is_refused(tmp_path: 
     )
     assert job.plan.text.state == "due"
     text.write(tmp_path / "text.jsonl", num_documents=50)
-    with pytest.raises(BadInput, match="its text changed after this command was given; wait until what writes there"):
+    with pytest.raises(
+        BadInput, match="its text changed while this command ran; wait until no other program writes there"
+    ):
         corpus_job.untracked(job, (), ignore_progress)
     assert not list((tmp_path / "out").rglob("manifest.json"))

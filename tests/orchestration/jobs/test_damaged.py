@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestration import launch
-from orchestration.jobs import eval_target, evaluate, pretrain, stages
+from orchestration.jobs import eval_target, evaluate, runs, stages
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.jobs.job import JobFlags
 from orchestration.jobs.score_plan import plan_tasks
@@ -28,10 +28,10 @@ def all_steps(net: EvalTarget) -> Any:
 READERS: dict[str, tuple[str, Callable[[EvalTarget], Any]]] = {
     "mark": (stages.MARK, lambda net: eval_target.target_of_run(net.folder)),
     "run": (launch.RUN, lambda net: eval_target.target_of_run(net.folder)),
-    "result": (pretrain.RESULT, lambda net: pretrain.result_of(net.folder)),
-    "result, for its last step": (pretrain.RESULT, lambda net: evaluate._last_step(net.folder)),
-    "result, for all steps": (pretrain.RESULT, all_steps),
-    "result, on the card": (pretrain.RESULT, lambda net: card._results(net.folder, ())),
+    "result": (runs.RESULT, lambda net: runs.result_of(net.folder)),
+    "result, for its last step": (runs.RESULT, lambda net: evaluate._last_step(net.folder)),
+    "result, for all steps": (runs.RESULT, all_steps),
+    "result, on the card": (runs.RESULT, lambda net: card._results(net.folder, ())),
     "score": (saved_scores.FILE, lambda net: saved_scores.load_score(net.folder)),
     "mask": ("tokenizer_config.json", lambda net: models._mask(net.folder)),
 }
@@ -43,16 +43,18 @@ def test_a_record_of_another_kind_is_one_line_with_what_to_do(net: EvalTarget, r
     """They were TypeErrors and KeyErrors with a traceback."""
     name, read = READERS[reader]
     (net.folder / name).write_text(KINDS[kind])
-    with pytest.raises(BadInput, match=rf"{name}: is damaged .*; .*(again|anew|go on with)") as found:
+    with pytest.raises(
+        BadInput, match=rf"{name}: is damaged .*; .*(again|anew|resume with|directory|repeat the command)"
+    ) as found:
         read(net)
     assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize("kind", ["number", "numbers", "object", "deep"])
 def test_names_of_tasks_that_are_none_are_one_line(net: EvalTarget, kind: str) -> None:
-    (net.folder / pretrain.EVALS).write_text(KINDS[kind])
-    with pytest.raises(BadInput, match=r"evals\.json: is damaged .*; delete it, and all tasks are meant"):
-        pretrain.eval_tasks_of(JobFlags(recipe=str(net.folder)))
+    (net.folder / runs.EVALS).write_text(KINDS[kind])
+    with pytest.raises(BadInput, match=r"evals\.json: is damaged .*; delete it to use all tasks"):
+        runs.eval_tasks_of(JobFlags(recipe=str(net.folder)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,8 +62,8 @@ def test_a_cell_of_another_kind_is_one_line(net: EvalTarget, data: Path, done: l
     scored(net, wanted(data))
     (plan,) = plan_tasks(net, wanted(data))
     plan.file_of(plan.cells[0]).write_text(KINDS[kind])
-    with pytest.raises(BadInput, match=r"\.json: is damaged .*; delete it, and the same command makes it anew"):
-        evaluate._results(plan)
+    with pytest.raises(BadInput, match=r"\.json: is damaged .*; delete it and repeat the command"):
+        evaluate._load_results(plan)
 
 
 def test_the_code_of_a_stage_that_cannot_be_read_has_changed(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_the_code_of_a_stage_that_cannot_be_read_has_changed(tmp_path: Path) -> 
 def test_marks_of_others_that_are_damaged_are_passed_over(net: EvalTarget, tmp_path: Path, mark: str) -> None:
     stage = stages.JobStage("run", net.folder.parent, "bert_base_tiny", {})
     (net.folder / stages.MARK).write_text(mark)
-    assert stage.others() == []
+    assert stage.find_others() == []
     folder = net.folder / "scores" / "x-12345678"
     folder.mkdir(parents=True)
     shutil.copy(net.folder / stages.MARK, folder)

@@ -85,26 +85,33 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"epochs": (2.0,), "max_steps": 3}, "--epochs and --max-steps are given, allowed is one of the two"),
+        (
+            {"epochs": (2.0,), "max_steps": 3},
+            "--epochs and --max-steps are both given, but only one is allowed; leave one out",
+        ),
         (
             {"learning_rates": (1e-3, math.nan)},
-            "--learning-rates has nan, allowed are learning rates above 0 and below 100, as 3e-5",
+            "invalid --learning-rates: got nan, expected learning rates above 0 and below 100, e.g. 3e-5; "
+            "change this value",
         ),
         (
             {"learning_rates": (1e30,)},
-            "--learning-rates has 1e+30, allowed are learning rates above 0 and below 100, as 3e-5",
+            "invalid --learning-rates: got 1e+30, expected learning rates above 0 and below 100, e.g. 3e-5; "
+            "change this value",
         ),
         (
             {"learning_rates": (math.inf,)},
-            "--learning-rates has inf, allowed are learning rates above 0 and below 100, as 3e-5",
+            "invalid --learning-rates: got inf, expected learning rates above 0 and below 100, e.g. 3e-5; "
+            "change this value",
         ),
         (
             {"learning_rates": (-1.0,)},
-            "--learning-rates has -1, allowed are learning rates above 0 and below 100, as 3e-5",
+            "invalid --learning-rates: got -1, expected learning rates above 0 and below 100, e.g. 3e-5; "
+            "change this value",
         ),
-        ({"epochs": (math.inf,)}, "--epochs has inf, allowed are numbers above 0"),
-        ({"epochs": (0.0,)}, "--epochs has 0, allowed are numbers above 0"),
-        ({"batch_sizes": (0,)}, "--batch-sizes has 0, allowed are whole numbers from 1 up"),
+        ({"epochs": (math.inf,)}, "invalid --epochs: got inf, expected numbers above 0; change this value"),
+        ({"epochs": (0.0,)}, "invalid --epochs: got 0, expected numbers above 0; change this value"),
+        ({"batch_sizes": (0,)}, "invalid --batch-sizes: got 0, expected integers of at least 1; change this value"),
     ],
 )
 def test_values_that_no_fine_tuning_takes_are_refused_where_they_are_given(given: dict[str, Any], said: str) -> None:
@@ -115,7 +122,9 @@ def test_values_that_no_fine_tuning_takes_are_refused_where_they_are_given(given
 
 @pytest.mark.parametrize("words", [",", " ", ",,"])
 def test_words_that_name_no_task_are_refused(words: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=f"^--tasks '{words}' names no task; `sesame tasks` lists them$"):
+    with pytest.raises(
+        BadInput, match=f"^invalid --tasks: got '{words}', expected names of tasks; `sesame tasks` lists them$"
+    ):
         tasks_from_words(words, [f"{table(tmp_path)}:text,label"])
     assert tasks_from_words("") == tasks_from_words([]) == []
     assert [task.name for task in tasks_from_words(" sst2 , rte") if not isinstance(task, str)] == ["sst2", "rte"]

@@ -76,15 +76,17 @@ def test_the_grid_of_a_folder_is_that_of_its_model_type_whatever_its_name(
 
 def test_a_folder_without_weights_or_type_is_one_line(folder: Path, tmp_path: Path) -> None:
     (folder / "config.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"config\.json: names no model_type; write the folder with save_pretrained"):
+    with pytest.raises(
+        BadInput, match=r"config\.json: model_type is missing; write the directory with save_pretrained"
+    ):
         eval_target.target_of_directory(folder, tmp_path)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(BadInput, match=r"mine: has no model\.safetensors; write one with save_pretrained"):
+    with pytest.raises(BadInput, match=r"mine: model\.safetensors is missing; write it with save_pretrained"):
         eval_target.target_of_directory(folder, tmp_path)
 
 
 def test_a_folder_of_transformers_names_no_tasks(folder: Path) -> None:
-    with pytest.raises(BadInput, match=r"mine: a net of transformers names no tasks; name some with --tasks; "):
+    with pytest.raises(BadInput, match=r"mine: a directory of transformers has no list of tasks; set --tasks "):
         eval_target.target_eval_tasks(JobFlags(recipe=str(folder)))
 
 

@@ -101,10 +101,10 @@ def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
     chosen = {"pretrained": SelectedTrials({}, {"dev": {"f1": (0.5,)}})}
     constant = {"pretrained": "one constant answer: 'a'"}
     score = TaskScore("x", "f1", "dev", "", chosen, step=step, labels=labels, constant=constant)
-    for name, found in (("_results", []), ("_summed_up", score), ("_keep", None)):
+    for name, found in (("_load_results", []), ("_summarize", score), ("_store_score", None)):
         monkeypatch.setattr(evaluate, name, lambda *_, found=found: found)
     plan: Any = SimpleNamespace(task="x")
-    evaluate._scored(Path(), plan, {})
+    evaluate._score(Path(), plan, {})
     assert f"task {named}, pretrained weights: one constant answer: 'a' (f1 50.0)" in caplog.text
 
 
@@ -176,7 +176,8 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
 def test_a_share_of_a_few_rows_is_told(net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of one row, which had also chosen the rate, it was a score like any other."""
     (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 3e-3)))
-    said = "task sst2: its score is of 12 rows (dev), which chose the hyper-parameters too: it says little"
+    said = "task sst2: its score is of 12 examples (dev), which also selected the hyperparameters: "
+    said += "too few for a reliable score"
     assert plan.notes == (said,)
     assert said in caplog.text
     (plan,) = plan_tasks(net, wanted(reviews(data.parent / "more", dev=30)))
@@ -412,10 +413,10 @@ def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: E
         scores = {"dev": {"accuracy": cell.tuning.learning_rate}}
         results.append((cell, EvalResult(scores, {"dev": []}, notes=["all say this", own])))
     plan = replace(plan, notes=())
-    score = evaluate._summed_up(plan, results, {})
+    score = evaluate._summarize(plan, results, {})
     assert score.starts["pretrained"].how["learning_rate"] == 3e-3
     assert score.notes == ("all say this", *(f"seed {n}: threshold of pretrained, 0.003, {n}" for n in range(2)))
-    assert evaluate._summed_up(plan, results[-4:], {}).notes == score.notes
+    assert evaluate._summarize(plan, results[-4:], {}).notes == score.notes
 
 
 def test_labelled_rows_are_drawn_by_the_seed() -> None:

@@ -156,7 +156,7 @@ def test_a_net_of_transformers_gets_a_run_of_its_own(
     tracked = tracking.existing_run(folder)
     assert tracked is not None
     whole = client_of(tracked.uri).get_run(tracked.run_id)
-    assert (whole.info.status, whole.data.tags["net"]) == ("FINISHED", "a folder of transformers")
+    assert (whole.info.status, whole.data.tags["net"]) == ("FINISHED", "a directory of transformers")
     assert whole.data.metrics["eval/hans/pretrained_accuracy"] == 0.375
     assert "MLflow" not in caplog.text
 
@@ -168,8 +168,8 @@ def test_a_store_that_is_away_costs_a_warning_and_no_score(
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
     with caplog.at_level(logging.WARNING):
         evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress)
-    assert "MLflow does not take the scores of hans" in caplog.text
-    assert "MLflow does not take the scores in a table" in caplog.text
+    assert "MLflow does not accept the scores of hans" in caplog.text
+    assert "MLflow does not accept the table of scores" in caplog.text
     assert "| hans |" in (folder / "scores/table.md").read_text()
 
 

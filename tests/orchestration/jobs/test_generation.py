@@ -128,14 +128,14 @@ def test_a_folder_of_transformers_writes_what_the_run_does(
     assert main(words) == 0
     assert "The fox" in capsys.readouterr().out
     assert main([*words, "--novelty"]) == 2
-    assert "does not say what it was trained on" in capsys.readouterr().err
+    assert "the training corpus of" in capsys.readouterr().err
 
 
 def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = finished(DECODER, tmp_path / "run")
     for values, message in (
-        ({"greedy": True, "top_k": 3}, "are of several methods"),
-        ({"num_beams": 2, "top_p": 0.5}, "are of several methods"),
+        ({"greedy": True, "top_k": 3}, "belong to several decoding methods"),
+        ({"num_beams": 2, "top_p": 0.5}, "belong to several decoding methods"),
         ({"top_p": 2.0}, "top_p is 2.0, allowed is"),
     ):
         with pytest.raises(BadInput, match=message):
@@ -193,8 +193,8 @@ def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
     assert main(words) == 0
     assert "The fox [...] " in capsys.readouterr().out
     for values, masked, message in (
-        ({"top_p": 0.5}, "gibbs", "--top-p is given, allowed is --temperature and --top-k"),
-        ({"greedy": True}, "mask_predict", "--greedy is given, allowed is no keys of a method"),
+        ({"top_p": 0.5}, "gibbs", "got --top-p, expected only --temperature and --top-k"),
+        ({"greedy": True}, "mask_predict", "got --greedy, expected no option of a decoding method"),
     ):
         with pytest.raises(BadInput, match=message):
             generate_texts(folder, ["x"], values=values, max_new_tokens=3, seed=0, masked=masked)  # type: ignore[arg-type]
@@ -227,8 +227,8 @@ def test_novelty_says_what_the_corpus_has_and_where(
     assert (longest["source"], longest["at"], longest["start"], longest["stop"]) == ("mine", 20, 0, 12)
     assert main(["generate", str(folder), "The fox", "--novelty", "--output-dir", str(tmp_path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "the corpus has 100 % of its tokens, 92 % of its 2-grams" in said
-    assert "tokens 0 to 12 stand in document 0 of train-00000-of-00001.arrow (mine)" in said
+    assert "the corpus contains 100 % of its tokens, 92 % of its 2-grams" in said
+    assert "tokens 0 to 12 are in document 0 of train-00000-of-00001.arrow (mine)" in said
 
 
 def test_a_source_of_t5_has_no_token_before_it() -> None:
@@ -252,7 +252,7 @@ def test_what_stands_before_a_prompt_is_said_and_a_pipeline_that_has_it_writes_t
     found = json.loads(capsys.readouterr().out)["samples"]
     assert {row["begins"] for row in found} == {"<|endoftext|>"}
     assert main(words) == 0
-    assert "<|endoftext|> stands before each prompt" in " ".join(capsys.readouterr().out.split())
+    assert "<|endoftext|> is added before each prompt" in " ".join(capsys.readouterr().out.split())
     net, tokenizer = (
         auto.from_pretrained(run / launch.EXPORT) for auto in (hf().AutoModelForCausalLM, hf().AutoTokenizer)
     )

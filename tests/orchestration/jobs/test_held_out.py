@@ -46,14 +46,16 @@ def test_a_named_corpus_keeps_its_own_shares(data: list[str]) -> None:
     corpus = job_of(*data).corpus
     assert (corpus.validation_ratio, corpus.test_ratio) == (0.02, 0.1)
     with pytest.raises(
-        BadInput, match=r"^--holdout-ratio is for text that --data names: corpus demo holds out 2 % and 10 "
+        BadInput, match=r"^--holdout-ratio works only with text from --data: corpus demo holds out 2 % and 10 "
     ):
         job_of(*data, share=0.2)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 7.0, float("nan")])
 def test_a_share_that_is_none_is_refused(text: Path, share: float) -> None:
-    with pytest.raises(BadInput, match=r"^--holdout-ratio is \S+, allowed is a share from 0 up, below 1$"):
+    with pytest.raises(
+        BadInput, match=r"^invalid --holdout-ratio: got \S+, expected at least 0 and less than 1; change it$"
+    ):
         job_of(str(text), share=share)
 
 
@@ -62,11 +64,11 @@ def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture
     for verb in ("corpus", "run", "train"):
         assert main([verb, *given, "--data", str(text)]) == 0
         said = (
-            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; --holdout-ratio SHARE says otherwise"
+            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; change it with --holdout-ratio RATIO"
         )
         assert said in capsys.readouterr().err
     assert main(["corpus", *given, "--data", "demo"]) == 0
-    said = "held out of demo: 2 % for validation, 10 % for downstream tasks; a corpus file of your own says otherwise"
+    said = "held out of demo: 2 % for validation, 10 % for downstream tasks; change it with your own corpus file"
     assert said in capsys.readouterr().err
 
 
@@ -102,7 +104,7 @@ def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path)
     mini_corpus(tmp_path / "corpus")
     assert "test" not in Manifest.load(tmp_path / "corpus").splits
     found = held_out.find_too_few(tmp_path / "corpus", ["source_classification", "next_sentence"], 16)
-    assert "holds out no document for it; hold out more of the text (--holdout-ratio .1" in found["next_sentence"]
+    assert "has no held-out documents; hold out more of the text (--holdout-ratio .1" in found["next_sentence"]
 
 
 def net_on(corpus: Path, folder: Path) -> EvalTarget:
@@ -114,7 +116,9 @@ def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_star
     """It was a BadInput of the shards, from a worker."""
     mini_corpus(tmp_path / "corpus")
     wanted = EvalRequest(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
-    with pytest.raises(DataError, match=r"task source_classification: .* no document for it.*\ntask next_sentence: "):
+    with pytest.raises(
+        DataError, match=r"task source_classification: .* no held-out documents.*\ntask next_sentence: "
+    ):
         plan_tasks(net_on(tmp_path / "corpus", tmp_path), wanted)
 
 
@@ -162,7 +166,7 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
     table = next(one for one in tables.TABLES.values() if any(m.kind == "task" for m in one.columns.values()))
     plan = ablation.plan(table, flags, 1)
     monkeypatch.setattr(ablation.corpus_stage, "corpus", lambda job, *_: mini_corpus(job.plan.corpus.folder))
-    with pytest.raises(DataError, match="holds out no document for it; hold out more of the text"):
+    with pytest.raises(DataError, match="has no held-out documents; hold out more of the text"):
         ablation.run_ablation(plan, ignore_progress)
 
 
@@ -173,20 +177,20 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
             739,
             0.005,
             True,
-            "of about 739 documents of news 4 are held out .*; test_ratio: 0.5 in a corpus file holds out 370",
+            "news has about 739 documents, 4 of them held out.*; set test_ratio: 0.5 in a corpus file to hold out 370",
         ),
-        (2_000, 0.005, True, "of about 2,000 documents of news 10 are held out .*; --holdout-ratio 0.6 holds out 600"),
-        (2_000, 0.005, False, "; test_ratio: 0.3 in a corpus file holds out 600"),
-        (30, 0.1, True, "of about 30 documents of news 3 are held out .*; give more text"),
-        (9, 0.001, True, "of about 9 documents of news 2 are held out"),
-        (0, 0.005, True, "of about 0 documents of news 0 are held out .*; give more text"),
+        (2_000, 0.005, True, "news has about 2,000 documents, 10 of .*; set --holdout-ratio 0.6 to hold out 600"),
+        (2_000, 0.005, False, "; set test_ratio: 0.3 in a corpus file to hold out 600"),
+        (30, 0.1, True, "news has about 30 documents, 3 of them held out.*; give more text"),
+        (9, 0.001, True, "news has about 9 documents, 2 of them held out"),
+        (0, 0.005, True, "news has about 0 documents, 0 of them held out.*; give more text"),
     ],
 )
 def test_too_few_documents_are_foreseen(num: int, test: float, own: bool, said: str) -> None:
     (line,) = held_out.warn_of_few_documents(
         Corpus(name="news", test_ratio=test), num, ["source_classification", "glue"], own
     )
-    assert line.startswith("no scores to be expected of source_classification: ")
+    assert line.startswith("no scores expected for source_classification: ")
     assert re.search(said, line), line
 
 
@@ -209,7 +213,7 @@ def test_it_is_said_before_anything_is_made(tmp_path: Path, capsys: pytest.Captu
     ]
     assert main(["run", *given, "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "of about 739 documents of texts 4 are held out" in said
+    assert "texts has about 739 documents, 4 of them held out" in said
     assert not (tmp_path / "out").exists()
 
 

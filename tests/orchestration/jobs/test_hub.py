@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.jobs import pretrain
+from orchestration.jobs import export
 from preprocessing.errors import BadInput, ResourceError, SesameError
 from tests.orchestration.jobs.test_pretrain import SPANBERT, finished
 
@@ -145,14 +145,19 @@ def test_a_push_uploads_the_folder_as_it_is(server: Hub, settings: dict[str, str
 
 
 def test_nothing_is_asked_without_the_flag(server: Hub, settings: dict[str, str], run: Path, tmp_path: Path) -> None:
-    pretrain.export(run, tmp_path / "hf")
+    export(run, tmp_path / "hf")
     assert server.asked == []
 
 
 @pytest.mark.parametrize(
     ("environment", "repo", "error", "said"),
     [
-        ({"HF_HUB_OFFLINE": "1"}, "ernie/net", BadInput, r"HF_HUB_OFFLINE is set \(make sets it\), so no hub may be"),
+        (
+            {"HF_HUB_OFFLINE": "1"},
+            "ernie/net",
+            BadInput,
+            r"HF_HUB_OFFLINE is set \(make sets it\), which forbids uploads",
+        ),
         (
             {"HF_ENDPOINT": "http://127.0.0.1:9"},
             "ernie/net",
@@ -160,7 +165,7 @@ def test_nothing_is_asked_without_the_flag(server: Hub, settings: dict[str, str]
             "http://127.0.0.1:9 cannot be reached, or refuses the token",
         ),
         ({"HF_TOKEN": "another"}, "ernie/net", ResourceError, "log in with `hf auth login` or HF_TOKEN"),
-        ({}, "no name/of one/", BadInput, "is no name of a repository"),
+        ({}, "no name/of one/", BadInput, "invalid repository name"),
     ],
 )
 def test_a_hub_that_cannot_be_reached_is_said_before_anything_is_written(
@@ -177,7 +182,7 @@ def test_a_hub_that_cannot_be_reached_is_said_before_anything_is_written(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(error, match=said) as refused:
-        pretrain.export(run, tmp_path / "hf", repo=repo)
+        export(run, tmp_path / "hf", repo=repo)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.glob("*hf*"))
     assert not server.files
@@ -188,6 +193,6 @@ def test_an_upload_that_fails_leaves_the_folder_and_says_how_to_go_on(
 ) -> None:
     server.refuses = True
     with pytest.raises(ResourceError) as refused:
-        pretrain.export(run, tmp_path / "hf", repo="ernie/net")
-    assert f"`hf upload ernie/net {tmp_path / 'hf'}` goes on" in str(refused.value)
+        export(run, tmp_path / "hf", repo="ernie/net")
+    assert f"upload it with `hf upload ernie/net {tmp_path / 'hf'}`" in str(refused.value)
     assert (tmp_path / "hf" / "config.json").is_file()

@@ -98,9 +98,9 @@ def test_each_group_is_given_its_text_by_name(given: list[str], tmp_path: Path):
     assert [Path(path).stem for path in paths["common_crawl"]] == ["common_crawl", "more"]
     assert [Path(path).stem for path in paths["books2"]] == ["books2"]
     assert len(job.corpus.sources) == 6
-    (said,) = [line for line in job.recognised if line.startswith("mixture")]
-    assert said.startswith("mixture: of the tokens of training 59.41 % common_crawl, 21.78 % webtext2")
-    assert said.endswith("(weights are taken over their sum, 101)")
+    (said,) = [line for line in job.source_notes if line.startswith("mixture")]
+    assert said.startswith("mixture: fractions of the training tokens: 59.41 % common_crawl, 21.78 % webtext2")
+    assert said.endswith("(weights are divided by their sum, 101)")
 
 
 def test_a_path_with_a_sign_of_equality_is_a_path(tmp_path: Path):
@@ -112,15 +112,18 @@ def test_a_path_with_a_sign_of_equality_is_a_path(tmp_path: Path):
 def test_text_without_groups_says_that_no_weights_count(tmp_path: Path):
     job = opened([str(stories(tmp_path / "text", "mine", 0, 5))], tmp_path / "out")
     assert job.corpus.mixture == ()
-    assert job.recognised[-2].startswith("mixture: none, so the weights of common_crawl_books do not count")
+    assert job.source_notes[-2].startswith("mixture: none, so the weights of common_crawl_books are not used")
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (["common_crawl={}"], r"no text for webtext2, books1, books2, wikipedia; name it with --data webtext2=PATH"),
-        (["crawl={}"], r"--data crawl=.*: names no group of corpus common_crawl_books; .* common_crawl, webtext2"),
-        (["common_crawl={}", "{}"], r"names no group of corpus common_crawl_books"),
+        (
+            ["crawl={}"],
+            r"invalid --data: got crawl=.*, expected GROUP=PATH with a group of corpus common_crawl_books \(common_c",
+        ),
+        (["common_crawl={}", "{}"], r"with a group of corpus common_crawl_books"),
         (["wikipedia=/nowhere"], r"/nowhere: no such file or folder"),
     ],
 )
@@ -132,7 +135,9 @@ def test_what_does_not_fit_the_groups_is_refused_in_one_line(data: list[str], sa
 
 
 def test_a_group_of_a_corpus_that_has_none_is_refused(tmp_path: Path):
-    with pytest.raises(BadInput, match=r"no such file, and no group: corpus demo is no mixture; .*data\.corpus="):
+    with pytest.raises(
+        BadInput, match=r"no such file and no such group, because corpus demo is not a mixture; .*data\.corpus="
+    ):
         open_job(JobFlags(recipe="gpt3_125m", scale="tiny", data=["books1=/nowhere"], output_dir=tmp_path))
 
 
@@ -184,7 +189,7 @@ def test_a_corpus_without_weights_has_the_causes_that_it_had(tmp_path: Path):
 
 def test_a_mixture_beside_other_text_is_refused(tmp_path: Path):
     data = [corpus_file(tmp_path / "text"), str(tmp_path / "text/a.jsonl")]
-    with pytest.raises(BadInput, match="--data mine: is a mixture, and its weights say nothing of other text"):
+    with pytest.raises(BadInput, match="--data mine: is a mixture, whose weights do not include other text"):
         opened(data, tmp_path / "out")
 
 
@@ -198,7 +203,7 @@ def test_rows_that_go_on_from_each_other_are_refused_before_anything_is_made(tmp
 
 def test_finished_rows_are_refused_before_anything_is_made(tmp_path: Path):
     job = opened([corpus_file(tmp_path / "text")], tmp_path / "out")
-    with pytest.raises(BadInput, match="corpus mine is a mixture, and finished rows say nothing of its weights"):
+    with pytest.raises(BadInput, match="corpus mine is a mixture, and static training sequences ignore its weights"):
         stages.rows(job.recipe, job.plan.corpus, job.out)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from orchestration import launch
-from orchestration.jobs import pretrain as learn
+from orchestration.jobs import export, samples_of
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from preprocessing.masking import TokenMasking
@@ -58,7 +58,7 @@ def finished(spec: ModelSpec, folder: Path) -> Path:
 
 
 def test_class_and_the_head_that_is_left_out_are_named(tmp_path: Path) -> None:
-    files, becomes, _ = learn.export(finished(SPANBERT, tmp_path / "run"), tmp_path / "hf")
+    files, becomes, _ = export(finished(SPANBERT, tmp_path / "run"), tmp_path / "hf")
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert becomes.startswith("BertForMaskedLM, without its span_boundary head")
 
@@ -67,7 +67,7 @@ def test_the_trunk_alone_is_what_auto_model_takes(tmp_path: Path) -> None:
     from transformers import AutoModel  # slow to import
 
     run = finished(SPANBERT, tmp_path / "run")
-    _, becomes, _ = learn.export(run, tmp_path / "hf", heads=False)
+    _, becomes, _ = export(run, tmp_path / "hf", heads=False)
     assert becomes == "BertModel"
     _, info = AutoModel.from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not any(info.values())
@@ -81,14 +81,14 @@ def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Pa
         losses=(MaskedTokens(),),
     )
     with pytest.raises(BadInput, match=r"transformers has no encoder like this \(.*type_vocab_size 0\)") as refused:
-        learn.export(finished(spec, tmp_path / "run"), tmp_path / "hf")
+        export(finished(spec, tmp_path / "run"), tmp_path / "hf")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "hf").exists()
 
 
 def test_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not finished"):
-        learn.export(tmp_path, tmp_path / "hf")
+        export(tmp_path, tmp_path / "hf")
 
 
 def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(tmp_path: Path) -> None:
@@ -99,27 +99,27 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
     trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optimizer, other.engine)
     about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
     Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})
-    files, becomes, _ = learn.export(run, tmp_path / "hf", step=5)
+    files, becomes, _ = export(run, tmp_path / "hf", step=5)
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert becomes == "BertForMaskedLM"
     _, weights = from_transformers(tmp_path / "hf")
     assert torch.equal(weights["trunk.tokens.weight"], trained.full_state()["trunk.tokens.weight"])
     assert "step 5 of 1" in (tmp_path / "hf" / "README.md").read_text()
     with pytest.raises(
-        BadInput, match=r"--step 6: .* has kept these steps: 5; cluster.keep_checkpoint_every=STEPS keeps more"
+        BadInput, match=r"invalid --step: got 6, expected a saved step of .* \(5\); use one of these, or save more"
     ):
-        learn.export(run, tmp_path / "other", step=6)
-    with pytest.raises(BadInput, match="--push-to-hub a/b: with --step only a folder is written"):
-        learn.export(run, tmp_path / "other", step=5, repo="a/b")
+        export(run, tmp_path / "other", step=6)
+    with pytest.raises(BadInput, match="--push-to-hub a/b: --step cannot be combined with it"):
+        export(run, tmp_path / "other", step=5, repo="a/b")
 
 
 def test_the_first_and_the_last_samples_of_a_run_are_those_before_and_after(tmp_path: Path) -> None:
-    assert learn.samples_of(tmp_path) == {}
+    assert samples_of(tmp_path) == {}
     (tmp_path / launch.SAMPLES).mkdir()
     for step in (0, 5, 10):
         text = launch.BETWEEN.join([f"a at {step}", f"b at {step}"])
         (tmp_path / launch.SAMPLES / f"step-{step}.txt").write_text(text + "\n")
-    assert learn.samples_of(tmp_path) == {"before": ["a at 0", "b at 0"], "after": ["a at 10", "b at 10"]}
+    assert samples_of(tmp_path) == {"before": ["a at 0", "b at 0"], "after": ["a at 10", "b at 10"]}
     (tmp_path / launch.SAMPLES / "step-0.txt").unlink()
     (tmp_path / launch.SAMPLES / "step-5.txt").unlink()
-    assert learn.samples_of(tmp_path) == {}
+    assert samples_of(tmp_path) == {}

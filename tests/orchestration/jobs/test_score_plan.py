@@ -31,7 +31,8 @@ def test_rows_that_are_longer_than_those_of_the_pretraining_are_told(
 ) -> None:
     short = replace(net, longest_row=64)
     (plan,) = plan_tasks(short, wanted(data))
-    said = "task sst2: its rows have up to 128 tokens, those of the pretraining had 64: later positions begin untrained"
+    said = "task sst2: its sequences have up to 128 tokens, but the sequences of the pretraining had 64: "
+    said += "later positions start untrained"
     assert said in caplog.text
     assert {cell.length for cell in plan.cells} == {128}
     caplog.clear()
@@ -55,10 +56,10 @@ task: KIND
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ('{kind: loglikelihood_choice, context: "{text}", choices: [" good"]}', "its rows have up to 41 tokens"),
+        ('{kind: loglikelihood_choice, context: "{text}", choices: [" good"]}', "its sequences have up to 41 tokens"),
         (
             '{kind: loglikelihood_choice, context: "{text}", choices: [" good"], num_fewshot: 1}',
-            "its rows have up to 50 tokens",
+            "its sequences have up to 50 tokens",
         ),
         ("{kind: context_length, lengths: [16, 32]}", "its windows have 64 tokens"),
         ("{kind: perplexity, window: 48}", "its windows have 48 tokens"),
@@ -86,7 +87,7 @@ def test_positions_that_were_never_trained_are_told_however_a_net_is_asked(
         (plan,) = plan_tasks(replace(net, longest_row=row), asked)
         note = plan.notes[0]
         assert note.startswith(
-            f"task long: {said}, those of the pretraining had {row}: later positions are untrained; "
+            f"task long: {said}, but the sequences of the pretraining had {row}: later positions are untrained; "
         )
         assert note in caplog.text
     (plan,) = plan_tasks(replace(net, longest_row=64), asked)
@@ -99,7 +100,8 @@ def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: EvalTarg
     (whole,), (plan,) = (plan_tasks(one, wanted(tmp_path, "wikitext2")) for one in (net, replace(net, longest_row=16)))
     assert (whole.kind.window, plan.kind.window, plan.notes) == (0, 16, ())
     assert (
-        "windows have 16 tokens, as the longest row of its pretraining: later positions are untrained" in plan.remarks
+        "windows have 16 tokens, like the longest sequence of the pretraining: later positions are untrained"
+        in plan.remarks
     )
     assert plan.stage.hash != whole.stage.hash
     (cell,) = plan.cells
@@ -107,12 +109,15 @@ def test_a_perplexity_reads_as_many_tokens_at_once_as_were_trained(net: EvalTarg
     assert cell.task.task == plan.kind
     (given,) = plan_tasks(replace(net, longest_row=16), wanted(tmp_path, "wikitext2_sliding"))
     assert given.kind.window == 256  # what a task says stays, and is told
-    assert "task wikitext2_sliding: its windows have 256 tokens, those of the pretraining had 16" in given.notes[0]
+    assert (
+        "task wikitext2_sliding: its windows have 256 tokens, but the sequences of the pretraining had 16"
+        in given.notes[0]
+    )
 
 
 @pytest.mark.parametrize("labels", [(1,), (200, -5)])
 def test_numbers_of_labels_below_two_are_one_line(labels: tuple[int, ...], data: Path) -> None:
-    with pytest.raises(BadInput, match=r"max_train_samples are .*, allowed are numbers from 2 up"):
+    with pytest.raises(BadInput, match=r"invalid --max-train-samples: got .*, expected integers of at least 2"):
         wanted(data, max_train_samples=labels)
 
 
@@ -122,7 +127,7 @@ def test_the_verb_on_a_folder_of_transformers(
     folder = str(folder_of_transformers(tmp_path / "bert-base-uncased"))
     how = ["--output-dir", str(tmp_path / "out"), "--progress", "none"]
     assert main(["eval", folder, *how]) == 2
-    assert "names no tasks; name some with --tasks; `sesame tasks` lists them" in capsys.readouterr().err
+    assert "has no list of tasks; set --tasks (`sesame tasks` lists them)" in capsys.readouterr().err
     quick = [
         "--task-data-dir",
         str(data),
@@ -147,11 +152,12 @@ def test_the_verb_on_a_folder_of_transformers(
     (data / "b/blimp/data").mkdir(parents=True)
     (data / "b/blimp/data/x.jsonl").write_text(json.dumps(rows) + "\n")
     assert main(refused) == 2
-    assert "sesame: --grid: no effect on blimp (no fine-tuning, or one on held-out text," in capsys.readouterr().err
+    said = "sesame: --grid: no effect on blimp (no fine-tuning, or fine-tuning on held-out text,"
+    assert said in capsys.readouterr().err
 
 
 def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(data: Path) -> None:
-    with pytest.raises(BadInput, match="length is 4, allowed are numbers of tokens from 8 up"):
+    with pytest.raises(BadInput, match="invalid --max-seq-length: got 4, expected at least 8 tokens"):
         wanted(data, max_seq_length=4)
     with pytest.raises(BadInput, match=r"^--task-data-dir /nope: no such directory; check the path$"):
         wanted(Path("/nope"), tasks="glue")
@@ -159,7 +165,9 @@ def test_a_row_of_too_few_tokens_and_a_folder_that_is_not_there_are_one_line(dat
 
 def test_what_python_gives_is_checked_as_what_the_command_gives(net: EvalTarget, data: Path) -> None:
     for name in ("max_steps", "num_seeds"):
-        with pytest.raises(BadInput, match=f"^{name} is -1, allowed is a whole number from 0 up$"):
+        with pytest.raises(
+            BadInput, match=f"^invalid --{name.replace('_', '-')}: got -1, expected an integer of at least 0; raise it$"
+        ):
             wanted(data, **{name: -1})
     with pytest.raises(BadInput, match=r"^task sst2, grid .*: frozen_features is 'mean', allowed is none or last or "):
         plan_tasks(net, wanted(data, frozen_features="mean"))
@@ -207,8 +215,8 @@ def test_a_flag_that_no_task_obeys_is_refused_and_one_that_some_do_not_is_told(
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        ("train.tsv", "has no train split of it; looked for glue/SST-2/train.tsv"),
-        ("dev.tsv", "has no labelled dev or test split of it; looked for glue/SST-2/dev.tsv"),
+        ("train.tsv", "has no train split; looked for glue/SST-2/train.tsv"),
+        ("dev.tsv", "has no labeled dev or test split; looked for glue/SST-2/dev.tsv"),
     ],
 )
 def test_a_missing_split_is_one_line(net: EvalTarget, data: Path, missing: str, said: str) -> None:
@@ -230,7 +238,7 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
     )
     assert [cell.tuning is not None for cell in plan_tasks(net, asked)[0].cells] == [True]
     (tmp_path / "data/train-v1.1.json").unlink()
-    with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split of it; looked for .*zero_shot: true"):
+    with pytest.raises(BadInput, match=r"^task squad1_text: .* has no train split; looked for .*zero_shot: true"):
         plan_tasks(net, asked)
     assert plan_supported_tasks(net, asked) == []  # `sesame run`
     assert "left out: task squad1_text: " in caplog.text
@@ -243,13 +251,21 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
 @pytest.mark.parametrize(
     ("kind", "trunk", "said"),
     [
-        ("{kind: perplexity}", "bert_base", "an encoder does not predict a text from left to right, so that it has no"),
-        ("{kind: context_length}", "t5_base", "an encoder_decoder does not predict a text from left to right"),
-        ('{kind: generation, prompt: "{text}", answer: ""}', "bert_base", "an encoder writes once it is fine-tuned to"),
+        ("{kind: perplexity}", "bert_base", "perplexity requires a causal language model, and an encoder is none"),
+        (
+            "{kind: context_length}",
+            "t5_base",
+            "perplexity requires a causal language model, and an encoder_decoder is none",
+        ),
+        (
+            '{kind: generation, prompt: "{text}", answer: ""}',
+            "bert_base",
+            "an encoder generates text only after fine-tuning",
+        ),
         (
             '{kind: generation, prompt: "{text}", answer: ""}',
             "electra_base",
-            "a generator_discriminator does not write",
+            "a generator_discriminator does not generate text",
         ),
         ("{kind: perplexity}", "gpt2", ""),
         ("{kind: perplexity}", "xlnet_base", ""),
@@ -286,7 +302,7 @@ def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: EvalTarget, tm
             zipfile.ZipFile(tmp_path / name, "w").writestr(member, table)
         else:
             (tmp_path / name).write_text(table)
-    with pytest.raises(BadInput, match=f"task {task}: its score is of test, and .* has no labelled file of that"):
+    with pytest.raises(BadInput, match=f"task {task}: its score is of test, but .* has no labeled file of that"):
         plan_tasks(net, wanted(tmp_path, task))
 
 
@@ -295,8 +311,8 @@ def test_a_split_to_learn_from_wants_labels(net: EvalTarget, data: Path) -> None
     assert not isinstance(task, str)
     unlabelled = replace(task.files["train"], columns={"label": ""})
     asked = replace(wanted(data), tasks=[replace(task, files={**task.files, "train": unlabelled})])
-    said = r"looked for .*; train: none of its 24 questions has an answer \(.*train.tsv:2 is the first one\)"
-    with pytest.raises(BadInput, match=rf"^task sst2: .* has no labelled train split of it; {said}$"):
+    said = r"looked for .*; train: none of its 24 questions has an answer \(the first is at .*train.tsv:2\); add .*"
+    with pytest.raises(BadInput, match=rf"^task sst2: .* has no labeled train split; {said}$"):
         plan_tasks(net, asked)
 
 
@@ -313,15 +329,15 @@ def test_an_own_task_whose_answers_to_learn_from_are_kept_back_is_named_with_its
         f"name: mine\ndescription: t\ncitation: s\nfiles: {{{split}}}\ntask: "
         f"{{kind: extractive_qa, squad_version: 1}}\n"
     )
-    none = r"none of its 3 questions has an answer \(\S*{}.json:1 is the first one\)"
-    said = f"has no labelled train and no labelled dev or test split of it; train: {none.format('train')}; dev: "
-    with pytest.raises(BadInput, match=f"^task mine: {tmp_path} {said}{none.format('dev')}$"):
+    none = r"none of its 3 questions has an answer \(the first is at \S*{}.json:1\)"
+    said = f"has no labeled train and no labeled dev or test split; train: {none.format('train')}; dev: "
+    with pytest.raises(BadInput, match=f"^task mine: {tmp_path} {said}{none.format('dev')}; add the files"):
         plan_tasks(net, wanted(None, tasks=str(tmp_path / "mine.yaml")))
 
 
 def test_without_a_folder_of_data_the_option_is_named(net: EvalTarget) -> None:
     with pytest.raises(
-        BadInput, match="task sst2: its files are not known; name the folder that has them with --task-data-dir"
+        BadInput, match="task sst2: its files are not known; name the directory that has them with --task-data-dir"
     ):
         plan_tasks(net, wanted(None))
 
@@ -331,7 +347,7 @@ def test_tasks_without_files_are_left_out_in_one_line(
 ) -> None:
     assert plan_supported_tasks(net, wanted(None, tasks="glue,sst5,squad1")) == []
     assert caplog.text.count("left out: ") == 1
-    assert "left out: glue, sst5, squad1: name the folder that has their files with --task-data-dir DIR" in caplog.text
+    assert "left out: glue, sst5, squad1: name the directory of their files with --task-data-dir DIR" in caplog.text
 
 
 def test_a_wrong_label_of_many_costs_its_row_and_is_named(
@@ -365,7 +381,7 @@ def test_a_test_split_of_a_few_rows_is_no_headline(
     table(data / "SST-2/labelled.tsv", test)
     (plan,) = plan_tasks(net, replace(wanted(data), tasks=[task]))
     assert plan.split == split
-    said = f"task sst2: its score is of dev, {dev} rows, as test has {test} labelled row"
+    said = f"task sst2: its score is of dev ({dev} examples), because test has {test} labeled example"
     assert (said in caplog.text) == (split == "dev")
     assert (said in " ".join(plan.notes)) == (split == "dev")
 
@@ -381,7 +397,8 @@ def test_a_split_whose_answers_are_kept_back_is_named(
     (plan,) = plan_tasks(net, replace(wanted(data), tasks=[task]))
     assert (plan.split, [*plan.items]) == ("dev", ["train", "dev"])
     said = (
-        "task sst2, test: none of its 2 questions has an answer (SST-2/hidden.tsv:2 is the first one): it is not scored"
+        "task sst2, test: none of its 2 questions has an answer (the first is at SST-2/hidden.tsv:2); this split is "
+        "not scored"
     )
     assert said in caplog.text
 
@@ -425,7 +442,7 @@ def test_a_table_of_ones_own_is_a_task(net: EvalTarget, tmp_path: Path, done: li
 
 def test_a_run_that_is_not_finished_is_one_line(net: EvalTarget) -> None:
     (net.folder / stages.MARK).unlink()
-    with pytest.raises(BadInput, match="this run is not finished; go on with `sesame train`"):
+    with pytest.raises(BadInput, match="this run is not finished; resume it with `sesame train`"):
         eval_target.subject_of(JobFlags(recipe=str(net.folder)))
 
 
@@ -443,7 +460,7 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
     net: EvalTarget, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        BadInput, match=r"optimizer.learning_rate=1: .* is trained, and no key of its recipe changes it"
+        BadInput, match=r"optimizer.learning_rate=1: .* is already trained, so no key of its recipe can change it"
     ):
         eval_target.subject_of(
             JobFlags(recipe=str(net.folder), overrides=("optimizer.learning_rate=1", "cluster.num_workers=2"))
@@ -456,7 +473,9 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
     }.items():  # they choose another
         option = f"--{name.replace('_', '-')}"
         for folder in (net.folder, folder_of_transformers(tmp_path / name)):
-            with pytest.raises(BadInput, match=f"^{option}: {folder} is trained, and .* changes it; leave that out$"):
+            with pytest.raises(
+                BadInput, match=f"^{option}: {folder} is already trained, so .* can change it; leave it out$"
+            ):
                 eval_target.subject_of(JobFlags(recipe=str(folder), **{name: value}))  # type: ignore[arg-type]
     given = JobFlags(recipe=str(net.folder), overrides=("cluster.finetuning_workers=2", "cluster.engine.cpu_threads=3"))
     assert eval_target.subject_of(given) == net

@@ -49,7 +49,7 @@ def test_a_corpus_file_that_says_more_than_its_sources_is_refused(
 ) -> None:
     given = [corpus_file(folder, "strict", line), "my.csv"]
     with pytest.raises(
-        BadInput, match=f"--data strict.yaml: its {key} would say nothing of my.csv; name it alone"
+        BadInput, match=f"--data strict.yaml: its {key} would not apply to my.csv; use it as the only --data"
     ) as error:
         opened(*(given[::-1] if turned else given))
     assert "\n" not in str(error.value)
@@ -63,7 +63,7 @@ def test_one_without_more_than_its_sources_is_text_as_any(folder: Path) -> None:
 
 def test_two_corpus_files_are_not_mixed_either(folder: Path) -> None:
     strict, plain = corpus_file(folder, "strict", "dedup: {line_min_chars: 60}"), corpus_file(folder, "plain")
-    with pytest.raises(BadInput, match=r"its dedup would say nothing of plain\.yaml"):
+    with pytest.raises(BadInput, match=r"its dedup would not apply to plain\.yaml"):
         opened(plain, strict)
 
 
@@ -74,7 +74,7 @@ def test_shares_that_the_command_says_are_no_matter(folder: Path) -> None:
 
 def test_a_shipped_corpus_may_stand_beside_text(folder: Path) -> None:
     assert len(opened("demo", "a.txt").sources) == 2  # type: ignore[attr-defined]
-    with pytest.raises(BadInput, match=r"--data demo_phrases: its phrases would say nothing of a\.txt"):
+    with pytest.raises(BadInput, match=r"--data demo_phrases: its phrases would not apply to a\.txt"):
         opened("demo_phrases", "a.txt")
 
 
@@ -82,7 +82,7 @@ def test_a_corpus_file_is_no_text_of_a_group(folder: Path) -> None:
     strict = corpus_file(folder, "strict", "dedup: {minhash: true}")
     given = [f"{group}=a.txt" for group in ("webtext2", "books1", "books2", "wikipedia")]
     data = (f"common_crawl={strict}", *given)
-    with pytest.raises(BadInput, match=r"--data strict\.yaml: is a corpus, and a group of a mixture takes text only"):
+    with pytest.raises(BadInput, match=r"--data strict\.yaml: is a corpus, but a group of a mixture needs text"):
         open_job(JobFlags(recipe="gpt3_125m", scale="tiny", data=data, overrides=["data.corpus=common_crawl_books"]))
 
 

@@ -34,7 +34,7 @@ def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
         for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
     ]
     assert evaluate._best(replace(plan, split=dev), cells).predictions == {"test": [best]}
-    assert caplog.text.count("no labelled dev split is at hand to choose a seed on") == warnings
+    assert caplog.text.count("no labeled dev split to select a seed with") == warnings
 
 
 def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
@@ -83,7 +83,7 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     """As XQuAD, which learns English and is compared on English dev, and XNLI."""
     (data / "mine.yaml").write_text(LANGUAGES)
     asked = wanted(data, tasks=f"{data}/mine.yaml", num_seeds=1)
-    said = f"task mine: its score is of test_de, test_fr, test_th, and {data} has no labelled file of that; looked for"
+    said = f"task mine: its score is of test_de, test_fr, test_th, but {data} has no labeled file of that; looked for"
     with pytest.raises(BadInput, match=re.escape(said)):
         plan_tasks(net, asked)
     assert plan_supported_tasks(net, asked) == []
@@ -91,11 +91,11 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
     score = scored(net, asked)
     assert (score.split, score.chance) == ("test_de", 1)
-    assert f"; it is of test_de alone: {data} has no labelled test_fr, test_th" in caplog.text
+    assert f"its score is of test_de only, because {data} has no labeled test_fr, test_th" in caplog.text
     (data / "th.tsv").write_text("sentence\tlabel\nthe film is bad\t0\nthe book is good\t1\n")
     score = scored(net, asked)
     assert (score.split, score.chance) == ("mean", 0.75)
-    assert f"; it is the mean over test_de, test_th: {data} has no labelled test_fr" in caplog.text
+    assert f"its score is the mean over test_de, test_th, because {data} has no labeled test_fr" in caplog.text
     by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
     assert list(by_split) == ["dev", "test_de", "test_th", "mean"]
     page = (net.folder / "scores" / "table.md").read_text()
@@ -146,13 +146,11 @@ def test_the_diagnostic_set_is_no_dev_split_of_mnli(
     mnli(data)
     (data / "AX").mkdir()
     for task, split in (("ax", "test_labelled"), ("hans", "test_lexical_overlap, .*")):
-        with pytest.raises(
-            BadInput, match=f"task {task}: its score is of {split}, and .* has no labelled file of that"
-        ):
+        with pytest.raises(BadInput, match=f"task {task}: its score is of {split}, but .* has no labeled file of that"):
             plan_tasks(net, wanted(data, tasks=task))
     (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
     plans = plan_tasks(net, wanted(data, tasks="ax", for_leaderboard=True, num_seeds=1))
-    assert "the figure is of dev, and no score of this task" in caplog.text
+    assert "the result is of dev and is not the score of this task" in caplog.text
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
 
@@ -195,7 +193,7 @@ def test_hans_has_a_score_for_each_heuristic(
     assert (score.split, len(tests), score.values("pretrained")) == ("mean", 3, (pytest.approx(sum(tests) / 3),))
     page = (net.folder / "scores/table.md").read_text()
     assert all(f"test_{one} accuracy" in page for one in ("lexical_overlap", "subsequence", "constituent"))
-    evaluate._confusion(plan, evaluate._results(plan), score)
+    evaluate._confusion(plan, evaluate._load_results(plan), score)
     ((labels, counts, _),) = drawn
     assert (labels, sum(map(sum, counts))) == (["non-entailment", "entailment"], 4)
 
@@ -255,17 +253,15 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
 def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs(net: EvalTarget, data: Path) -> None:
     """It was refused after all fine-tunings, and their scores were not shown."""
     asked = wanted(data, for_leaderboard=True)
-    with pytest.raises(
-        BadInput, match=r"^--leaderboard-dir: none of these tasks has an unlabelled split at hand for a leade"
-    ):
+    with pytest.raises(BadInput, match=r"^--leaderboard-dir: none of these tasks has an unlabeled leaderboard split"):
         score_plan.check_flags(plan_tasks(net, asked), asked)
 
 
 def test_a_split_with_malformed_rows_is_not_submitted(net: EvalTarget, data: Path) -> None:
     """Its answers were numbered without the row, each behind it under the index of another."""
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film\tis good\n1\tthe film is bad\n")
-    row = r"SST-2/test.tsv:2: .*; answers have the numbers of their rows: mend the file, or leave --leaderboard-dir out"
-    with pytest.raises(BadInput, match=rf"^task sst2, test: a split that is submitted has no malformed rows; {row}$"):
+    row = r"SST-2/test.tsv:2: .*; repair the file, .* numbered by row, or leave --leaderboard-dir out"
+    with pytest.raises(BadInput, match=rf"^task sst2, test: malformed row in a split for a leaderboard: {row}$"):
         plan_tasks(net, wanted(data, for_leaderboard=True))
     assert plan_tasks(net, wanted(data))[0].notes  # told, as it is not submitted
 

@@ -105,7 +105,7 @@ def test_a_stage_is_due_then_begun_then_done(tmp_path: Path):
     (stage.folder / "manifest.json").write_text("{}")
     stage.finish()
     assert stage.state == "done"
-    assert list(stage.said()) == [f"corpus: done, skipped ({stage.folder})"]
+    assert list(stage.describe()) == [f"corpus: done, skipped ({stage.folder})"]
 
 
 def test_a_corpus_whose_manifest_was_deleted_is_made_again(tmp_path: Path):
@@ -119,10 +119,12 @@ def test_a_folder_of_other_causes_is_named_with_the_values_that_differ(tmp_path:
     before = planned(tmp_path).run
     finish(before)
     after = planned(tmp_path, "optimizer.learning_rate=2e-3", "model.num_hidden_layers=3").run
-    assert after.others() == [(before.folder, ["recipe.model.num_hidden_layers", "recipe.optimizer.learning_rate"])]
-    assert list(after.said())[1] == (
+    assert after.find_others() == [
+        (before.folder, ["recipe.model.num_hidden_layers", "recipe.optimizer.learning_rate"])
+    ]
+    assert list(after.describe())[1] == (
         f"run: {before.folder.name} has other values of recipe.model.num_hidden_layers, "
-        "recipe.optimizer.learning_rate; it stays as it is"
+        "recipe.optimizer.learning_rate; it stays unchanged"
     )
     assert before.state == "done"
 
@@ -135,10 +137,10 @@ def test_of_several_earlier_scores_there_is_one_line(tmp_path: Path):
     )
     for stage in earlier:
         finish(stage)
-    assert [line for stage in due for line in stage.said()] == [f"scores: to do ({stage.folder})" for stage in due]
-    assert other_values(due) == "scores: 4 earlier ones have other values of labels; they stay as they are"
+    assert [line for stage in due for line in stage.describe()] == [f"scores: to do ({stage.folder})" for stage in due]
+    assert other_values(due) == "scores: 4 earlier ones have other values of labels; they stay unchanged"
     assert other_values(due[:1] + earlier[:1]) == (
-        f"scores: {earlier[1].folder.name} has other values of labels; it stays as it is"
+        f"scores: {earlier[1].folder.name} has other values of labels; it stays unchanged"
     )
     assert other_values(earlier) == ""
 
@@ -153,7 +155,7 @@ def test_the_mark_tells_what_the_folder_was_made_from(tmp_path: Path):
 def test_causes_are_compared_as_json_gives_them_back(tmp_path: Path):
     stage = JobStage("text", tmp_path, "x", {"a": [1, 2]})
     finish(stage)
-    assert JobStage("text", tmp_path, "x", {"a": [1, 2]}).others() == []
+    assert JobStage("text", tmp_path, "x", {"a": [1, 2]}).find_others() == []
 
 
 def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
@@ -163,8 +165,8 @@ def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
     stage.begin()
     assert stage.changed_code() == []
     edited = replace(stage, code={**stage.code, "preprocessing/masking/token.py": "edited"})
-    assert list(edited.said())[1] == (
-        "run: made by other code (preprocessing/masking/token.py changed since); to make it anew, delete its folder"
+    assert list(edited.describe())[1] == (
+        "run: made by different code (preprocessing/masking/token.py changed since); to make it again, delete its directory"
     )
     edited.finish()  # a run that goes on keeps the code that it began with
     assert edited.changed_code() == ["preprocessing/masking/token.py"]

@@ -123,8 +123,8 @@ def test_an_attempt_is_numbered_and_what_is_done_is_not_sent(
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING"])
 def test_two_jobs_never_write_into_one_folder(status: str) -> None:
-    with pytest.raises(ResourceError, match="a-1-2 is at this already") as error:
-        submission.next_attempt("a-1", jobs(a_1="FAILED", a_1_2=status), again=True)
+    with pytest.raises(ResourceError, match="a-1-2 is already doing this work") as error:
+        submission.next_attempt("a-1", jobs(a_1="FAILED", a_1_2=status), force=True)
     assert "sesame stop a-1-2" in str(error.value)
 
 
@@ -132,7 +132,7 @@ def test_what_is_assumed_of_gpus_that_a_cluster_file_does_not_name_is_said(tmp_p
     nameless = tmp_path / "mine.yaml"
     nameless.write_text("{name: mine, gpus_per_worker: 1, num_workers: 2, engine: {device: cuda, precision: bf16}}")
     unnamed = submission.refuse_what_does_not_fit(open_job(JobFlags(recipe="gpt2", cluster=str(nameless))))
-    assert unnamed[0] == "h100 assumed: mine names no gpu_type; set cluster.gpu_type"
+    assert unnamed[0] == "h100 assumed: mine does not set gpu_type; set cluster.gpu_type"
     assert not any(
         "assumed" in note
         for note in submission.refuse_what_does_not_fit(open_job(JobFlags(recipe="gpt2", cluster="8xh100")))

@@ -14,7 +14,7 @@ import torch
 
 from orchestration import planning
 from orchestration.config import load, load_cluster
-from orchestration.jobs.pretrain import advise_on_memory
+from orchestration.jobs import advise_on_memory
 from orchestration.launch import group as launch
 from orchestration.launch import ray_session
 from orchestration.launch.out_of_memory import MemoryUse, OutOfMemory, explain_out_of_memory, is_of_memory
@@ -147,7 +147,7 @@ def test_where_the_plan_has_room_for_what_failed_it_is_half() -> None:
 
 def test_where_nothing_fits_other_keys_are_named() -> None:
     said = planning.suggest_settings(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
-    assert "not even one row of 1024 tokens" in said
+    assert "not even one sequence of 1024 tokens" in said
     assert "activation_checkpointing=full" in said
 
 
@@ -158,7 +158,7 @@ def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
     said = str(raised.value)
     assert said.startswith("run: worker 3 ran out of memory; ")
     assert "would fit: set cluster.engine.micro_batch_tokens=" in said
-    assert said.endswith("the same command goes on from the newest checkpoint")
+    assert said.endswith("then repeat the command to resume from the newest checkpoint")
     assert raised.value.exit_code == 4
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load, load_cluster
-from orchestration.jobs import pretrain as pretraining
+from orchestration.jobs import export, model_export
 from orchestration.launch import worker
 from orchestration.launch.eval_trials import _read_count
 from orchestration.launch.heartbeat import STEP
@@ -44,27 +44,29 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
     folder = Path(run.folder)
     export_weights(run, engine(run))
     (folder / EXPORT / "notes.txt").write_text("mine")
-    assert pretraining._whole_export(folder) == folder / EXPORT
+    assert model_export._checked_export(folder) == folder / EXPORT
     path = folder / EXPORT / name
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=rf"{name}: is not as it was written; delete stage.json beside export, and the "):
-        pretraining.export(folder, folder / "to")
+    with pytest.raises(
+        BadInput, match=rf"{name}: has changed since the export; delete stage.json beside export, then "
+    ):
+        export(folder, folder / "to")
     assert not (folder / "to").exists()
     path.unlink()
     with pytest.raises(BadInput, match=f"{name}: is missing; delete stage.json"):
-        pretraining.export(folder, folder / "to")
+        export(folder, folder / "to")
     write_run(run)
     (folder / EXPORT).rename(folder / "elsewhere")
     with pytest.raises(BadInput, match=r"export: is missing; delete stage\.json beside export"):  # was a traceback
-        pretraining.export(folder, folder / "to")
+        export(folder, folder / "to")
     (folder / "elsewhere").rename(folder / EXPORT)
     (folder / EXPORTED).write_text("{}")
     with pytest.raises(BadInput, match=r"export\.json: is damaged"):
-        pretraining.export(folder, folder / "to")
+        export(folder, folder / "to")
     export_weights(run, engine(run))
-    assert pretraining._whole_export(folder) == folder / EXPORT
+    assert model_export._checked_export(folder) == folder / EXPORT
 
 
 def test_why_a_net_is_not_exported_is_said_in_one_line(run: Run) -> None:

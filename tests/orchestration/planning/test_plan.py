@@ -328,7 +328,7 @@ def test_a_plan_says_with_what_it_was_calibrated(capsys: pytest.CaptureFixture[s
     assert "calibrated on one NVIDIA H200 in bf16, 2026-11-26" in " ".join(capsys.readouterr().out.split())
     assert main(["plan", "--published"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "GPT 4.2B, optimiser and weights offloaded" in said
+    assert "GPT 4.2B, optimizer and weights offloaded" in said
     assert "Overheads of Sesame's code: calibrated on one NVIDIA H200" in said
 
 
@@ -420,5 +420,5 @@ def test_the_command_plans(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hardware_is_a_name_that_is_known() -> None:
-    with pytest.raises(BadInput, match="gpu_type is 'h1000', allowed is v100"):
+    with pytest.raises(BadInput, match=r"invalid cluster\.gpu_type: got 'h1000', expected one of v100"):
         planning.estimate_run(load("gpt2"), load_cluster("one_gpu", ["cluster.gpu_type=h1000"]))

@@ -267,7 +267,7 @@ def test_equal_compute_wants_one_phase(tmp_path: Path) -> None:
         "phases=[{seq_length: 32, global_batch_size: 8, steps: 400}, "
         "{seq_length: 64, global_batch_size: 8, steps: 400}]"
     )
-    with pytest.raises(BadInput, match="a table of equal compute has one phase a row"):
+    with pytest.raises(BadInput, match="got 2 phases, expected 1 in a table of equal compute"):
         recipes(TABLES["electra-compute"], tmp_path, phases)
 
 
@@ -545,11 +545,11 @@ def test_a_cell_that_is_done_says_so(tmp_path: Path) -> None:
         stage.folder.mkdir(parents=True)
         stage.finish()
     third.job.plan.run.folder.mkdir(parents=True)
-    said = [cell.said().split(" (")[0] for cell in plan.cells]
+    said = [cell.describe().split(" (")[0] for cell in plan.cells]
     assert said == [
         "none, seed 0: done, skipped",
-        "SOP, seed 0: trained, to measure",
-        "none, seed 1: begun, goes on",
+        "SOP, seed 0: trained, to be measured",
+        "none, seed 1: incomplete, resumes",
         "SOP, seed 1: to do",
     ]
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from orchestration import launch
-from orchestration.jobs import pretrain, stages
+from orchestration.jobs import runs, stages
 from orchestration.reports import SCORE_FILE, SCORE_MARK
 from orchestration.reports.model_card import card, model_card
 from preprocessing.errors import BadInput
@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Path:
     folder = finished(SPANBERT, tmp_path / "bert_base_tiny-12345678")
     shutil.rmtree(folder / "corpus")
     mini_corpus(folder / "corpus")
-    (folder / pretrain.RESULT).write_text(
+    (folder / runs.RESULT).write_text(
         json.dumps(
             {"step": 12, "tokens": 3_456, "loss": 5.25, "evaluation": {"eval/loss": 5.5, "eval/perplexity": None}}
         )
@@ -166,5 +166,5 @@ def test_what_a_run_does_not_have_yet_is_left_out(tmp_path: Path) -> None:
 
 def test_its_names_of_files_are_those_that_others_write() -> None:
     assert (card.WEIGHTS, card.EXPORT) == (launch.WEIGHTS, launch.EXPORT)
-    assert card.RESULT == pretrain.RESULT
+    assert card.RESULT == runs.RESULT
     assert SCORE_MARK == stages.MARK

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
-from orchestration.jobs.pretrain import catch_up
+from orchestration.jobs import catch_up
 from orchestration.launch import group
 from orchestration.progress import ignore_progress
 from orchestration.tracking import MetricLog, store_timeout
@@ -99,7 +99,7 @@ def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens
     finally:
         holder.close()
     assert ran.returncode == 0, ran.stderr
-    assert "the run goes on, and is told to it later" in ran.stderr
+    assert "training continues; metrics will be synced later" in ran.stderr
     assert "Traceback" not in ran.stderr
     kept = pending_updates(tmp_path)
     assert (kept["status"], kept["tags"]["mlflow.source.name"]) == ("FINISHED", "sesame")
@@ -109,7 +109,7 @@ def test_a_new_run_does_not_wait_for_a_server_that_never_answers(mute: str, tmp_
     track.load_mlflow(mute)
     with (
         pytest.raises(
-            ResourceError, match=r"^MLflow at .* does not answer \(.*timed out.*\); see MLFLOW_TRACKING_URI$"
+            ResourceError, match=r"^MLflow at .* does not answer \(.*timed out.*\); check MLFLOW_TRACKING_URI$"
         ),
         track.run(track.TrackingStore(mute), tmp_path, None, METADATA),
     ):
@@ -128,7 +128,7 @@ def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_s
         patch.setattr(track, "flush_pending_metadata", fail)
         with track.run(place, tmp_path, corpus, METADATA) as tracked:
             pass
-    assert "MLflow does not take what the run says of itself: gone in between" in caplog.text
+    assert "MLflow does not accept the metadata of the run: gone in between" in caplog.text
     assert look(tracked).info.status == "FINISHED"
     assert "recipe_hash" not in look(tracked).data.tags
     catch_up(tmp_path, place, ignore_progress)
@@ -150,7 +150,7 @@ def test_a_store_that_fails_otherwise_makes_no_second_run(
             raise MlflowException("status code 503")
 
     with pytest.raises(MlflowException, match="503"):
-        track._resumed(Failing(), place, tmp_path)
+        track._resume(Failing(), place, tmp_path)
 
 
 def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.TrackingStore, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path, caplog: pytest.Lo
     log(1, {"train/loss": 3.0})
     log.close()
     assert not gone.parent.exists()
-    assert f"MLflow does not take metrics ({gone} is not there)" in caplog.text
+    assert f"MLflow does not accept metrics ({gone} does not exist)" in caplog.text
 
 
 # Tags
@@ -178,7 +178,7 @@ def test_tags_that_a_store_does_not_take_are_told_later(
     tracked = begun(place, tmp_path)
     track.log_tags(track.TrackedRun(mute, tracked.run_id), tmp_path, skip_steps=[3, 4])
     assert pending_updates(tmp_path) == {"tags": {"skip_steps": "[3, 4]"}}
-    assert "MLflow does not take skip_steps of the run: no answer within 1 s" in caplog.text
+    assert "MLflow does not accept skip_steps of the run: no answer within 1 s" in caplog.text
     track.log_tags(tracked, tmp_path, restarts=2)
     tags = look(tracked).data.tags
     assert (tags["skip_steps"], tags["restarts"]) == ("[3, 4]", "2")
@@ -251,7 +251,7 @@ def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
         log(1, {"train/loss": 3.0})
         log.close()
     log._mirror.join()
-    assert caplog.text.count("MLflow does not take metrics") == 1
+    assert caplog.text.count("MLflow does not accept metrics") == 1
 
 
 def test_figures_are_not_waited_for_where_a_server_never_answers(mute: str, tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the
 ) -> None:
     tracked = begun(place, tmp_path)
     add_pending(tmp_path, status="KILLED", detail="stopped")
-    monkeypatch.setattr(track, "_taken", lambda *args: (tracked, False))
+    monkeypatch.setattr(track, "_open_run", lambda *args: (tracked, False))
     with track.run(place, tmp_path, None, METADATA):
         assert "status" not in pending_updates(tmp_path)
     assert look(tracked).info.status == "FINISHED"
@@ -343,7 +343,7 @@ def test_a_file_that_is_gone_holds_up_no_other(
         MetricLog(tmp_path, tracked, system=False).close()
     found = track.client_of(place.uri).list_artifacts(tracked.run_id, "samples")
     assert [each.path for each in found] == ["samples/there.txt"]
-    assert f"{tmp_path / 'gone.txt'}: is gone" in caplog.text
+    assert f"{tmp_path / 'gone.txt'}: was removed" in caplog.text
     assert pending_updates(tmp_path) == {}
 
 
@@ -390,7 +390,7 @@ def test_a_password_is_neither_kept_nor_said_and_the_same_command_goes_on(
     tracked = track.TrackedRun(secret.uri, "0" * 32)
     with monkeypatch.context() as patch:
         patch.setattr(track, "query_store", lambda *args: tracked)
-        assert track._taken(secret, tmp_path, "mini") == (tracked, True)
+        assert track._open_run(secret, tmp_path, "mini") == (tracked, True)
     assert json.loads((tmp_path / track.RUN_FILE).read_text())["uri"] == "http://127.0.0.1:9"
     assert track.existing_run(tmp_path) == tracked
     with track.run(secret, tmp_path, None, METADATA) as again:

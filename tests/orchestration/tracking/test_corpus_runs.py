@@ -248,7 +248,7 @@ def test_a_store_that_fails_costs_one_warning(
         run.progress.close()
         track.client_of(place.uri).restore_run(run.tracked.run_id)
         make(folder, finished)
-    assert caplog.text.count("MLflow does not take the progress of the corpus") == 1
+    assert caplog.text.count("MLflow does not accept the progress of the corpus") == 1
     assert look(run).info.status == "FINISHED"
 
 

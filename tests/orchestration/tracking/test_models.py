@@ -316,7 +316,7 @@ def test_a_run_whose_model_was_not_logged_has_it_logged_then(place: track.Tracki
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda folder: (folder / track.RUN_FILE).unlink(), "no MLflow run is known for it"),
+        (lambda folder: (folder / track.RUN_FILE).unlink(), "it has no MLflow run"),
         (lambda folder: forget(folder, uri="sqlite:////no/such/store.db"), "/no/such/store.db: no such store"),
         (lambda folder: forget(folder, run_id="0" * 32), "Run with id=0{32} not found"),
     ],

@@ -42,7 +42,7 @@ def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
     assert again.run_id == tracked.run_id
     assert not before.exists()
     assert [path.name for path in (now / "artifacts").rglob("page.txt")] == ["page.txt"]
-    assert sum("its artifacts are looked for, and written, where it is now" in one for one in caplog.messages) == 1
+    assert sum("its artifacts are now read and written at the new place" in one for one in caplog.messages) == 1
 
 
 def test_a_copy_of_a_store_is_one_of_its_own(corpus: Path, tmp_path: Path) -> None:

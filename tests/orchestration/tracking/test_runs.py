@@ -27,7 +27,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from orchestration import figures
-from orchestration.jobs.pretrain import catch_up
+from orchestration.jobs import catch_up
 from orchestration.launch import worker
 from orchestration.progress import ignore_progress
 from orchestration.tracking import MetricLog, TaskRecord, TrialRecord, log_task, metrics, server, store_timeout
@@ -205,7 +205,7 @@ def test_where_a_disk_has_no_locks_an_owner_that_lives_is_a_warning(
         track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
         with track.run(place, tmp_path, corpus, METADATA) as again:
             assert again == tracked
-    assert ("says that it is at work in it, and this disk has no locks" in caplog.text) == warns
+    assert ("seems to use it, and this disk has no locks" in caplog.text) == warns
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -306,7 +306,7 @@ def test_a_store_that_fails_at_the_end_does_not_hide_how_the_run_ended(
 
     with pytest.raises(Preempted, match="by then"):
         lose_the_run()
-    assert "MLflow does not take that the run is KILLED" in caplog.text
+    assert "MLflow does not accept the final status KILLED of the run" in caplog.text
 
 
 @pytest.mark.slow
@@ -543,8 +543,8 @@ def test_points_that_are_taken_out_of_the_record_while_it_is_written_are_told(
     log.close()
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        f"{file}: was emptied, cut or exchanged while training wrote to it; bring it back when that has ended",
-        f"{file}: lacks points up to step 2, which were taken out of it",
+        f"{file}: another program truncated or replaced it during training; restore it when training has ended",
+        f"{file}: lacks points up to step 2, which another program removed; restore the file from a copy",
     ]
     kept = [(1, 1.0)] if how in ("cut in the second line", "cut between lines") else []
     assert metrics.history(tmp_path).get("train/loss", []) == kept + ([] if is_last else [(3, 3.0)])
@@ -567,7 +567,7 @@ def test_a_damaged_line_is_named_and_what_to_do(tmp_path: Path) -> None:
     whole = (tmp_path / metrics.METRICS_FILE).read_bytes()
     for damaged in (whole.replace(b'"step": 2', b'"st\x80p": 2'), whole.replace(b'{"step": 2', b'["step": 2')):
         (tmp_path / metrics.METRICS_FILE).write_bytes(damaged)
-        with pytest.raises(BadInput, match=r"metrics.jsonl: line 2 is damaged .*; bring the file back, or delete"):
+        with pytest.raises(BadInput, match=r"metrics.jsonl: line 2 is damaged .*; restore the file, or delete"):
             metrics.history(tmp_path)
     (tmp_path / metrics.METRICS_FILE).write_bytes(whole)
     assert metrics.history(tmp_path)["train/loss"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
@@ -587,7 +587,7 @@ def test_a_run_whose_file_of_mlflow_is_garbled_goes_on_as_another_one(
         assert look(second).info.status == "RUNNING"
     assert second.run_id != first.run_id
     assert track.existing_run(tmp_path) == second
-    assert f"{tmp_path / track.RUN_FILE}: damaged, so a new run in MLflow takes its place" in caplog.text
+    assert f"{tmp_path / track.RUN_FILE}: damaged, so a new MLflow run replaces this one" in caplog.text
 
 
 def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.TrackedRun, tmp_path: Path) -> None:
@@ -605,7 +605,7 @@ def test_a_store_that_refuses_costs_a_warning_and_no_point(
         away = MetricLog(tmp_path, track.TrackedRun("sqlite:////proc/no/such/folder.db", tracked.run_id), system=False)
         away(1, {"train/loss": 4.0})
         away.close()
-    assert "MLflow does not take metrics" in caplog.text
+    assert "MLflow does not accept metrics" in caplog.text
     back = MetricLog(tmp_path, tracked, system=False)
     back.close()
     assert points(tracked, "train/loss") == [(1, 4.0)]
@@ -638,7 +638,7 @@ def test_an_error_of_the_database_is_one_line(
             track.tag(tracked, note="of a tag")
         other.execute("ALTER TABLE gone RENAME TO tags")
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.startswith("MLflow does not take a tag: ")
+    assert warning.startswith("MLflow does not accept a tag: ")
     assert "\n" not in warning
     assert "Traceback" not in capfd.readouterr().err
 
@@ -662,7 +662,7 @@ def test_importing_mlflow_is_not_counted_against_the_store(
     log.close()
     assert loaded_in[0] != "mlflow call"
     assert not pending_updates(tmp_path)
-    assert "does not take" not in caplog.text
+    assert "does not accept" not in caplog.text
 
 
 def test_a_server_that_never_answers_is_waited_for_for_a_second_and_gets_all_later(
@@ -734,7 +734,7 @@ def test_a_run_that_the_store_knows_goes_on_without_it_and_is_told_later(
         assert look(tracked).info.status == "RUNNING"
         log.close()
     assert tracked == first
-    assert "the run goes on, and is told to it later" in caplog.text
+    assert "training continues; metrics will be synced later" in caplog.text
     assert look(tracked).info.status == "FINISHED"
     assert points(tracked, "train/loss") == [(1, 4.0)]
     assert pending_updates(tmp_path) == {}
@@ -927,7 +927,7 @@ def fetched(url: str) -> bytes:
 def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(
-        BadInput, match=r"(no such place|file/below): cannot be made \(.*\); give another --output-dir, or"
+        BadInput, match=r"(no such place|file/below): cannot be created \(.*\); set another --output-dir, or"
     ):
         track.query_store(track.tracking_store(tmp_path / folder), lambda client: None)
 

@@ -75,7 +75,9 @@ def test_the_address_is_that_of_the_view_of_model_training() -> None:
 
 def test_runs_that_go_to_a_server_are_looked_at_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(BadInput, match=r"whose own UI is at http://127\.0\.0\.1:9; open that, or unset it"):
+    with pytest.raises(
+        BadInput, match=r"with its own UI at http://127\.0\.0\.1:9; open that UI, or unset the variable"
+    ):
         server.ui(tmp_path, 0)
 
 
@@ -84,7 +86,7 @@ def test_a_folder_without_runs_is_refused_and_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(BadInput, match=rf"{name}: has no runs \(mlflow\.db\); give the --output-dir of a run"):
+    with pytest.raises(BadInput, match=rf"{name}: has no runs \(mlflow\.db\); set the --output-dir of a run"):
         server.ui(tmp_path / name, 0)
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().err == ""
@@ -112,5 +114,5 @@ def test_where_the_ui_is_is_said_when_it_will_be_there(
 def test_a_store_that_is_damaged_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlflow.db").write_bytes(b"this is no store\n" * 100)
-    with pytest.raises(ResourceError, match=r"does not answer \(.+\); see MLFLOW_TRACKING_URI$"):
+    with pytest.raises(ResourceError, match=r"does not answer \(.+\); check MLFLOW_TRACKING_URI$"):
         server.ui(tmp_path, 0)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from orchestration import figures
-from orchestration.jobs.pretrain import catch_up
+from orchestration.jobs import catch_up
 from orchestration.launch import group
 from orchestration.progress import ignore_progress
 from orchestration.terminal import doctor
@@ -169,7 +169,7 @@ def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog
     found = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
     assert [child.info.status for child in found] == ["FINISHED"]
     assert not unlogged_metrics(tmp_path)
-    assert "does not take" not in caplog.text
+    assert "does not accept" not in caplog.text
     assert by_task <= 7 + 5 * len(cells), slow.asked
 
 
@@ -186,12 +186,12 @@ def test_a_model_is_registered(slow: Proxy, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (500, b"no", "answers 500 (Internal Server Error): it, or a proxy before it, fails"),
-        (503, b"no", "answers 503 (Service Unavailable): it, or a proxy before it, fails"),
-        (429, b"no", "answers 429 (Too Many Requests): it, or a proxy before it, fails"),
-        (404, b"<html>", "answers 404 (Not Found): no MLflow is there"),
-        (200, b"<html>", "answers with a page, as MLflow does not: check the address, and whether it wants a login"),
-        (200, b"{}", "answers, and not as MLflow does: check the address"),
+        (500, b"no", "answers 500 (Internal Server Error): the server, or a proxy before it, fails"),
+        (503, b"no", "answers 503 (Service Unavailable): the server, or a proxy before it, fails"),
+        (429, b"no", "answers 429 (Too Many Requests): the server, or a proxy before it, fails"),
+        (404, b"<html>", "answers 404 (Not Found): it is not MLflow"),
+        (200, b"<html>", "answers with a web page, unlike MLflow: check the address, and whether it requires a login"),
+        (200, b"{}", "answers, but not like MLflow: check the address"),
     ],
 )
 def test_what_answers_otherwise_than_mlflow_is_not_said_to_be_silent(
@@ -201,7 +201,7 @@ def test_what_answers_otherwise_than_mlflow_is_not_said_to_be_silent(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     prompt.status, prompt.body = status, body
     with (
-        pytest.raises(ResourceError, match=f"^MLflow at {prompt.uri} {re.escape(said)}; see MLFLOW_TRACKING_URI$"),
+        pytest.raises(ResourceError, match=f"^MLflow at {prompt.uri} {re.escape(said)}; check MLFLOW_TRACKING_URI$"),
         track.run(track.TrackingStore(prompt.uri), tmp_path / "run", None, METADATA),
     ):
         pass
@@ -219,7 +219,7 @@ def test_the_doctor_says_how_slow_it_is(slow: Proxy, tmp_path: Path) -> None:
 # What is not there is said, and comes with the same command
 
 
-def test_a_run_whose_points_are_not_there_says_so_until_they_are(
+def test_a_run_whose_points_are_not_available_says_so_until_they_are(
     prompt: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*args: object, **more: object) -> None:
@@ -234,7 +234,7 @@ def test_a_run_whose_points_are_not_there_says_so_until_they_are(
             group.log_results(tmp_path, tracked, True)
     _, run = direct(prompt, tracked)
     assert run.info.status == "FINISHED"
-    assert run.data.tags["sesame.exit_reason"] == f"MLflow lacks 76 points of it, which are kept in {tmp_path}"
+    assert run.data.tags["sesame.exit_reason"] == f"MLflow lacks 76 points of it, which are stored in {tmp_path}"
     assert "it lacks 76 points" in caplog.text
     catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
     _, run = direct(prompt, tracked)
@@ -270,14 +270,14 @@ def test_the_same_command_mirrors_for_real_where_the_server_is_slow(slow: Proxy,
 def test_a_new_run_without_credentials_is_told_which_variables_to_set(prompt: Proxy, tmp_path: Path) -> None:
     prompt.status = 401
     with (
-        pytest.raises(BadInput, match=rf"^MLflow at {prompt.uri}: wants a user and a password \(401\); {WANTED}$"),
+        pytest.raises(BadInput, match=rf"^MLflow at {prompt.uri}: requires a user and a password \(401\); {WANTED}$"),
         track.run(track.TrackingStore(prompt.uri), tmp_path / "run", None, METADATA),
     ):
         pass
     assert not (tmp_path / "run").exists()
     finding = doctor.tracking(prompt.uri, tmp_path, examine_store)
     assert finding == doctor.HealthCheck(
-        "mlflow", f"{prompt.uri}: wants a user and a password (401)", WANTED, fatal=True
+        "mlflow", f"{prompt.uri}: requires a user and a password (401)", WANTED, fatal=True
     )
 
 
@@ -286,7 +286,7 @@ def test_a_new_run_without_credentials_is_told_which_variables_to_set(prompt: Pr
     [
         (401, {"USERNAME": "ann", "PASSWORD": "secret"}, "user ann or the password is not accepted (401)"),
         (401, {"TOKEN": "secret"}, "the token is not accepted (401)"),
-        (403, {}, "permission denied to whoever has no password (403)"),
+        (403, {}, "permission denied to users without a password (403)"),
         (403, {"USERNAME": "ann", "PASSWORD": "secret"}, "permission denied to user ann (403)"),
     ],
 )
@@ -314,11 +314,15 @@ def test_a_known_run_goes_on_where_its_credentials_have_expired(
         log.close()
         mirror(tmp_path, "mine", "the scores of mine", lambda run: log_scores(run, {"average": 0.5}))
     assert tracked == first
-    assert f"{WANTED}: the run goes on, and is told to it later" in caplog.text
-    for what in ("metrics", "the scores of mine; the same command again logs them", "that the run is FINISHED"):
-        assert any(f"MLflow does not take {what}" in one and WANTED in one for one in caplog.messages)
+    assert f"{WANTED}: training continues; metrics will be synced later" in caplog.text
+    for what in (
+        "metrics",
+        "the scores of mine (repeat the command to log them)",
+        "the final status FINISHED of the run",
+    ):
+        assert any(f"MLflow does not accept {what}" in one and WANTED in one for one in caplog.messages)
     catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
-    assert f"does not answer (wants a user and a password (401); {WANTED})" in caplog.text
+    assert f"does not answer (requires a user and a password (401); {WANTED})" in caplog.text
     prompt.status = 0
     catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
     _, run = direct(prompt, tracked)
@@ -378,9 +382,9 @@ def waiting(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> CallTime
         clock.asked += 1
         found._fails = not clock.answers
         if clock.answers:
-            found._there_s, found._has_answered = clock.now_s, True
+            found._available_s, found._has_answered = clock.now_s, True
 
-    monkeypatch.setattr(found, "_ask", lambda: None)
+    monkeypatch.setattr(found, "_probe", lambda: None)
     found.probe = asked  # type: ignore[attr-defined]
     return found
 
@@ -392,7 +396,7 @@ def waited_s(waiting: Any, clock: SimpleNamespace, probed_each_s: float, heard_e
         if probed_each_s and clock.now_s % probed_each_s == 0:
             waiting.probe()
         if heard_each_s and clock.now_s % heard_each_s == 0:
-            waiting.hear()
+            waiting.record_answer()
     return clock.now_s
 
 
@@ -419,9 +423,9 @@ def test_a_call_is_waited_for_as_long_as_answers_come(
 def test_a_store_that_was_given_up_is_not_waited_for_as_long_again(waiting: Any, clock: SimpleNamespace) -> None:
     assert waited_s(waiting, clock, 0, 0, 600.0) > store_timeout.ANSWER_S
     began_s, again = clock.now_s, CallTimeout("http://store")
-    again._ask = lambda: None  # type: ignore[method-assign]
+    again._probe = lambda: None  # type: ignore[method-assign]
     assert waited_s(again, clock, 0, 0, 600.0) - began_s == pytest.approx(store_timeout.SLOW_S + 0.5, abs=0.5)
-    again.hear()
+    again.record_answer()
     assert "http://store" not in store_timeout._silent
 
 
@@ -431,7 +435,7 @@ def test_every_answer_of_a_client_is_heard_by_who_waits_for_the_call() -> None:
     assert (client.get_run("a"), client.name) == ("a", "a client")  # nobody waits
 
     class Listening(CallTimeout):
-        def hear(self) -> None:
+        def record_answer(self) -> None:
             heard.append("answer")
 
     with Listening("http://store"):

@@ -128,7 +128,7 @@ def test_one_that_was_left_half_made_is_set_aside_and_made_anew(
         assert stores.is_whole(folder / "mlflow.db")
         aside = [name for name in beside(folder / "mlflow.db") if name != "mlflow.db"]
         assert all(name.startswith("half-made-") for name in aside)
-        assert f"the old one is {folder / aside[0]}" in caplog.text
+        assert f"the old file is {folder / aside[0]}" in caplog.text
     assert len(fill) == len(half_made)
 
 
@@ -157,8 +157,8 @@ def test_a_file_of_another_kind_is_kept_under_another_name(fill: list[str], tmp_
 
 STAGES = {
     "as it is made": ("_fill", 1),
-    "when it is made": ("_name", 0),
-    "when it has its name": ("_name", 1),
+    "when it is made": ("_rename", 0),
+    "when it has its name": ("_rename", 1),
 }
 
 
@@ -224,13 +224,13 @@ def test_where_a_disk_has_no_locks_the_first_store_stays(
 ) -> None:
     """The later one would take the runs of the first with it."""
     file, other = tmp_path / "mlflow.db", made[0].read_bytes() + bytes(4096)
-    real = stores._name
+    real = stores._rename
 
     def late(temporary: Path, file: Path) -> None:
         file.write_bytes(other)
         real(temporary, file)
 
-    monkeypatch.setattr(stores, "_name", late)
+    monkeypatch.setattr(stores, "_rename", late)
     stores.make(file)
     assert file.read_bytes() == other
     assert beside(file) == ["mlflow.db"]
@@ -374,19 +374,19 @@ def test_a_database_without_its_driver_names_the_package(
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
-        ("s3://bucket/x", "MLflow has no store s3:, allowed are http, https, postgresql"),
+        ("s3://bucket/x", "MLflow has no store s3:, expected one of http, https, postgresql"),
         ("oracle://host/db", "MLflow has no store oracle:"),
-        ("foo://x", "check the address, or install the plugin"),
+        ("foo://x", "check the address, or install the MLflow plugin"),
         ("redis+x://h", "MLflow has no store redis:"),
-        ("http:/host", r"allowed is an address with a host; set it to http://HOST:PORT"),
+        ("http:/host", r"expected an address with a host; set it to http://HOST:PORT"),
         ("https://", r"set it to https://HOST:PORT"),
-        ("sqlite:/tmp/x.db", "no address of a database"),
-        ("sqlite://", "a store in memory, whose runs are gone when the command ends; set it to sqlite:"),
+        ("sqlite:/tmp/x.db", "invalid address of a database"),
+        ("sqlite://", "a store in memory loses its runs when the command ends; set it to sqlite:"),
         ("sqlite:///:memory:", "a store in memory"),
         ("sqlite+pysqlite:///:memory:?cache=shared", "a store in memory"),
         ("postgresql+nothing://host/db", "SQLAlchemy has no such driver"),
-        ("file:///tmp/runs", r"a folder, in which MLflow keeps no new runs any more; set it to sqlite:"),
-        ("/tmp/runs", "a folder"),
+        ("file:///tmp/runs", r"a directory, where MLflow no longer stores new runs; set it to sqlite:"),
+        ("/tmp/runs", "a directory"),
         ("127.0.0.1:5000", "set it to http://127.0.0.1:5000"),
     ],
 )
@@ -402,11 +402,11 @@ def test_an_address_of_no_store_is_one_line(
 def test_a_file_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
     """`doctor` said that it does, and of a place where none can be made too."""
     assert examine_store(f"sqlite:///{tmp_path}/x.db") == (
-        f"sqlite:///{tmp_path}/x.db is not there: the first run makes it",
+        f"sqlite:///{tmp_path}/x.db does not exist: the first run creates it",
         "",
     )
     (tmp_path / "file").touch()
-    assert examine_store(f"sqlite:///{tmp_path}/file/x.db")[1] == "give a folder that can be written to"
+    assert examine_store(f"sqlite:///{tmp_path}/file/x.db")[1] == "use a writable directory"
 
 
 @pytest.mark.parametrize("uri", ["http://host", "https://host/path", "databricks", "databricks://profile"])
@@ -426,14 +426,14 @@ def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
     ],
 )
 def test_artifacts_that_nothing_installed_can_reach_name_the_package(location: str, package: str) -> None:
-    with pytest.raises(BadInput, match=rf"^MLflow keeps artifacts in .*, which needs .* install .*{package}"):
+    with pytest.raises(BadInput, match=rf"^MLflow stores artifacts in .*, which needs .* install .*{package}"):
         stores.check_artifacts(location)
 
 
 def test_artifacts_in_no_known_place_are_one_line() -> None:
     for location in ("file:///tmp/x", "/tmp/x", "mlflow-artifacts:/", "https://host/x"):
         stores.check_artifacts(location)
-    with pytest.raises(BadInput, match="gets no files to foo:, allowed are s3"):
+    with pytest.raises(BadInput, match="has no client for foo:, expected one of s3"):
         stores.check_artifacts("foo://x")
 
 

@@ -217,7 +217,7 @@ class TestReaderOfOneFile:
 
     def test_a_command_says_how_it_reads_it(self, table: Path, tmp_path: Path) -> None:
         job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), output_dir=tmp_path))
-        assert job.recognised[:-1] == [
+        assert job.source_notes[:-1] == [
             f"{table}: read as tsv",
             f"{table}: left out: README (text; --data text:FILE reads it)",
         ]
