@@ -1,9 +1,14 @@
-"""What a net is fine-tuned to predict: a label or a number of a row, tags of tokens, a span, one of several rows.
+"""Fine-tuning targets: a label or a number per sequence, tags of tokens, an answer span, or one of several choices.
 
-Each is to the engines what a loss of pretraining is: a kind, a weight, a count of targets and a head. No torch in here.
-Columns of a batch beside those of preprocessing/schema.py, B rows:
+Engines use a target like a pretraining loss: it has a kind, a weight, a count of targets and a head. This module
+does not import torch. Columns of a batch in addition to those of preprocessing/schema.py, for B sequences:
 
-  label    int64   [B]  class of a row, IGNORE where it has none; of a question, 1: it has no answer
+  label    int64   [B]  class of a sequence, IGNORE without one; for a question, 1 means that it has no answer
+  value    float32 [B]  number of a sequence, NaN without one
+  start    int64   [B]  position of the first token of the answer; 0, the position of [CLS], without an answer
+  stop     int64   [B]  position of the last token of the answer; 0 as above
+  option   int64   [B]  index of a sequence among the choices of its question; choices of a question are consecutive
+  right    int64   [B]  index of the correct choice, the same for all sequences of a question, 1: it has no answer
   value    float32 [B]  number of a row, NaN where it has none
   start    int64   [B]  place in its row at which the answer begins; 0, that of [CLS], where it has none there
   stop     int64   [B]  place of its last token; 0 as above
@@ -25,34 +30,35 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """What a head of fine-tuning is made from, and what it is scored against."""
+    """A fine-tuning target: it builds a head and counts the targets of a batch."""
 
     @property
     def kind(self) -> str:
-        """Its name, and that of its head."""
+        """The name of the target and of its head."""
 
     @property
     def weight(self) -> float:
-        """What its mean over the targets is multiplied by in the sum of the losses."""
+        """The weight of the mean loss of this target in the sum of losses."""
 
     def count(self, batch: Arrays) -> int:
-        """Number of its targets in a batch; its head scores as many."""
+        """The number of targets in a batch; the head scores the same number."""
 
     def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
-        """The head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden, batch)`.
+        """Build the head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden,
+        batch)`.
 
-        `width` is that of the states that it reads, `rows` those of the token table.
+        `width` is the width of its input states; `rows` is the number of rows of the embedding table.
         """
 
 
 @spec
 class RowLabel:
-    """One of `classes` classes of a row, from the state that sums it up (BERT 4.1, GPT-1 3.2)."""
+    """Classification of a sequence by its summary state (BERT 4.1, GPT-1 3.2)."""
 
     kind: Literal["row_label"] = "row_label"
     classes: int
     dropout: float = 0.1  # before the classifier
-    added: int = 1  # rows of an example, one behind the other, whose states are added (GPT-1 3.3)
+    added: int = 1  # consecutive sequences of an example whose states are added (GPT-1 3.3)
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -69,11 +75,11 @@ class RowLabel:
 
 @spec
 class RowValue:
-    """A number of a row, by the squared error (STS-B)."""
+    """Regression of a sequence with the squared error (STS-B)."""
 
     kind: Literal["row_value"] = "row_value"
     dropout: float = 0.1
-    added: int = 1  # as of RowLabel
+    added: int = 1  # as in RowLabel
     weight: float = 1.0
 
     def count(self, batch: Arrays) -> int:
@@ -87,7 +93,7 @@ class RowValue:
 
 @spec
 class TokenTag:
-    """One of `classes` tags of each token that has a target (BERT 5.3): the first piece of a word."""
+    """Classification of tokens: one of `classes` tags for the first token of each word (BERT 5.3)."""
 
     kind: Literal["token_tag"] = "token_tag"
     classes: int
@@ -108,7 +114,7 @@ class TokenTag:
 
 @spec
 class AnswerSpan:
-    """First and last token of an answer, each a softmax over the tokens of a row (BERT 4.2)."""
+    """The first and last token of an answer, each by a softmax over the tokens of a sequence (BERT 4.2)."""
 
     kind: Literal["answer_span"] = "answer_span"
     weight: float = 1.0
@@ -124,7 +130,7 @@ class AnswerSpan:
 
 @spec
 class OptionChoice:
-    """Which of several rows is right: a number for each, a softmax over those of a question (BERT 4.4, GPT-1 3.3)."""
+    """Multiple choice: one logit per choice, and a softmax over the choices of a question (BERT 4.4, GPT-1 3.3)."""
 
     kind: Literal["option_choice"] = "option_choice"
     dropout: float = 0.1
@@ -141,7 +147,7 @@ class OptionChoice:
 
 @spec
 class NoAnswer:
-    """Whether a question has no answer, from the first token of a row (ELECTRA on SQuAD 2.0)."""
+    """Whether a question has no answer, from the first token of a sequence (ELECTRA on SQuAD 2.0)."""
 
     kind: Literal["no_answer"] = "no_answer"
     weight: float = 0.5
@@ -157,7 +163,7 @@ class NoAnswer:
 
 @spec
 class LanguageModelTarget:
-    """The next token of each row, beside what a task asks (GPT-1 3.2)."""
+    """Auxiliary language modeling: the next token of each sequence (GPT-1 3.2)."""
 
     kind: Literal["own_text"] = "own_text"
     weight: float = 0.5

@@ -1,7 +1,8 @@
-"""What a net that writes is fine-tuned to predict: the tokens of a target, given a source. No torch in here.
+"""Fine-tuning targets for generation: the tokens of a target text, given a source. This module does not import
+torch.
 
-Targets have the kinds and the heads of the losses of pretraining, NextToken and MaskedTokens: so their weights go on
-from there, and generation reads what fine-tuning leaves.
+The targets have the kinds and heads of the pretraining losses NextToken and MaskedTokens. So they start from the
+pretrained heads, and generation can use the fine-tuned weights.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
 
 @spec
 class TargetTokens:
-    """The next token of each place that has a label, by the tied table (arXiv:1706.03762, 5.4)."""
+    """The next token at each position with a label, by the tied embedding table (arXiv:1706.03762, 5.4)."""
 
     kind: Literal["next_token"] = "next_token"
-    bias: bool = False  # one for each token, as its loss of pretraining had
-    smoothing: float = 0.0  # share of each target that is spread over all tokens
+    bias: bool = False  # one bias per token, as in the pretraining loss
+    smoothing: float = 0.0  # fraction of each target spread over all tokens
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction from 0 up to (not including) 1")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
@@ -40,15 +41,15 @@ class TargetTokens:
 
 @spec
 class MaskedTargetTokens:
-    """The tokens that are masked in a target, by a net that reads and writes in one (UniLM, arXiv:1905.03197, 2.4)."""
+    """The masked tokens of a target, by an encoder that also generates (UniLM, arXiv:1905.03197, 2.4)."""
 
     kind: Literal["masked_tokens"] = "masked_tokens"
-    transform: bool = True  # as its loss of pretraining had
+    transform: bool = True  # as in the pretraining loss
     smoothing: float = 0.0
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction from 0 up to (not including) 1")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])

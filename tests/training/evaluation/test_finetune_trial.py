@@ -139,7 +139,7 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Evaluated
     net, task = (decoder if name in DECODERS else encoder), (SPAN if name == "no_answer_loss_weight" else PAIR)
     if name == "init_task":
         with pytest.raises(
-            BadInput, match=r"tuning\.init_task is 'mnli', this net has pretrained weights; fine-tune on"
+            BadInput, match=r"tuning\.init_task: got 'mnli', but the model has pretrained weights; fine-tune on"
         ):
             run(net, after, task)
         assert run(net, after, task, begins="mnli").losses
@@ -147,7 +147,7 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Evaluated
             run(net, before, task, begins="mnli")
         return
     if name == "num_evaluations":
-        assert run(net, after, task).notes[-1] == "the best of 2 evaluations on dev counts"
+        assert run(net, after, task).notes[-1] == "used the checkpoint with the best dev score of 2 evaluations"
         return
     assert run(net, before, task).losses != run(net, after, task).losses
 
@@ -215,7 +215,7 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
         ({"head_layer_gap": 1}, "head_layer_gap is 1, allowed is 2 without layerwise_lr_decay"),
         ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
         ({"min_lr_ratio": 2.0}, "min_lr_ratio is 2.0"),
-        ({"sum_orders": True}, "sum_orders is True, allowed is False but with input_format gpt1"),
+        ({"sum_orders": True}, "sum_orders is True, allowed is False, except with input_format gpt1"),
         ({"sum_orders": True, "input_format": "gpt1", "both_orders": True}, "sum_orders is True, allowed is False but"),
     ],
 )
@@ -227,7 +227,7 @@ def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason:
 @pytest.mark.parametrize("key", [{"lm_loss_weight": 0.5}, {"input_format": "gpt1"}])
 def test_what_is_for_decoders_is_refused_elsewhere(key: Mapping[str, Any], encoder: EvaluatedModel) -> None:
     with pytest.raises(
-        BadInput, match=r"which is for decoders with one table of tokens; this net is encoder, 2 layers"
+        BadInput, match=r"which requires a decoder without adaptive softmax, but the model is: encoder, 2 layers"
     ):
         run(encoder, replace(BASE, **key))
 
@@ -473,7 +473,10 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(
     assert last[:1] == [max(on_way)]
     assert on_way[-1] < max(on_way)  # else the last weights would do
     best = 2 * (on_way.index(max(on_way)) + 1)
-    assert found.notes[-2:] == ("the best of 8 evaluations on dev counts", "dev: 8 of 8 questions are also in train")
+    assert found.notes[-2:] == (
+        "used the checkpoint with the best dev score of 8 evaluations",
+        "dev: 8 of 8 questions are also in train",
+    )
     stopped: dict[str, Tensor] = {}  # the rate is the same at each step, so that a shorter training begins as this one
     finetune_task(
         encoder, task, given, replace(tuning, num_evaluations=0, max_steps=best), length=24, keep=stopped.update
@@ -484,13 +487,15 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(
 def test_of_more_evaluations_than_updates_there_is_one_after_each(encoder: EvaluatedModel) -> None:
     assert (
         run(encoder, replace(BASE, max_steps=3, num_evaluations=52)).notes[-1]
-        == "the best of 3 evaluations on dev counts"
+        == "used the checkpoint with the best dev score of 3 evaluations"
     )
 
 
 def test_with_zero_3_no_worker_has_the_weights_that_are_best_on_dev(encoder: EvaluatedModel) -> None:
     machine = EngineSettings(precision="bf16", zero_stage=3)
-    with pytest.raises(BadInput, match=r"num_evaluations is 1: with engine\.zero_stage 3 no worker has the whole net"):
+    with pytest.raises(
+        BadInput, match=r"num_evaluations: got 1, but with engine\.zero_stage 3 no worker has all weights"
+    ):
         run(encoder, replace(BASE, num_evaluations=1), machine=machine)
 
 
@@ -498,7 +503,7 @@ def test_an_evaluation_on_dev_wants_a_labelled_split(encoder: EvaluatedModel) ->
     unlabelled = [replace(item, gold=None) for item in pairs(4)]
     for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabelled}, {"train": pairs(4), "test": pairs(4)}):
         with pytest.raises(
-            BadInput, match=r"tuning\.num_evaluations is 1: no labelled dev split is at hand; use another grid"
+            BadInput, match=r"tuning\.num_evaluations: got 1, but no dev split has labels; use another grid"
         ):
             finetune_task(encoder, PAIR, given, replace(BASE, num_evaluations=1), length=24)
 
@@ -549,8 +554,8 @@ def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) ->
     long = [replace(item, texts=(TEXT, TEXT)) for item in pairs(2)]
     found = finetune_task(encoder, PAIR, {"train": [*pairs(6), *long], "dev": pairs(4)}, BASE, length=64)
     assert found.notes == (
-        "rows have up to 40 tokens, not 64: the net reads no more",
-        "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
+        "sequences have at most 40 tokens, not 64: the limit of the model",
+        "randomly initialized, because the model has no such weights: heads.row_label.summary.pooler",
         "train: 2 of 8 rows are cut to 40 tokens",
         "dev: 4 of 4 questions are also in train",
     )
@@ -561,7 +566,7 @@ def test_rows_with_what_the_vocabulary_does_not_know_are_said_split_by_split(enc
     found = finetune_task(
         encoder, PAIR, {"train": pairs(6), "dev": [*pairs(2), *strange], "test": pairs(2)}, BASE, length=40
     )
-    known = "words or characters that the vocabulary does not know: to the net they are all alike"
+    known = "words or characters that are not in the vocabulary: all map to the unknown token"
     assert [note for note in found.notes if "know" in note] == [f"dev: 3 of 5 examples have {known}"]
 
 
@@ -577,7 +582,7 @@ def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_t
     )
     assert said == random  # where all weights are random, they are meant to be
     assert without == (
-        "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
+        "randomly initialized, because the model has no such weights: heads.row_label.summary.pooler",
         *said,
     )
 

@@ -114,7 +114,7 @@ def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() ->
     assert (pretrained.accuracy, pretrained.loss) == (random.accuracy, random.loss)
     assert random.notes == ()
     (note,) = pretrained.notes
-    assert note.endswith("no weights of it: heads.row_label.summary.pooler")
+    assert note.endswith("no such weights: heads.row_label.summary.pooler")
 
 
 def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
@@ -124,7 +124,7 @@ def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
     fresh = head.classify.weight.clone()
     missing = model.take_over(dict(pretrained.named_parameters()))
     assert torch.equal(model.trunk.tokens.weight, pretrained.trunk.tokens.weight)
-    assert torch.equal(head.summary.pooler.weight, pretrained.heads["next_sentence_label"].pooler.weight)
+    assert torch.equal(head.summary.pooler.weight, pretrained.heads["pair_label"].pooler.weight)
     assert torch.equal(head.classify.weight, fresh)
     assert missing == ["heads.row_label.classify.weight", "heads.row_label.classify.bias"]
 
@@ -135,7 +135,7 @@ def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
     model = classifier(ENCODER, 3, seed=2)
     model.take_over(weights)
     pooler = model.heads["row_label"].summary.pooler
-    assert torch.equal(pooler.weight, pretrained.heads["next_sentence_label"].pooler.weight)
+    assert torch.equal(pooler.weight, pretrained.heads["pair_label"].pooler.weight)
 
 
 @pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])

@@ -111,10 +111,10 @@ def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_pa
     trained = evaluate_likelihoods(EvaluatedModel(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
     random = evaluate_likelihoods(EvaluatedModel(model.spec, None, vocabulary("bert")), BLIMP, items)
     assert trained.predictions != random.predictions
-    assert trained.notes[0] == "the generator is asked: the discriminator names no tokens"
+    assert trained.notes[0] == "evaluates the generator: the discriminator does not predict tokens"
     assert evaluate_likelihoods(net_of("bert"), BLIMP, items).notes[0].startswith("test: pseudo-log-likelihood")
     uniform = electra("uniform")
-    with pytest.raises(BadInput, match="gives no likelihood of a text"):
+    with pytest.raises(BadInput, match="cannot compute likelihoods with this model"):
         evaluate_likelihoods(EvaluatedModel(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
 
 
@@ -146,7 +146,7 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
     items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
     found = evaluate_likelihoods(asked, task, items)
     assert (found.scores["test"]["words"], found.scores["test"]["unknown"]) == (4, 1)
-    assert "(1 unknown to the vocabulary), 4 words" in found.notes[0]
+    assert "(1 unknown), 4 words" in found.notes[0]
     assert "ends of lines" not in found.notes[0]
     lost = (
         "test: the vocabulary has no token for 2 ends of lines: they are not predicted, and count as bytes, not as "
@@ -206,7 +206,10 @@ def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path:
     assert found.example == others.example
     with pytest.raises(BadInput) as caught:
         evaluate_likelihoods(asked, BLIMP, {"test": items["test"][4:]})
-    said = "test.jsonl:5: the continuation ' ' has no token behind ''; 1 more items cannot be scored either"
+    said = (
+        "test.jsonl:5: the continuation ' ' has no token after ''; change the text; "
+        "1 more items cannot be scored either"
+    )
     assert str(caught.value) == said
 
 
@@ -255,9 +258,7 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_
     rows = [{"q": str(number), "good": "fox", "bad": "box"} for number in range(3)]
     found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
     assert (found.scores["test"]["left_out"], found.example.count("fox")) == (2.0, 3)
-    said = (
-        "2 of 3 items are left out, and count in no score: test.jsonl:1: 2 examples are asked for, and 1 differ from "
-    )
+    said = "2 of 3 items are left out, and count in no score: test.jsonl:1: too few examples: got 1 that differ from "
     assert any(note.startswith(f"test: {said}") for note in found.notes)
 
 
@@ -316,9 +317,9 @@ def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective
 
 def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
     items = items_of(PerplexityTask(), tmp_path, test=[{"text": "fox"}])
-    with pytest.raises(BadInput, match="does not predict a text from left to right"):
+    with pytest.raises(BadInput, match="perplexity requires a causal language model"):
         evaluate_likelihoods(net_of("bert"), PerplexityTask(), items)
-    with pytest.raises(BadInput, match="no memory to carry"):
+    with pytest.raises(BadInput, match="the model has no memory"):
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(carry_memory=True), items)
     with pytest.raises(BadInput, match="there is no text to predict"):
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(), {"test": []})

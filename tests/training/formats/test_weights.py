@@ -92,7 +92,7 @@ def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> N
     ("content", "message"),
     [
         (b"{", "not JSON"),
-        (b"[]", "holds no JSON object"),
+        (b"[]", "not a JSON object"),
         (b"{}", "not a spec of this version"),
         (b'{"spec": {"model": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
     ],

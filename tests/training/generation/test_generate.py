@@ -365,7 +365,7 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("token_type_ids", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
+@pytest.mark.parametrize(("segments", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
 def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, segments: int, changes: Any) -> None:
     how, limits = METHODS[method]
     trunk = Encoder(
@@ -432,12 +432,16 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "prompt", "message"),
     [
-        ("gpt-2", Prompt(np.array([], int)), "prompt 1: has no token"),
-        ("gpt-2", Prompt(np.zeros(LONGEST, int)), "prompt 1: has 40 tokens, the net's rows at most 40; shorten it"),
-        ("gpt-2", Prompt(np.array([TABLE])), f"prompt 1: has token {TABLE}, the net knows those below {TABLE}"),
-        ("gpt-2", Prompt(np.array([1]), np.array([1])), "prompt 1: this net needs no source"),
-        ("t5", Prompt(np.array([1])), "prompt 1: this net needs a source"),
-        ("bart", Prompt(np.array([1]), np.array([], int)), "prompt 1: its source has 0 tokens, allowed are 1 to"),
+        ("gpt-2", Prompt(np.array([], int)), "prompt 1: no tokens"),
+        (
+            "gpt-2",
+            Prompt(np.zeros(LONGEST, int)),
+            "prompt 1: too long: got 40 tokens, expected fewer than 40; shorten it",
+        ),
+        ("gpt-2", Prompt(np.array([TABLE])), f"prompt 1: invalid token ID: got {TABLE}, expected less than {TABLE}"),
+        ("gpt-2", Prompt(np.array([1]), np.array([1])), "prompt 1: invalid source; remove the source"),
+        ("t5", Prompt(np.array([1])), "prompt 1: invalid source; add a source"),
+        ("bart", Prompt(np.array([1]), np.array([], int)), "prompt 1: invalid source: got 0 tokens, expected 1 to"),
     ],
 )
 def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prompt, message: str) -> None:

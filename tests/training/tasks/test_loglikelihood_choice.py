@@ -83,7 +83,9 @@ def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items
 def test_too_few_examples_are_named_in_one_line(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
     train = items(task, tmp_path, {"q": "1", "a": "2"}, split="train")
-    with pytest.raises(BadInput, match=r"dev.jsonl:1: 2 examples are asked for, and 1 differ"):
+    with pytest.raises(
+        BadInput, match=r"dev.jsonl:1: too few examples: got 1 that differ from the question, expected 2"
+    ):
         task.asked(items(task, tmp_path, {"q": "5", "a": "2"}), train)
 
 
@@ -360,7 +362,7 @@ def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
     answers = task.chosen(task.asked([*known, *unknown], known), by_length)
     assert [one["answer"] for one in task.predictions(unknown, answers[2:])] == ["a", "a"]
     assert task.scores([*known, *unknown], answers) == task.scores(known, answers[:2])
-    with pytest.raises(BadInput, match="1 examples are asked for, and 0"):
+    with pytest.raises(BadInput, match="too few examples: got 0 that differ from the question, expected 1"):
         task.asked(known, unknown)
 
 
