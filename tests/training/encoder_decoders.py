@@ -89,4 +89,4 @@ def rows_of(trunk: EncoderDecoder, lengths: Sequence[int] = RAGGED, sources: Seq
 
 def inside(batch: Mapping[str, Tensor], side: str = "") -> Tensor:
     """Which places of a padded batch hold a token, [B, S]."""
-    return torch.arange(batch[f"{side}ids"].shape[1]) < batch[f"{side}lengths"][:, None]
+    return torch.arange(batch[f"{side}input_ids"].shape[1]) < batch[f"{side}lengths"][:, None]

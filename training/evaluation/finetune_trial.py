@@ -56,7 +56,7 @@ def finetune_task(
     does not fit the task or the model, or if it evaluates on a dev split without labels.
     """
     machine = machine or EngineSettings()
-    task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.model)
+    task, trunk = task.with_tuning(tuning), tuning.trunk(net.spec.model)
     if tuning.init_task != begins:
         had = f"weights that were fine-tuned on {begins}" if begins else "pretrained weights"
         raise BadInput(
@@ -75,7 +75,7 @@ def finetune_task(
     def score(model: TaskModel) -> float:
         model_outputs = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_batch_tokens)
         answers = task.predictions(items[dev], others[dev], model_outputs)
-        fitted = task.fitted(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
+        fitted = task.fit_threshold(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
         return sign_of_metric(task.metrics[0]) * fitted.scores(items[dev], answers)[task.metrics[0]]
 
     best = BestCheckpoint.at(tuning, steps, dev, machine, score)
@@ -122,7 +122,7 @@ def _encoded(
     task: LabeledTask, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool = False
 ) -> EncodedItems:
     """Encode the items as sequences; add a note on tokens that the vocabulary lacks."""
-    encoded = task.encoded(items, vocab, length, training=training)
+    encoded = task.encode(items, vocab, length, training=training)
     unknown = [sum(unknown_of(vocab, row["input_ids"].tolist()) for row in example) for example in encoded.examples]
     return replace(encoded, notes=[*encoded.notes, *of_unknown(unknown, "examples")])
 
@@ -284,7 +284,7 @@ def _with_predictions(
     if isinstance(task, FittedTask):
         dev = dev_of(items)
         answers = task.predictions(items[dev], encoded[dev], outputs_by_split[dev]) if dev else []
-        task, note = task.fitted(dev, items.get(dev, ()), answers)
+        task, note = task.fit_threshold(dev, items.get(dev, ()), answers)
         notes += [note] if note else []
     for split, encoded_items in encoded.items():
         notes += [f"{split}: {note}" for note in encoded_items.notes]

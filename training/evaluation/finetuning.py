@@ -19,11 +19,11 @@ from training.tasks import LABELS, LabeledExamples, Start, Task
 
 @spec
 class Budget:
-    """Hyperparameters of one fine-tuning on held-out documents."""
+    """What one fine-tuning on held-out documents may spend."""
 
-    labels: int = LABELS  # labeled examples
+    labels: int = LABELS  # labelled rows
     steps: int = 200
-    batch: int = 16  # sequences
+    batch: int = 16  # rows
     peak: float = 1e-3  # learning rate; linear warm-up over a tenth of the steps, then linear to 0
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ def finetune(
     Raises DataError if the task has fewer labeled examples than the budget requires.
     """
     train, tuning, machine = (
-        examples_of(task.labelled(budget.labels, seed)),
+        examples_of(task.draw_labeled(budget.labels, seed)),
         budget.tuning(seed),
         machine or EngineSettings(),
     )

@@ -53,12 +53,12 @@ class Target(Protocol):
 
 @spec
 class RowLabel:
-    """Classification of a sequence by its summary state (BERT 4.1, GPT-1 3.2)."""
+    """One of `classes` classes of a row, from the state that sums it up (BERT 4.1, GPT-1 3.2)."""
 
     kind: Literal["row_label"] = "row_label"
     classes: int
     dropout: float = 0.1  # before the classifier
-    added: int = 1  # consecutive sequences of an example whose states are added (GPT-1 3.3)
+    added: int = 1  # rows of an example, one behind the other, whose states are added (GPT-1 3.3)
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -75,11 +75,11 @@ class RowLabel:
 
 @spec
 class RowValue:
-    """Regression of a sequence with the squared error (STS-B)."""
+    """A number of a row, by the squared error (STS-B)."""
 
     kind: Literal["row_value"] = "row_value"
     dropout: float = 0.1
-    added: int = 1  # as in RowLabel
+    added: int = 1  # as of RowLabel
     weight: float = 1.0
 
     def count(self, batch: Arrays) -> int:
@@ -93,7 +93,7 @@ class RowValue:
 
 @spec
 class TokenTag:
-    """Classification of tokens: one of `classes` tags for the first token of each word (BERT 5.3)."""
+    """One of `classes` tags of each token that has a target (BERT 5.3): the first piece of a word."""
 
     kind: Literal["token_tag"] = "token_tag"
     classes: int
@@ -114,7 +114,7 @@ class TokenTag:
 
 @spec
 class AnswerSpan:
-    """The first and last token of an answer, each by a softmax over the tokens of a sequence (BERT 4.2)."""
+    """First and last token of an answer, each a softmax over the tokens of a row (BERT 4.2)."""
 
     kind: Literal["answer_span"] = "answer_span"
     weight: float = 1.0
@@ -130,7 +130,7 @@ class AnswerSpan:
 
 @spec
 class OptionChoice:
-    """Multiple choice: one logit per choice, and a softmax over the choices of a question (BERT 4.4, GPT-1 3.3)."""
+    """Which of several rows is right: a number for each, a softmax over those of a question (BERT 4.4, GPT-1 3.3)."""
 
     kind: Literal["option_choice"] = "option_choice"
     dropout: float = 0.1
@@ -147,7 +147,7 @@ class OptionChoice:
 
 @spec
 class NoAnswer:
-    """Whether a question has no answer, from the first token of a sequence (ELECTRA on SQuAD 2.0)."""
+    """Whether a question has no answer, from the first token of a row (ELECTRA on SQuAD 2.0)."""
 
     kind: Literal["no_answer"] = "no_answer"
     weight: float = 0.5
@@ -163,7 +163,7 @@ class NoAnswer:
 
 @spec
 class LanguageModelTarget:
-    """Auxiliary language modeling: the next token of each sequence (GPT-1 3.2)."""
+    """The next token of each row, beside what a task asks (GPT-1 3.2)."""
 
     kind: Literal["own_text"] = "own_text"
     weight: float = 0.5

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @spec
 class TargetTokens:
-    """The next token at each position with a label, by the tied embedding table (arXiv:1706.03762, 5.4)."""
+    """The next token of each place that has a label, by the tied table (arXiv:1706.03762, 5.4)."""
 
     kind: Literal["next_token"] = "next_token"
-    bias: bool = False  # one bias per token, as in the pretraining loss
-    smoothing: float = 0.0  # fraction of each target spread over all tokens
+    bias: bool = False  # one for each token, as its loss of pretraining had
+    smoothing: float = 0.0  # share of each target that is spread over all tokens
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -41,10 +41,10 @@ class TargetTokens:
 
 @spec
 class MaskedTargetTokens:
-    """The masked tokens of a target, by an encoder that also generates (UniLM, arXiv:1905.03197, 2.4)."""
+    """The tokens that are masked in a target, by a net that reads and writes in one (UniLM, arXiv:1905.03197, 2.4)."""
 
     kind: Literal["masked_tokens"] = "masked_tokens"
-    transform: bool = True  # as in the pretraining loss
+    transform: bool = True  # as its loss of pretraining had
     smoothing: float = 0.0
     weight: float = 1.0
 

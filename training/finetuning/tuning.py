@@ -24,34 +24,34 @@ FOUR: Final = 4  # concatenated layers of last_four
 
 @spec
 class Tuning:
-    """One trial of a grid. The default is AdamW with linear warmup, then linear decay to 0 (BERT A.3)."""
+    """One cell of a grid (BERT A.3): AdamW with a linear warm-up, then linear to 0, or what the keys say."""
 
     optimizer: Optimizer = "adamw"
-    learning_rate: float = 2e-5  # peak learning rate
-    batch_size: int = 32  # examples: sequences, or questions with all their choices
+    learning_rate: float = 2e-5  # learning rate
+    batch_size: int = 32  # examples: rows, or questions with all of their options
     epochs: float = 3.0
-    max_steps: int = 0  # number of steps, instead of epochs; 0: use epochs
-    warmup_ratio: float = 0.1  # fraction of the steps
+    max_steps: int = 0  # in place of epochs, where it is not 0
+    warmup_ratio: float = 0.1  # share of the steps
     lr_schedule: Schedule = "linear_after_warmup"
-    min_lr_ratio: float = 0.0  # final learning rate as a fraction of the peak (ULMFiT: 1/32)
+    min_lr_ratio: float = 0.0  # lowest rate as a share of the peak (ULMFiT: 1/32)
     weight_decay: float = 0.01
-    beta2: float = 0.999  # AdamW only, like eps and bias_correction
+    beta2: float = 0.999  # of AdamW, as are the next two
     eps: float = 1e-6
     bias_correction: bool = True
-    max_grad_norm: float = 1.0  # maximum global gradient norm; 0: no clipping
-    layerwise_lr_decay: float = 1.0  # learning rate of a layer, relative to the layer above (ELECTRA: .8)
-    head_layer_gap: int = 2  # distance of the head above the top layer, in layers (ELECTRA's code: 2, ULMFiT: 1)
-    gradual_unfreezing: bool = False  # train the head first, and one more layer in each epoch (ULMFiT)
-    frozen_features: Features = "none"  # inputs of the heads from a frozen trunk; none: train all layers
-    dropout: float | None = None  # dropout of the model; None: as in pretraining
-    lm_loss_weight: float = 0.0  # weight of the auxiliary language modeling loss (GPT-1: .5)
-    input_format: Form = "own"  # format of the input sequences
-    both_orders: bool = False  # train on pairs in both orders, as two examples (ELECTRA's code)
-    sum_orders: bool = False  # read pairs in both orders and add their states before the head (GPT-1 3.3)
-    no_answer_loss_weight: float = 0.0  # weight of the answerability loss (ELECTRA on SQuAD 2.0: .5)
-    max_seq_length: int = 0  # maximum tokens of a sequence; 0: as in the task
-    num_evaluations: int = 0  # dev evaluations, to select the best weights; 0: use the last weights
-    init_task: str = ""  # task whose fine-tuned weights are the initial weights
+    max_grad_norm: float = 1.0  # global norm; 0: no clipping
+    layerwise_lr_decay: float = 1.0  # rate of each layer by that of the one above it (ELECTRA: .8)
+    head_layer_gap: int = 2  # the head is as far above the top layer as so many layers (ELECTRA's code: 2, ULMFiT: 1)
+    gradual_unfreezing: bool = False  # the head learns first, and in each epoch a layer more (ULMFiT)
+    frozen_features: Features = "none"  # of a frozen trunk
+    dropout: float | None = None  # of the net while it is fine-tuned; None: that of its pretraining
+    lm_loss_weight: float = 0.0  # weight of the next token of each row, beside the task (GPT-1: .5)
+    input_format: Form = "own"  # of a row
+    both_orders: bool = False  # pairs are trained on in both orders, each an example of its own (ELECTRA's code)
+    sum_orders: bool = False  # pairs are read in both orders, whose states are added before the head (GPT-1 3.3)
+    no_answer_loss_weight: float = 0.0  # weight of whether a question has an answer (ELECTRA on SQuAD 2.0: .5)
+    max_seq_length: int = 0  # most tokens of a row; 0: that of the task
+    num_evaluations: int = 0  # on the way, the last one at the end, of which the best weights count; 0: the last ones
+    init_task: str = ""  # task whose fine-tuned weights it begins with
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -27,9 +27,9 @@ from training.model import Model
 
 @spec
 class GibbsDecoding:
-    """Draw one position at a time, in random order, from the model's distribution given all other positions.
+    """One place of a row after the other, in random order, from the net's distribution given all other places.
 
-    After `warm` sweeps over the sequence, take the most probable token instead (section 4).
+    After `warm` sweeps over the row the best token is taken instead (section 4).
     """
 
     kind: Literal["gibbs"] = "gibbs"
@@ -46,8 +46,7 @@ class GibbsDecoding:
 
 @spec
 class MaskPredict:
-    """Fill in all N masks with the most probable tokens; in iteration t of T, mask the N (T - t) / T least confident
-    again."""
+    """All masks at once by the best tokens; then, of N places, the N (T - t) / T least sure ones are masked again."""
 
     kind: Literal["mask_predict"] = "mask_predict"
     iterations: int = 10

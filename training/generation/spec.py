@@ -7,7 +7,7 @@ from preprocessing.spec import require, spec
 
 @spec
 class GenerationLimits:
-    """Limits for all methods. Lengths count new tokens, including the end token."""
+    """What may be written, by any method. Lengths count new tokens, the one that ends a row among them."""
 
     max_new_tokens: int = 64  # a row ends earlier where its net has no further position
     min_new_tokens: int = 0  # no end before so many
@@ -45,14 +45,14 @@ class GenerationLimits:
 
 @spec
 class GreedyDecoding:
-    """Take the token with the highest score at each step."""
+    """The token with the highest score, each time."""
 
     kind: Literal["greedy"] = "greedy"
 
 
 @spec
 class SampledDecoding:
-    """Draw a token after filtering by top-k (arXiv:1805.04833, 5.4) and top-p, or nucleus (arXiv:1904.09751, 3.1)."""
+    """A token drawn from what the filters leave (top-k: arXiv:1805.04833, 5.4; nucleus: arXiv:1904.09751, 3.1)."""
 
     kind: Literal["sampling"] = "sampling"
     temperature: float = 1.0  # scores are divided by it
@@ -69,12 +69,11 @@ class SampledDecoding:
 
 @spec
 class BeamSearch:
-    """Beam search. The score of a sequence of n new tokens is the sum of log p, divided by n ** length_penalty.
+    """The best of several rows that are written side by side. Score: sum of log p / n ** length_penalty, n new tokens.
 
-    `stop` says when the search for a prompt ends. `full`: as soon as `num_beams` sequences have ended. `hopeless`:
-    when no open beam is better than the worst of these, at the present length. `never`: the same at the maximum
-    length, which differs from `hopeless` if length_penalty is above 0. `never` with length_penalty 0 is textbook
-    beam search.
+    `stop` says when a prompt is done: `full`, as soon as as many rows have ended as there are beams; `hopeless`, when
+    no open row is better than the worst of these at its present length, or, `never`, at the greatest length (which
+    differs where length_penalty is above 0). `never` and a penalty of 0 are the beam search of textbooks.
     """
 
     kind: Literal["beams"] = "beams"

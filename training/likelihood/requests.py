@@ -237,9 +237,7 @@ class NoToken(BadInput):
 
 def no_token(request: Request) -> NoToken:
     """Return the error for a request whose continuation has no token."""
-    return NoToken(
-        f"the continuation {request.continuation!r} has no token after {request.context[-40:]!r}; change the text"
-    )
+    return NoToken(f"the continuation {request.continuation!r} has no token after {request.context[-40:]!r}")
 
 
 def first_of(vocab: Vocab) -> int:

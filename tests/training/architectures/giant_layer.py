@@ -1,6 +1,6 @@
 """One layer of a giant recipe, whole or the share of one worker of several, as a program.
 
-python -m tests.training.trunks.giant_layer RECIPE DTYPE RANK WORLD FOLDER
+python -m tests.training.architectures.giant_layer RECIPE DTYPE RANK WORLD FOLDER
 """
 
 import math

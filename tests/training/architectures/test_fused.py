@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.training.architectures.test_facts import ADAPTIVE, TRUNKS
 from tests.training.batches import random_rows, unpadded
 from tests.training.encoder_decoders import PEGASUS, T5
-from tests.training.trunks.test_facts import ADAPTIVE, TRUNKS
 from training.architectures import FusedModule, build
 from training.architectures.fused import FusedLinear
 from training.losses import Loss, MaskedTokens, NextToken, ReplacedTokenDetection

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from orchestration.config import load
+from tests.training.architectures.giant_layer import TOKENS, begin, layer_of, states_of, there_and_back
 from tests.training.batches import unpadded
 from tests.training.encoder_decoders import VOCAB, rows_of
-from tests.training.trunks.giant_layer import TOKENS, begin, layer_of, states_of, there_and_back
 from training.model import Model
 from training.specs import EncoderDecoder
 
@@ -62,7 +62,13 @@ def make_room(model: Model, recipe: str, dtype: torch.dtype) -> None:
 
 def split(recipe: str, dtype: torch.dtype, of: int, folder: Path) -> list[dict[str, Tensor]]:
     """What so many workers made of the layer, each with its share."""
-    program = [sys.executable, "-m", "tests.training.trunks.giant_layer", recipe, str(dtype).removeprefix("torch.")]
+    program = [
+        sys.executable,
+        "-m",
+        "tests.training.architectures.giant_layer",
+        recipe,
+        str(dtype).removeprefix("torch."),
+    ]
     workers = [subprocess.Popen([*program, str(rank), str(of), str(folder)]) for rank in range(of)]
     try:
         codes = [worker.wait(timeout=1500) for worker in workers]

@@ -14,9 +14,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from preprocessing.schema import Batch
+from tests.training.architectures.test_memory import transformer_xl, xlnet
 from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
 from tests.training.test_loop import losses, train
-from tests.training.trunks.test_memory import transformer_xl, xlnet
 from training.architectures import NETS, set_recompute
 from training.data import open_loader
 from training.engines import to_tensors

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.training.architectures.test_recompute import every_net
 from tests.training.corpora import mini_run
-from tests.training.trunks.test_recompute import every_net
 from training.engines.local import LocalEngine
 from training.formats import build_model, describe_model, save_weights
 from training.model import ReplicaGroup, _First, materialize, parameter_groups, shapes_of

@@ -12,9 +12,9 @@ import safetensors.torch
 import torch
 
 from preprocessing.errors import ResourceError
+from tests.training.architectures.test_memory import xlnet
 from tests.training.corpora import mini_run, two_sided
 from tests.training.engines.test_zero import SHORT, Plain, in_one_process, losses, outcome
-from tests.training.trunks.test_memory import xlnet
 from tests.training.worker import job
 from training import checkpoint
 from training.engines import connect, deepspeed_import

@@ -12,10 +12,10 @@ import pytest
 import safetensors.torch
 import torch
 
+from tests.training.architectures.test_memory import transformer_xl, xlnet
 from tests.training.corpora import electra, gpt, mini_run, two_sided
 from tests.training.engines.test_zero import Plain as PlainRun
 from tests.training.engines.test_zero import in_one_process, losses, machine, outcome
-from tests.training.trunks.test_memory import transformer_xl, xlnet
 from tests.training.worker import job
 from training.optimizers import Adafactor, Lamb, Muon, Optimizer
 from training.run import CHECKPOINTS, Run

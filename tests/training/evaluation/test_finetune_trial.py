@@ -206,17 +206,20 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
     [
         (
             {"frozen_features": "last", "layerwise_lr_decay": 0.5},
-            "layerwise_lr_decay is 0.5, allowed is 1.0 where frozen_features is 'last'",
+            "layerwise_lr_decay is 0.5, allowed is 1.0 with frozen_features 'last'",
         ),
         (
             {"frozen_features": "scalar_mix", "dropout": 0.1},
-            "dropout is 0.1, allowed is None where frozen_features is 'scalar_mix'",
+            "dropout is 0.1, allowed is None with frozen_features 'scalar_mix'",
         ),
         ({"head_layer_gap": 1}, "head_layer_gap is 1, allowed is 2 without layerwise_lr_decay"),
         ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
         ({"min_lr_ratio": 2.0}, "min_lr_ratio is 2.0"),
         ({"sum_orders": True}, "sum_orders is True, allowed is False, except with input_format gpt1"),
-        ({"sum_orders": True, "input_format": "gpt1", "both_orders": True}, "sum_orders is True, allowed is False but"),
+        (
+            {"sum_orders": True, "input_format": "gpt1", "both_orders": True},
+            "sum_orders is True, allowed is False, except",
+        ),
     ],
 )
 def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason: str) -> None:
@@ -237,36 +240,36 @@ def test_what_a_kind_of_task_has_not_is_refused() -> None:
     tag = TokenClassification(labels=("O", "B-PER"))
     added = {"sum_orders": True, "input_format": "gpt1"}
     for task, key, reason in (
-        (one_text, {"both_orders": True}, "is for pairs; this task has one text"),
-        (one_text, added, r"tuning\.sum_orders is True, which is for pairs; this task has one text"),
-        (tag, added, r"tuning\.sum_orders is True, which is not for a task of kind token_classification"),
-        (SPAN, added, r"tuning\.sum_orders is True, which is not for a task of kind extractive_qa"),
+        (one_text, {"both_orders": True}, "expected false for a task with one text"),
+        (one_text, added, r"tuning\.sum_orders: got true, expected false for a task with one text"),
+        (tag, added, r"tuning\.sum_orders: got True, not supported by token_classification tasks"),
+        (SPAN, added, r"tuning\.sum_orders: got True, not supported by extractive_qa tasks"),
         (
             PAIR,
             {"no_answer_loss_weight": 0.5},
-            r"tuning\.no_answer_loss_weight is 0\.5, which is not for a task of kind classification",
+            r"tuning\.no_answer_loss_weight: got 0\.5, not supported by classification tasks",
         ),
         (tag, {"both_orders": True}, "not for a task of kind token_classification"),
         (
             ExtractiveQA(squad_version=1),
             {"no_answer_loss_weight": 0.5},
-            "is for squad_version 2, all questions of this task have one",
+            "expected 0 with squad_version 1",
         ),
         (SPAN, {"both_orders": True}, "not for a task of kind extractive_qa"),
     ):
         with pytest.raises(BadInput, match=reason):
-            task.tuned_as(Tuning(**key))  # type: ignore[attr-defined]
+            task.with_tuning(Tuning(**key))  # type: ignore[attr-defined]
 
 
 # What the keys do
 
 
 def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: EvaluatedModel) -> None:
-    task = Regression(text="a", text_pair="b", label="score", min_value=0, max_value=5).tuned_as(
+    task = Regression(text="a", text_pair="b", label="score", min_value=0, max_value=5).with_tuning(
         Tuning(both_orders=True)
     )
     given = [TaskItem("1", ("Ada wrote", "so London"), 2.5)]
-    training, scored = (task.encoded(given, encoder.vocab, 24, training=one) for one in (True, False))
+    training, scored = (task.encode(given, encoder.vocab, 24, training=one) for one in (True, False))
     first, second = (example[0] for example in training.examples)
     assert (training.item_of, scored.item_of) == ([0, 0], [0])
     assert encoder.vocab.decode(first["input_ids"]) == "[CLS] ada wrote [SEP] so london [SEP]"
@@ -299,10 +302,10 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
         with_inserts(decoder.vocab, decoder.spec.vocab_size),
         replace(DECODER, hidden_dropout=0.0, attention_dropout=0.0),
     )
-    task = SIMILAR[kind].tuned_as(tuning)
+    task = SIMILAR[kind].with_tuning(tuning)
     targets = [replace(target, dropout=0.0) for target in task.targets()]  # type: ignore[type-var]
     ours, plain = (TaskModel(still, targets, vocab.size, seed=1, new_rows=3) for _ in range(2))
-    examples = task.encoded(pairs(8), vocab, 24, training=True).examples
+    examples = task.encode(pairs(8), vocab, 24, training=True).examples
     losses, expected = list[float](), list[float]()
     engine = engine_of(ours, tuning.optim(10), EngineSettings(), groups(ours, tuning))
     train_head(engine, examples, tuning, 60, lambda done, loss: losses.append(loss))
@@ -412,7 +415,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Eval
     model = Model(still, (NextToken(),), net.spec.vocab_size, seed=0).eval()
     assert net.weights is not None
     model.load_state_dict(net.weights)
-    encoded = PAIR.encoded(items(PAIR)["train"], net.vocab, 24, training=True)
+    encoded = PAIR.encode(items(PAIR)["train"], net.vocab, 24, training=True)
     of_rows = []
     for (row,) in encoded.examples:
         ids = torch.from_numpy(row["input_ids"]).long()
@@ -431,10 +434,10 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Eval
 
 def test_a_head_may_say_that_a_question_has_no_answer() -> None:
     """As in ELECTRA: the lowest of its logits over the windows, in place of what the first token says."""
-    task = SPAN.tuned_as(Tuning(no_answer_loss_weight=0.5))
+    task = SPAN.with_tuning(Tuning(no_answer_loss_weight=0.5))
     assert [(target.kind, target.weight) for target in task.targets()] == [("answer_span", 1.0), ("no_answer", 0.5)]
     vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
-    encoded = task.encoded(questions(2), vocab, 20, training=True)
+    encoded = task.encode(questions(2), vocab, 20, training=True)
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 0} == {1}
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 1} == {0}
 
@@ -544,10 +547,10 @@ def test_the_threshold_of_dev_is_that_of_all_splits(encoder: EvaluatedModel) -> 
     assert found.scores["dev"]["f1"] == pytest.approx(found.scores["dev"]["best_f1"])
     at = found.scores["dev"]["best_f1_thresh"]
     (note,) = [note for note in found.notes if "logits" in note]
-    assert note.startswith(f"no answer where it is better by more than {at:.4g} logits")
+    assert note.startswith(f"the no-answer threshold is {at:.4g} logits")
     assert all((answer.text == answer.best) == (answer.no_answer <= at) for answer in found.predictions["test"])
     without = finetune_task(encoder, SPAN, {"train": questions(8), "test": questions(4)}, BASE, length=24)
-    assert "the threshold for no answer is 0: no labelled dev split to choose it on" in without.notes
+    assert "the no-answer threshold is 0, because no dev split has labels" in without.notes
 
 
 def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) -> None:
@@ -556,7 +559,7 @@ def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) ->
     assert found.notes == (
         "sequences have at most 40 tokens, not 64: the limit of the model",
         "randomly initialized, because the model has no such weights: heads.row_label.summary.pooler",
-        "train: 2 of 8 rows are cut to 40 tokens",
+        "train: 2 of 8 sequences are truncated to 40 tokens",
         "dev: 4 of 4 questions are also in train",
     )
 
@@ -603,7 +606,7 @@ def test_questions_without_an_answer_teach_nothing_and_classes_that_train_lacks_
             encoder, PAIR, {**given, "train": given["train"][2:]}, Tuning(max_steps=1, batch_size=4), length=24
         ).losses
     )
-    assert "train: 2 of 8 questions have no answer in the file, and do not count" in found.notes
-    assert "train: has no 'no', which a net does not learn to answer" in found.notes
-    said = "1 of 2 right answers are never the answer in train, and cannot be learned: 'no' (1)"
+    assert "train: 2 of 8 questions have no answer in the file, and are ignored" in found.notes
+    assert "train: no example with the label 'no', so the model cannot learn to predict it" in found.notes
+    said = "1 of 2 gold answers do not occur in train, and cannot be learned: 'no' (1)"
     assert f"dev: {said}" in found.notes

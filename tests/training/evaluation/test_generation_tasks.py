@@ -157,7 +157,7 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
     assert found.losses == []
     long = TaskItem("x:1", (TaskPrompt((), "ape " * 40, "="),), ("bee",))
     found = evaluate_generation(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
-    assert "dev: 1 of 1 questions do not fit the model: cut" in found.notes
+    assert "dev: 1 of 1 questions do not fit the model: truncated" in found.notes
     strange = replace(long, texts=(TaskPrompt((), "Ω", "="),))
     for tuning, said in ((None, "dev: 1 of 2 questions have"), (Tuning(max_steps=1), "train: 1 of 4 examples have")):
         given = {"train": [*reversals(3, 0), strange], "dev": [*reversals(1, 1), strange]}
@@ -391,7 +391,7 @@ def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
         net(name, vocab), TASK, {"train": [long, *reversals(3, 0)], "dev": reversals(2, 1)}, Tuning(max_steps=1)
     )
     assert found.notes[:2] == (
-        "train: 1 of 4 questions do not fit the model: cut",
+        "train: 1 of 4 questions do not fit the model: truncated",
         "train: 1 of 4 answers are longer than 6 tokens (max_new_tokens): truncated",
     )
 
@@ -417,7 +417,7 @@ def test_questions_are_as_long_as_the_tuning_allows_and_dropout_is_what_it_says(
         evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9)
     )
     assert whole.losses != cut.losses
-    assert any("cut" in note for note in cut.notes)
+    assert any("truncated" in note for note in cut.notes)
     dropped = evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, dropout=0.5))
     assert dropped.losses != whole.losses
 
@@ -445,7 +445,7 @@ def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vo
     known, tuning = reversals(8, 0), Tuning(batch_size=4, max_steps=1)
     hidden, dev = replace(known[0], place="x:8", gold=None), reversals(4, 1)
     found = evaluate_generation(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
-    said = "1 of {} questions have no answer in the file, and do not count"
+    said = "1 of {} questions have no answer in the file, and are ignored"
     assert {f"train: {said.format(9)}", f"dev: {said.format(5)}"} <= {*found.notes}
     assert found.losses == evaluate_generation(net("decoder", vocab), TASK, {"train": known, "dev": dev}, tuning).losses
     shots = replace(TASK, generation=replace(TASK.generation, num_fewshot=1))
@@ -457,7 +457,7 @@ def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vo
         )
         == 1
     )
-    with pytest.raises(BadInput, match="no question has an answer to learn from"):
+    with pytest.raises(BadInput, match="no training question has an answer"):
         evaluate_generation(net("decoder", vocab), TASK, {"train": [hidden], "dev": dev}, tuning)
 
 
@@ -468,6 +468,6 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(voca
     assert found.scores["dev"]["left_out"] == 1
     assert [answer is None for answer in found.predictions["dev"]] == [True, False, False]
     why = "dev:1: too few examples: got 1 that differ from the question, expected 2; lower num_fewshot"
-    assert f"dev: 1 of 3 items are left out, and count in no score: {why}" in found.notes
+    assert f"dev: 1 of 3 items are left out, and do not count in the scores: {why}" in found.notes
     with pytest.raises(BadInput, match=why):
         evaluate_generation(pretrained(net("decoder", vocab)), shots, {**items, "dev": items["dev"][:1]})

@@ -257,6 +257,6 @@ def test_an_architecture_that_is_not_built_is_refused(tmp_path: Path) -> None:
     saved("bert", tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**about, "model_type": "distilbert"}))
-    assert "model_type is 'distilbert', allowed is one of ['albert', 'bart', 'bert'" in refused(tmp_path)
+    assert "invalid model_type: got 'distilbert', expected one of ['albert', 'bart', 'bert'" in refused(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**about, "position_embedding_type": "relative_key"}))
-    assert "describes no net that we build (position_embedding_type is 'relative_key'" in refused(tmp_path)
+    assert "unsupported model (invalid position_embedding_type: got 'relative_key'" in refused(tmp_path)

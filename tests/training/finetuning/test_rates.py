@@ -32,7 +32,7 @@ def test_rates_by_layer_are_those_of_electras_code() -> None:
     assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(0.64)
     assert found["trunk.blocks.1.feed_forward_norm.bias"] == pytest.approx(0.64)
     assert found["trunk.blocks.0.feed_forward.up.bias"] == pytest.approx(0.512)
-    for name in ("tokens", "positions", "token_type_ids", "embedding_norm"):
+    for name in ("tokens", "positions", "segments", "embedding_norm"):
         assert found[f"trunk.{name}.weight"] == pytest.approx(0.4096)
 
 

@@ -62,7 +62,7 @@ def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
     """A padded batch as transformers takes it, but for its labels."""
     batch = to_tensors(padded(rows, 40, 1), CPU)
     side = "source_" if source else ""
-    ids = batch[f"{side}ids"]
+    ids = batch[f"{side}input_ids"]
     mask = (torch.arange(ids.shape[1]) < batch[f"{side}lengths"][:, None]).long()
     found = {"input_ids": ids, "attention_mask": mask}
     return found | ({"decoder_input_ids": batch["input_ids"]} if source else {}) | {"wanted": labels_of(batch)}
@@ -169,5 +169,5 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
     ],
 )
 def test_what_takes_no_decoder_is_refused_in_a_line(trunk: Architecture) -> None:
-    with pytest.raises(BadInput, match=f"cannot add a decoder to this {trunk.kind}:  "):
+    with pytest.raises(BadInput, match=f"cannot add a decoder to this {trunk.kind}: "):
         with_decoder(trunk)

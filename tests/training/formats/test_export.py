@@ -89,8 +89,8 @@ def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
         logits.append(F.linear(features_TD, model.trunk.tokens.weight, heads["masked_tokens"].bias))
     if "next_token" in heads:
         logits.append(F.linear(hidden_TD, model.trunk.tokens.weight))
-    if "next_sentence_label" in heads:
-        logits.append(heads["next_sentence_label"].logits(hidden_TD[batch["first_at"]]))
+    if "pair_label" in heads:
+        logits.append(heads["pair_label"].logits(hidden_TD[batch["first_at"]]))
     return logits
 
 
@@ -154,7 +154,7 @@ def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str
     query = theirs_by_name["bert.encoder.layer.0.attention.self.query.weight"].grad
     torch.testing.assert_close(model.trunk.blocks[0].attention.qkv.weight.grad[:32], query, rtol=0, atol=1e-5)
     pooler = theirs_by_name["bert.pooler.dense.weight"].grad
-    torch.testing.assert_close(model.heads["next_sentence_label"].pooler.weight.grad, pooler, rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.heads["pair_label"].pooler.weight.grad, pooler, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

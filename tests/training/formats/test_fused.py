@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.training import encoder_decoders
+from tests.training.architectures import test_encoders, test_generator_discriminator, test_two_stream
 from tests.training.parity import ONE_PAD, ZERO_PAD, loaded, vocabulary, weights
-from tests.training.trunks import test_encoders, test_twin, test_two_stream
 from training.formats import FORMATS, to_transformers
 from training.losses import NextToken
 from training.model import Model, ModelSpec, shapes_of
@@ -19,7 +19,9 @@ COPIED = "albert with wide tables"  # theirs has an identity that is no tensor o
 NETS: Mapping[str, ModelSpec] = {
     **{name: spec for name, spec in test_encoders.SPECS.items() if name != COPIED},
     "xlnet": ModelSpec(model=test_two_stream.TRUNK, losses=test_two_stream.LOSSES, vocab_size=VOCAB),
-    "electra": ModelSpec(model=test_twin.SMALL, losses=test_twin.LOSSES, vocab_size=VOCAB),
+    "electra": ModelSpec(
+        model=test_generator_discriminator.SMALL, losses=test_generator_discriminator.LOSSES, vocab_size=VOCAB
+    ),
     "bart": encoder_decoders.spec_of(encoder_decoders.BART),
     "pegasus": encoder_decoders.spec_of(encoder_decoders.PEGASUS),
     "t5": encoder_decoders.spec_of(encoder_decoders.T5),

@@ -107,7 +107,7 @@ def test_one_flipped_bit_in_one_of_several_files_is_noticed(tmp_path: Path) -> N
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(BadInput, match="damaged or exchanged"):
+    with pytest.raises(BadInput, match="damaged or replaced"):
         load_weights(tmp_path)
 
 
@@ -202,7 +202,7 @@ def test_workers_share_out_the_hashing(shard_bytes: int, tmp_path: Path, monkeyp
     assert sorted(hashed) == [file.name for file in files]
     files[-1].write_bytes(b"damaged")
     for error in together(3, lambda workers: load_weights(tmp_path, workers)):
-        assert "damaged or exchanged" in str(error)
+        assert "damaged or replaced" in str(error)
     files[-1].unlink()
     for error in together(3, lambda workers: load_weights(tmp_path, workers)):
         assert f"{files[-1]}: No such file or directory; give" in str(error)
@@ -273,7 +273,7 @@ def test_whether_a_run_goes_on_is_what_the_first_worker_sees(
     """On a network file system another one may not see the checkpoint yet, or still see one that is gone."""
     run, here = mini_run(corpus, tmp_path), local()
     monkeypatch.setattr(start, "all_workers", lambda: here.workers)
-    monkeypatch.setattr(start.checkpoint, "goes_on", lambda *_: here.workers.rank in seen)
+    monkeypatch.setattr(start.checkpoint, "will_resume", lambda *_: here.workers.rank in seen)
 
     def replaced(workers: Workers) -> bool:
         here.workers = workers

@@ -107,14 +107,14 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
     spec = replace(BERT, losses=(MaskedTokens(), SentencePair()))
     fresh = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
-    found = started(spec, tmp_path).heads["next_sentence_label"].pooler.weight
-    assert torch.equal(found, fresh.heads["next_sentence_label"].pooler.weight)
+    found = started(spec, tmp_path).heads["pair_label"].pooler.weight
+    assert torch.equal(found, fresh.heads["pair_label"].pooler.weight)
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"num_hidden_layers": 3}, "has no trunk.blocks.2"),
+        ({"num_hidden_layers": 3}, "missing weight trunk.blocks.2"),
         ({"num_hidden_layers": 1}, "unexpected weight trunk.blocks.1.*, which the recipe's model lacks"),
         (
             {"position_embedding": LearnedPositions(max_position_embeddings=9)},

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from preprocessing import tokenization
 from preprocessing.schema import IGNORE
+from tests.training.architectures.test_generator_discriminator import LOSSES, SMALL, VOCAB, rows, scored, twin
 from tests.training.batches import padded, unpadded
 from tests.training.parity import hf
-from tests.training.trunks.test_twin import LOSSES, SMALL, VOCAB, rows, scored, twin
 from training.architectures.layers import layout
 from training.formats import electra, load_weights, save_weights, to_transformers
 from training.formats.load import from_transformers

@@ -94,7 +94,7 @@ def test_transformer_xl_has_the_likelihood_of_its_own_loss(kind: str) -> None:
 
 
 def test_a_masked_model_is_no_decoder() -> None:
-    with pytest.raises(BadInput, match="gives no likelihood"):
+    with pytest.raises(BadInput, match="cannot compute likelihoods"):
         causal(net("bert"), vocabulary("bert"), REQUESTS[:1])
 
 

@@ -80,7 +80,7 @@ def test_long_contexts_are_cut_at_their_beginning() -> None:
 
 
 def test_a_decoder_has_no_masked_tokens() -> None:
-    with pytest.raises(BadInput, match="gives no likelihood"):
+    with pytest.raises(BadInput, match="cannot compute likelihoods"):
         masked(net("gpt2"), vocabulary("gpt2"), [Request("", "fox")])
 
 

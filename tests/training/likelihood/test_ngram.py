@@ -106,7 +106,7 @@ def test_a_token_of_another_vocabulary_is_one_line() -> None:
         of(random_sentences(0), 7).log_p([[1, 12]])
     with pytest.raises(BadInput, match="invalid text: got token ID 4, expected IDs below 3"):
         of(random_sentences(0), 3)
-    with pytest.raises(BadInput, match="with no token"):
+    with pytest.raises(BadInput, match="got no tokens"):
         fit(np.zeros(0, np.int64), np.zeros(0, np.bool_), 3)
 
 

@@ -145,7 +145,7 @@ def test_windows_with_a_memory_of_everything_are_one_long_row(kind: str) -> None
         ("gpt2", {"window": 33}, "invalid window: got 33, expected 1 to 32"),
         ("gpt2", {"window": 8, "stride": 9}, "invalid stride: got 9, expected 1 to 8"),
         ("xl", {"window": 8, "stride": 4, "carry": True}, "invalid stride: got 4, expected 8"),
-        ("bert", {}, "gives no likelihood"),
+        ("bert", {}, "cannot compute likelihoods"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused_in_one_line(kind: str, keys: dict[str, int], said: str) -> None:

@@ -96,7 +96,7 @@ def test_a_source_that_is_too_long_loses_its_beginning() -> None:
 
 
 def test_an_encoder_with_a_decoder_has_no_perplexity_of_a_running_text() -> None:
-    with pytest.raises(BadInput, match="has no perplexity"):
+    with pytest.raises(BadInput, match="perplexity requires"):
         CausalLikelihood(net("bart"), vocabulary("bart")).perplexities([], Windowing())
 
 
